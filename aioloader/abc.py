@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from contextlib import AbstractAsyncContextManager
 
     import numpy as np
@@ -46,6 +54,7 @@ __all__ = (
     "CountingByteSource",
     "Decoder",
     "Executor",
+    "FetchingByteSource",
     "FileByteSource",
     "FileMaps",
     "FusableDecoder",
@@ -57,6 +66,7 @@ __all__ = (
     "NamedDataset",
     "NamedExecutor",
     "NetworkByteSource",
+    "ObjectByteSource",
     "ObservableExecutor",
     "PositionalSampler",
     "Program",
@@ -73,6 +83,7 @@ __all__ = (
     "TunedExecutor",
 )
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -320,11 +331,13 @@ class Stage(Protocol):
 # A new storage backend implements `ByteSource`; a dataset returns it from `ByteDataset.open_source`. The loader's
 # `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
 #
-# - `BlockingByteSource`: passes without workers that need no event loop, and ``dataset[i]``
+# - `BlockingByteSource`: passes without workers that need no event loop
+# - `FetchingByteSource`: ``dataset[i]`` of the package's datasets, and records read together for torch's loader
 # - `FileByteSource`: the names of its files in errors
 # - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
 # - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
 # - `MappedByteSource`: workers that look records up in maps of local files
+# - `ObjectByteSource`: the option ``cache`` of the package's datasets, for objects over a network
 #
 # The package's own datasets choose between local files and URLs in `aioloader.datasets.files`; `aioloader.storage.urls`
 # lists the URL schemes.
@@ -370,6 +383,19 @@ class BlockingByteSource(ByteSource, Protocol):
 
 
 @runtime_checkable
+class FetchingByteSource(ByteSource, Protocol):
+    """A byte source that also reads single items outside of a loader."""
+
+    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        """Plan and read at once, blocking; return the plan and the memory that it refers to.
+
+        Raises:
+            Exception: the error of the first item that could not be read.
+        """
+        ...
+
+
+@runtime_checkable
 class FileByteSource(ByteSource, Protocol):
     """A byte source whose files have paths or URLs, which errors name."""
 
@@ -398,6 +424,26 @@ class CountingByteSource(ByteSource, Protocol):
 
     def stats(self) -> StorageStats:
         """Return the counters so far."""
+        ...
+
+
+class ObjectByteSource(FileByteSource, NetworkByteSource, CountingByteSource, Protocol):
+    """A byte source of objects that `aioloader.storage.cache.CachedObjectSource` can put behind a cache.
+
+    Its plans have one read for each item, in their order.
+
+    Attributes:
+        whole_files: spans are whole objects, not records.
+    """
+
+    whole_files: bool
+
+    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an async function to its end, in the thread of the source's event loop."""
+        ...
+
+    def identity(self, number: int) -> tuple[str, str] | None:
+        """Return name and version of the object with a file number; None if it cannot be cached."""
         ...
 
 

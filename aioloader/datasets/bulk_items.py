@@ -10,13 +10,13 @@ import operator
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import ByteSource, FusableDecoder, MapDataset
+from aioloader.abc import FetchingByteSource, FusableDecoder, MapDataset
 from aioloader.datasets.resolve import Resolved, resolve
-from aioloader.foundation.types import IntArray, ReadPlan, Spans, StageTimer
+from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
@@ -38,15 +38,6 @@ class _Local(threading.local):
 
 
 _local = _Local()
-
-
-@runtime_checkable
-class BulkReadable(Protocol):
-    """A byte dataset whose spans can be read in one blocking call."""
-
-    def load_spans(self, source: ByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Read some spans from `source`, one that its `open_source` returned."""
-        ...
 
 
 def samples_of(dataset: MapDataset[Any], indices: Sequence[int], *, owner: type) -> list[Any]:
@@ -79,18 +70,26 @@ class _BatchReader:
 
     @classmethod
     def of(cls, dataset: MapDataset[Any], owner: Any) -> _BatchReader | None:
-        """Return a reader; None if a class of the caller overrides ``__getitem__`` of the dataset or of its base."""
+        """Return a reader; None if the samples are not records, or a class of the caller overrides ``__getitem__``."""
         if type(dataset).__getitem__ is not owner.__getitem__:
             return None
         resolved = resolve(dataset)
-        plain = isinstance(resolved.base, BulkReadable) and resolved.base_kind == "bytes"
-        return cls(dataset, resolved) if plain else None
+        base = resolved.base
+        if resolved.base_kind != "bytes" or not len(base):
+            return None
+        if base.spans(np.zeros(1, np.int64)).length[0] == WHOLE_FILE:
+            return None
+        source = base.open_source()
+        if isinstance(source, FetchingByteSource):
+            return cls(dataset, resolved, source)
+        source.close()
+        return None
 
-    def __init__(self, dataset: MapDataset[Any], resolved: Resolved) -> None:
+    def __init__(self, dataset: MapDataset[Any], resolved: Resolved, source: FetchingByteSource) -> None:
         base = resolved.base
         self._base = None if base is dataset else base
         self._remap: IntArray | None = resolved.remap
-        self._source = base.open_source()
+        self._source = source
         self._decoder = base.decoder
         self._fused = (
             self._decoder.fuse(resolved.stages) if isinstance(self._decoder, FusableDecoder) else None
@@ -109,7 +108,7 @@ class _BatchReader:
         if self._remap is not None:
             places = self._remap[places]
         try:
-            plan, data = base.load_spans(self._source, base.spans(places))
+            plan, data = self._source.fetch(base.spans(places))
         except (OSError, ValueError, EOFError):
             return None
         rng = default_rng()

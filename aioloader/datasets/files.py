@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import ByteDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import SpanTooShortError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
+from aioloader.foundation.types import Spans
 from aioloader.rng import default_rng
 from aioloader.storage.cache import Cache, MemoryCache, open_cache
 from aioloader.storage.cache.options import CacheOptions
@@ -23,31 +24,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from aioloader.abc import Decoder
+    from aioloader.abc import FetchingByteSource
     from aioloader.datasets.stage import Stage
-    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
-Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | CachedObjectSource"
 
-
-def load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
-    """Read spans, blocking; return the place of each span and the memory.
-
-    Raises:
-        Exception: the first error of a span.
-    """
-    if not isinstance(source, (LocalByteSource, CachedByteSource)):
-        return source.fetch(spans)
-    plan = source.plan_blocking(spans)
-    data = memoryview(bytearray(plan.nbytes))
-    for _, error in plan.failures or source.read_blocking(plan, data):
-        raise error
-    return plan, data
-
-
-class FileDataset(Dataset):
-    """Base class of the byte datasets (`aioloader.abc.ByteDataset`) on local files and objects in object storage.
+class FileDataset(Dataset, ByteDataset[Any]):
+    """Base class of the byte datasets on local files and objects in object storage.
 
     A loader reads the bytes itself, many items at a time; ``dataset[i]`` reads one item, blocking, and decodes it with
     the same decoder. The dataset can be pickled; the copy opens its files again when it needs them.
@@ -59,7 +42,7 @@ class FileDataset(Dataset):
     def __init__(
         self, cache: str | os.PathLike[str] | None = None, cache_limit: int | str | None = None
     ) -> None:
-        self._source: Source | None = None
+        self._source: FetchingByteSource | None = None
         self._own_stage: Stage | None = None
         self._cache_options = CacheOptions(cache, cache_limit)
         self._memory: MemoryCache | None = None
@@ -81,28 +64,35 @@ class FileDataset(Dataset):
             self._memory = MemoryCache(self._cache_options.limit_nbytes)
         return self._memory
 
-    def _remote(
-        self, urls: Sequence[str], versions: Sequence[Version | None], *, whole_files: bool, name: str
-    ) -> Source:
-        """Return a source of objects, behind the cache if there is one; see `RemoteByteSource`."""
-        from aioloader.storage.remote.source import RemoteByteSource
-
-        source = RemoteByteSource(urls, whole_files=whole_files, versions=versions)
-        return self._cached(source, redact_url(name))
-
-    def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
-        """Return a source behind the cache; `source` itself without a cache.
+    def _open_files(
+        self,
+        paths: Sequence[str],
+        *,
+        remote: bool,
+        whole_files: bool,
+        name: str,
+        versions: Sequence[Version | None] | None = None,
+        direct: bool = False,
+    ) -> FetchingByteSource:
+        """Return a source of files or objects; behind the cache, if there is one.
 
         Args:
-            source: reads the files.
-            name: name of the files in the cache: a path or URL, without a signature.
+            paths: of the files, or URLs of the objects.
+            remote: they are URLs.
+            whole_files: items are whole files, not records.
+            name: name of the files in the cache: a path or URL.
+            versions: of the objects; see `RemoteByteSource`.
+            direct: see `LocalByteSource`.
         """
         cache = self._open_cache()
-        if cache is None:
-            return source
-        if isinstance(source, LocalByteSource):
-            return CachedByteSource(source, cache, name)
-        return CachedObjectSource(source, cache, name)
+        if remote:
+            from aioloader.storage.remote.source import RemoteByteSource
+
+            objects = RemoteByteSource(paths, whole_files=whole_files, versions=versions)
+            # Without the signature of a URL, which changes.
+            return objects if cache is None else CachedObjectSource(objects, cache, redact_url(name))
+        files = LocalByteSource(paths, whole_files=whole_files, direct=direct)
+        return files if cache is None else CachedByteSource(files, cache, name)
 
     @property
     def reads_ahead(self) -> bool:
@@ -114,20 +104,7 @@ class FileDataset(Dataset):
         """Return the stage of the argument `transform`, which runs before all other stages; None without one."""
         return self._own_stage
 
-    @property
-    def decoder(self) -> Decoder[Any]:
-        raise NotImplementedError
-
-    def open_source(self) -> Source:
-        raise NotImplementedError
-
-    def spans(self, indices: IntArray) -> Spans:
-        raise NotImplementedError
-
-    def extras(self, indices: IntArray) -> Array | None:
-        return None
-
-    def location(self, index: int) -> ItemLocation:
+    def open_source(self) -> FetchingByteSource:
         raise NotImplementedError
 
     def file_nbytes(self, index: int) -> int:
@@ -153,9 +130,9 @@ class FileDataset(Dataset):
             self._source = self.open_source()
         spans = self.spans(indices)
         try:
-            plan, data = load(self._source, spans)
+            plan, data = self._source.fetch(spans)
         except SpanTooShortError as short:
-            plan, data = load(self._source, Spans(spans.file, spans.offset, np.array([short.needed])))
+            plan, data = self._source.fetch(Spans(spans.file, spans.offset, np.array([short.needed])))
         extras = self.extras(indices)
         start = int(plan.start[0])
         sample = self.decoder(

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
-from aioloader.datasets.files import FileDataset, Source
+from aioloader.datasets.files import FileDataset
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
-from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader.abc import FetchingByteSource
     from aioloader.storage.remote.transport import Version
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -214,12 +214,12 @@ class ImageFolderDataset(FileDataset):
     def decoder(self) -> ImageFileDecoder:
         return self._decoder
 
-    def open_source(self) -> Source:
-        if self.reads_ahead:
-            urls = [url for url, _ in self._items]
-            versions = [self._versions.get(url) for url in urls]
-            return self._remote(urls, versions, whole_files=True, name=self._root)
-        return self._cached(LocalByteSource([path for path, _ in self._items], whole_files=True), self._root)
+    def open_source(self) -> FetchingByteSource:
+        paths = [path for path, _ in self._items]
+        versions = [self._versions.get(path) for path in paths]
+        return self._open_files(
+            paths, remote=self.reads_ahead, whole_files=True, name=self._root, versions=versions
+        )
 
     @property
     def reads_ahead(self) -> bool:

@@ -6,17 +6,19 @@ import io
 import numbers
 import os
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value
-from aioloader.datasets.files import FileDataset, Source
+from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
-from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from aioloader.abc import FetchingByteSource
 
 _LABELS_LOOKED_AT = 1000
 
@@ -89,10 +91,8 @@ class ImageListDataset(FileDataset):
     def decoder(self) -> ImageFileDecoder:
         return self._decoder
 
-    def open_source(self) -> Source:
-        if is_url(self._root):
-            return self._remote(self._paths, [None] * len(self._paths), whole_files=True, name=self._root)
-        return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
 
     @property
     def reads_ahead(self) -> bool:

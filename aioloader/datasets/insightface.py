@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from aioloader.datasets.files import load
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
     Identities,
@@ -27,7 +26,7 @@ from aioloader.datasets.record import ImageRecordDataset
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.record_table import RecordTable, RecordTables
 from aioloader.errors import LayoutError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 from aioloader.storage.urls import beside, is_url, join, path_of, redact_url, sibling, suffix_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
@@ -198,10 +197,10 @@ class InsightFaceDataset(ImageRecordDataset):
                 )
         return header
 
-    def _load(self, lines: IntArray) -> Any:
+    def _load(self, lines: IntArray) -> tuple[ReadPlan, memoryview]:
         if self._source is None:
             self._source = self.open_source()
-        return load(self._source, self.table.spans(lines))
+        return self._source.fetch(self.table.spans(lines))
 
     def _first_without_body(self, low: int, high: int, keys: IntArray) -> int | None:
         """Return the first key in [low, high] whose record has labels only; None without one."""

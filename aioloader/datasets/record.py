@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
-from aioloader.datasets.files import FileDataset, Source, load
+from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_heads import RecordHeads, read_heads
 from aioloader.datasets.record_table import RecordTable, RecordTables, open_tables
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import MAGIC
@@ -25,7 +24,7 @@ from recordio import MAGIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import Decoder
+    from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.storage.remote.transport import Version
 
 _LABELS_LOOKED_AT = 1000
@@ -105,15 +104,15 @@ class RecordFileDataset(FileDataset):
     def decoder(self) -> Decoder[Any]:
         return RecordDecoder()
 
-    def load_spans(self, source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Read spans, blocking; see `load`."""
-        return load(source, spans)
-
-    def open_source(self) -> Source:
-        if self.reads_ahead:
-            return self._remote(self._paths, self._versions, whole_files=False, name=self._path)
-        source = LocalByteSource(self._paths, whole_files=False, direct=self._direct)
-        return self._cached(source, self._path)
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(
+            self._paths,
+            remote=self.reads_ahead,
+            whole_files=False,
+            name=self._path,
+            versions=self._versions,
+            direct=self._direct,
+        )
 
     @property
     def reads_ahead(self) -> bool:
@@ -121,6 +120,9 @@ class RecordFileDataset(FileDataset):
 
     def spans(self, indices: IntArray) -> Spans:
         return self.tables.spans(indices)
+
+    def extras(self, indices: IntArray) -> None:
+        """Return None: the records contain their labels."""
 
     def location(self, index: int) -> ItemLocation:
         file, line = self.tables.locate(index)

@@ -9,7 +9,6 @@ import numpy as np
 
 import recordio
 from aioloader.datasets import InsightFaceDataset
-from aioloader.datasets.files import load
 from aioloader.errors import DecodeError
 from aioloader.transforms import image_size
 
@@ -84,7 +83,7 @@ def _bodies(dataset: InsightFaceDataset) -> Iterator[tuple[int, memoryview]]:
     try:
         for begin in range(0, len(dataset), _AT_ONCE):
             indices = np.arange(begin, min(begin + _AT_ONCE, len(dataset)), dtype=np.int64)
-            plan, data = load(source, dataset.spans(indices))
+            plan, data = source.fetch(dataset.spans(indices))
             for index, start, length in zip(
                 indices.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
             ):

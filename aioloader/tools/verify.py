@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
-from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import recordio
+    from aioloader.abc import FetchingByteSource
     from aioloader.datasets.base import Dataset
     from aioloader.errors import SampleError
 
@@ -134,11 +134,11 @@ def _check_label(image: Array, label: Any) -> np.uint8:
     return np.uint8(0)
 
 
-def _is_image(source: Source, spans: Spans) -> bool:
+def _is_image(source: FetchingByteSource, spans: Spans) -> bool:
     import recordio
 
     try:
-        plan, data = load(source, spans)
+        plan, data = source.fetch(spans)
         start = int(plan.start[0])
         payload: Any = recordio.extract(data[start : start + int(plan.length[0])])
         read_header(recordio.unpack(payload)[1])

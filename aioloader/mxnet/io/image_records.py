@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
-from aioloader.datasets.files import FileDataset, Source
+from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_table import RecordTable
 from aioloader.errors import DecodeError
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans, StageTimer
 from aioloader.mxnet.base import MXNetError
-from aioloader.storage.local.source import LocalByteSource
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
 from aioloader.transforms.exif import read_orientation, upright
 from aioloader.transforms.lazy_image import LazyImageReader
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from aioloader.abc import FetchingByteSource
     from aioloader.datasets.stage import Stage
     from aioloader.rng import Rng
 
@@ -179,11 +179,12 @@ class ImageRecords(FileDataset):
     def decoder(self) -> ImageRecordRows:
         return self._decoder
 
-    def open_source(self) -> Source:
+    def open_source(self) -> FetchingByteSource:
         versions = [table.version for table in self._tables]
-        if any(version is not None for version in versions):
-            return self._remote(self._paths, versions, whole_files=False, name=self._paths[0])
-        return LocalByteSource(self._paths, whole_files=False)
+        remote = any(version is not None for version in versions)
+        return self._open_files(
+            self._paths, remote=remote, whole_files=False, name=self._paths[0], versions=versions
+        )
 
     def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file and the index line of records."""

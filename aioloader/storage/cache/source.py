@@ -6,21 +6,23 @@ import logging
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
-from aioloader.storage.layout import plan_apart
+from aioloader.storage.layout import fetch_with, plan_apart
 from aioloader.storage.local.whole_files import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable
 
+    from aioloader.abc import ObjectByteSource
     from aioloader.foundation.threads import Threads
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.local.source import Failures, LocalByteSource
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class CachedByteSource:
-    """Local files behind a cache, for slow file systems; implements `ByteSource` and `BlockingByteSource`.
+    """Local files behind a cache, for slow file systems; implements `BlockingByteSource` and `FetchingByteSource`.
 
     A record file is checked for changes every few seconds; an image file when it is first planned.
 
@@ -114,6 +116,9 @@ class CachedByteSource:
         self._lookup.keep(plan, missing, [place for place, _ in failures], out)
         return failures
 
+    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        return fetch_with(self.plan_blocking, self.read_blocking, spans)
+
     def _keys_of(self, numbers: IntArray) -> IntArray:
         return self._keys[numbers]
 
@@ -130,33 +135,8 @@ class CachedByteSource:
         return os.path.abspath(self.paths[number]), version
 
 
-class ObjectSource(Protocol):
-    """Byte source of objects that can be cached, such as `aioloader.storage.remote.RemoteByteSource`."""
-
-    paths: Sequence[str]
-    whole_files: bool
-    timeout: float
-    samples_ahead: int
-
-    async def plan(self, spans: Spans) -> ReadPlan: ...
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> Failures: ...
-
-    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an async function to its end."""
-        ...
-
-    def identity(self, number: int) -> tuple[str, str] | None:
-        """Return name and version of an object; None if it cannot be cached."""
-        ...
-
-    def stats(self) -> StorageStats: ...
-
-    def close(self) -> None: ...
-
-
 class CachedObjectSource:
-    """Objects behind a cache; implements `ByteSource` over a source of objects.
+    """Objects behind a cache; implements `FetchingByteSource` over a source of objects.
 
     Args:
         source: reads the objects; closed with this one.
@@ -169,7 +149,7 @@ class CachedObjectSource:
 
     _closed = True  # until it is completely made
 
-    def __init__(self, source: ObjectSource, cache: Cache, name: str) -> None:
+    def __init__(self, source: ObjectByteSource, cache: Cache, name: str) -> None:
         self.paths = source.paths
         self.samples_ahead = source.samples_ahead
         self._source = source
@@ -229,16 +209,8 @@ class CachedObjectSource:
         return failures
 
     def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Plan and read at once, blocking: for single items outside a loader.
-
-        Raises:
-            Exception: the error of the first item that could not be read.
-        """
-        plan = self._source.blocking(self.plan, spans)
-        data = memoryview(bytearray(plan.nbytes))
-        for _, error in plan.failures or self._source.blocking(self.read, plan, data):
-            raise error
-        return plan, data
+        blocking = self._source.blocking
+        return fetch_with(partial(blocking, self.plan), partial(blocking, self.read), spans)
 
     def _keys_of(self, numbers: IntArray) -> IntArray:
         known = map(self._identify, numbers.tolist())

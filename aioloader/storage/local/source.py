@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.errors import SpanTooShortError, single
 from aioloader.foundation.types import IntArray, ReadPlan, Spans
-from aioloader.storage.layout import Read, lay_out, plan_apart
+from aioloader.storage.layout import Read, fetch_with, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
 from aioloader.storage.local.kernel_aio import KernelAioReader
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class LocalByteSource:
-    """Byte source of local files; implements `ByteSource` and `BlockingByteSource`.
+    """Byte source of local files; implements `BlockingByteSource` and `FetchingByteSource`.
 
     May be used by several tasks and threads at once. Can be pickled; the copy opens the files again.
 
@@ -201,6 +201,9 @@ class LocalByteSource:
         if self._closed:
             raise RuntimeError("the byte source is closed")
         return self._checked(plan, out, self._read_part(plan, plan.reads, out))
+
+    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        return fetch_with(self.plan_blocking, self.read_blocking, spans)
 
     def _read_part(self, plan: ReadPlan, reads: IntArray, out: memoryview) -> Failures:
         """Make some of the reads of a plan."""

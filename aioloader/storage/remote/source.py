@@ -10,13 +10,14 @@ skipping unreachable items would lose data silently.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
 from aioloader.metrics import StorageStats
-from aioloader.storage.layout import lay_out_apart, plan_apart
+from aioloader.storage.layout import fetch_with, lay_out_apart, plan_apart
 from aioloader.storage.records import check_spans, doubtful, extent_steps, wrong_length
 from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
@@ -40,7 +41,7 @@ _NO_BYTES = np.empty((0, 4), np.int64)
 
 
 class RemoteByteSource:
-    """Byte source of remote objects; implements `ByteSource`. Can be pickled; the copy opens its own connections.
+    """Byte source of remote objects; implements `ObjectByteSource` and `FetchingByteSource`.
 
     Args:
         urls: the objects; `Spans.file` counts them.
@@ -127,16 +128,7 @@ class RemoteByteSource:
         return await self._here(self._read, plan, out)
 
     def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Plan and read at once, blocking: for single items outside a loader.
-
-        Raises:
-            Exception: the error of the first item that could not be read.
-        """
-        plan = self.blocking(self._plan, spans)
-        data = memoryview(bytearray(plan.nbytes))
-        for _, error in plan.failures or self.blocking(self._read, plan, data):
-            raise error
-        return plan, data
+        return fetch_with(partial(self.blocking, self._plan), partial(self.blocking, self._read), spans)
 
     def fetch_spans(self, spans: Spans) -> tuple[memoryview, IntArray]:
         """Return the bytes of spans of objects whose versions are known, and the place of each. Blocking.
