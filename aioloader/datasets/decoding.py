@@ -6,7 +6,8 @@ import math
 import mmap
 import struct
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, ItemLocation, StageTimer
@@ -126,28 +127,22 @@ class RecordDecoder:
 
 
 @dataclass(frozen=True)
-class ImageRecordDecoder:
-    """Decoder of a record to (image, label).
+class ImageDecoder:
+    """Base class of decoders to (image, label).
 
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
-        scalar_dtype: numpy name of the dtype of scalar labels.
-        vector_dtype: numpy name of the dtype of label arrays.
         dct_scaling: see `LazyImageReader`; used only by the fused decoder.
-        first_label: if a record has several labels, the first one is the label, a scalar.
     """
 
     flag: int = 1
     exif: str = "apply"
     max_pixels: int | None = DEFAULT_MAX_PIXELS
-    scalar_dtype: str = "int64"
-    vector_dtype: str = "float32"
-    dct_scaling: bool = False
-    first_label: bool = False
+    dct_scaling: bool = field(default=False, kw_only=True)
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
-        body, label = self._parse(data, location)
+        body, label = self.parse(data, extra, location)
         image = decode_image(
             body,
             flag=self.flag,
@@ -158,15 +153,63 @@ class ImageRecordDecoder:
         )
         return image, label
 
-    def fuse(self, stages: Sequence[Stage]) -> _FusedRecord | None:
+    def fuse(self, stages: Sequence[Stage]) -> FusedImages | None:
         """Return one decoder for the decoding and the stages that take the image; see `FusedDecoder`.
 
         Returns None for a derived class that decodes in another way.
         """
-        return _FusedRecord(self, stages) if _decodes_as(self, ImageRecordDecoder) else None
+        if type(self).__call__ is not ImageDecoder.__call__:
+            return None
+        reader = LazyImageReader(
+            self.flag, exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
+        )
+        return FusedImages(reader, stages, self.parse)
 
-    def _parse(self, data: memoryview, location: ItemLocation) -> tuple[Any, Any]:
+    def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ImageRecordDecoder(ImageDecoder):
+    """Decoder of a record to (image, label).
+
+    Attributes:
+        scalar_dtype: numpy name of the dtype of scalar labels.
+        vector_dtype: numpy name of the dtype of label arrays.
+        first_label: if a record has several labels, the first one is the label, a scalar.
+    """
+
+    scalar_dtype: str = "int64"
+    vector_dtype: str = "float32"
+    first_label: bool = False
+
+    @cached_property
+    def _fast_labels(self) -> tuple[Any, int, int, bool]:
+        """Return the scalar type, its smallest and largest integer, and True if it is a float that every label fits."""
+        dtype = np.dtype(self.scalar_dtype)
+        if dtype.kind == "f":  # float16 cannot hold every label
+            return dtype.type, 1, 0, dtype.itemsize >= 4
+        bounds = np.iinfo(dtype)
+        return dtype.type, int(bounds.min), int(bounds.max), False
+
+    def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        nbytes = len(data)
+        if nbytes >= 32:
+            scalar, least, greatest, floating = self._fast_labels
+            magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
+            begin = 32
+            # Fast path for a record in one part with one label that fits.
+            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes:
+                if flag and self.first_label and 24 + 4 * flag <= word:
+                    (value,) = _LABEL.unpack_from(data, begin)
+                    begin += 4 * flag
+                    flag = 0
+                if flag == 0:
+                    if floating:
+                        return data[begin : 8 + word], scalar(value)
+                    if value.is_integer() and least <= value <= greatest:
+                        return data[begin : 8 + word], scalar(int(value))
         payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         if header.flag and not self.first_label:
@@ -176,85 +219,37 @@ class ImageRecordDecoder:
 
 
 @dataclass(frozen=True)
-class ImageFileDecoder:
-    """Decoder of an image file to (image, label); the label is the item's extra.
+class ImageFileDecoder(ImageDecoder):
+    """Decoder of an image file to (image, label); the label is the item's extra."""
 
-    Attributes:
-        flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
-        dct_scaling: see `LazyImageReader`; used only by the fused decoder.
-    """
-
-    flag: int = 1
-    exif: str = "apply"
-    max_pixels: int | None = DEFAULT_MAX_PIXELS
-    dct_scaling: bool = False
-
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
-        """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
-        image = decode_image(
-            data,
-            flag=self.flag,
-            exif=self.exif,
-            max_pixels=self.max_pixels,
-            scratch=_scratch(),
-            path=location.path,
-        )
-        return image, _own_label(extra)
-
-    def fuse(self, stages: Sequence[Stage]) -> _FusedFile | None:
-        """Return one decoder for the decoding and the stages that take the image; see `FusedDecoder`."""
-        return _FusedFile(self, stages) if _decodes_as(self, ImageFileDecoder) else None
-
-
-def _decodes_as(decoder: object, cls: type) -> bool:
-    own = type(decoder)
-    return all(getattr(own, name, None) is getattr(cls, name, None) for name in ("__call__", "_parse"))
-
-
-def _own_label(extra: Any) -> Any:
-    # A row of labels may be a view of memory that is reused.
-    return extra.copy() if isinstance(extra, np.ndarray) else extra
+    def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        # A row of labels may be a view of memory that is reused.
+        return data, extra.copy() if isinstance(extra, np.ndarray) else extra
 
 
 class FusedImages:
-    """Base class of decoders that also run the stages that take the image; see `FusedDecoder`.
+    """Decoder that also runs the stages that take the image; see `FusedDecoder`.
 
     Args:
         reader: opens the images.
         stages: all stages of the loader.
+        parse: returns the encoded image of an item, and the other elements of its sample.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
-        plan: decodes and transforms the image of a sample.
     """
 
-    def __init__(self, reader: LazyImageReader, stages: Sequence[Stage]) -> None:
+    def __init__(
+        self, reader: LazyImageReader, stages: Sequence[Stage], parse: Callable[..., tuple[Any, ...]]
+    ) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
-        self.plan = ImagePlan(
+        self._parse = parse
+        self._plan = ImagePlan(
             reader,
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
             lend=all(stage.native for stage in stages[self.stages :]),
         )
 
-
-def _reader(decoder: ImageRecordDecoder | ImageFileDecoder) -> LazyImageReader:
-    return LazyImageReader(
-        decoder.flag, exif=decoder.exif, max_pixels=decoder.max_pixels, dct_scaling=decoder.dct_scaling
-    )
-
-
-class _FusedRecord(FusedImages):
-    def __init__(self, decoder: ImageRecordDecoder, stages: Sequence[Stage]) -> None:
-        super().__init__(_reader(decoder), stages)
-        self._parse = decoder._parse
-        dtype = np.dtype(decoder.scalar_dtype)
-        self._scalar = dtype.type
-        bounds = np.iinfo(dtype) if dtype.kind != "f" else None
-        self._least, self._greatest = (1, 0) if bounds is None else (int(bounds.min), int(bounds.max))
-        # float16 cannot hold every label.
-        self._floating = bounds is None and dtype.itemsize >= 4
-        self._first_label = decoder.first_label
-
     def __call__(
         self,
         data: memoryview,
@@ -264,42 +259,6 @@ class _FusedRecord(FusedImages):
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
-    ) -> tuple[Any, Any]:
-        body: Any
-        label: Any
-        nbytes = len(data)
-        if nbytes >= 32:
-            magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
-            begin = 32
-            # Fast path for a record in one part with one label that fits; `_parse` handles all others.
-            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes:
-                if flag and self._first_label and 24 + 4 * flag <= word:
-                    (value,) = _LABEL.unpack_from(data, begin)
-                    begin += 4 * flag
-                    flag = 0
-                if flag == 0:
-                    if self._floating:
-                        label = self._scalar(value)
-                        return self.plan(data[begin : 8 + word], location.path, rng, out, trace), label
-                    if value.is_integer() and self._least <= value <= self._greatest:
-                        label = self._scalar(int(value))
-                        return self.plan(data[begin : 8 + word], location.path, rng, out, trace), label
-        body, label = self._parse(data, location)
-        return self.plan(body, location.path, rng, out, trace), label
-
-
-class _FusedFile(FusedImages):
-    def __init__(self, decoder: ImageFileDecoder, stages: Sequence[Stage]) -> None:
-        super().__init__(_reader(decoder), stages)
-
-    def __call__(
-        self,
-        data: memoryview,
-        extra: Any,
-        location: ItemLocation,
-        *,
-        rng: Rng,
-        out: Array | None,
-        trace: StageTimer,
-    ) -> tuple[Any, Any]:
-        return self.plan(data, location.path, rng, out, trace), _own_label(extra)
+    ) -> tuple[Any, ...]:
+        body, *others = self._parse(data, extra, location)
+        return self._plan(body, location.path, rng, out, trace), *others

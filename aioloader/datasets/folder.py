@@ -130,7 +130,7 @@ class ImageFolderDataset(FileDataset):
         super().__init__(cache, cache_limit)
         self._own_stage = stage_of_argument(self, transform)
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
-        self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
+        self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
         self._root = path_of(root)
         self._versions: dict[str, Version] = {}
         self.synsets: list[str] = []

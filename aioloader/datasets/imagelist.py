@@ -72,7 +72,7 @@ class ImageListDataset(FileDataset):
     ) -> None:
         super().__init__(cache, cache_limit)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
-        self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
+        self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
         self._root = path_of(root)
         if isinstance(imglist, (str, os.PathLike)):
             entries = read_list(_under(self._root, os.fspath(imglist)))

@@ -17,7 +17,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_table import RecordTable
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans, StageTimer
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
 from aioloader.transforms.exif import read_orientation, upright
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import FetchingByteSource
     from aioloader.datasets.stage import Stage
-    from aioloader.rng import Rng
 
 
 class MissingLabelError(MXNetError, LookupError):
@@ -252,7 +251,7 @@ class ImageRecordRows:
     dct_scaling: bool = False
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Row:
-        body, label, key = self.parse(data, location)
+        body, label, key, padding = self.parse(data, extra, location)
         if self.channels == 4:
             image = decode_alpha(body, self.exif, self.max_pixels)
         else:
@@ -263,13 +262,18 @@ class ImageRecordRows:
                 max_pixels=self.max_pixels,
                 path=location.path,
             )
-        return image, label, key, extra
+        return image, label, key, padding
 
-    def fuse(self, stages: Sequence[Stage]) -> _FusedRows | None:
-        return None if self.channels == 4 else _FusedRows(self, stages)
+    def fuse(self, stages: Sequence[Stage]) -> FusedImages | None:
+        if self.channels == 4:
+            return None
+        reader = LazyImageReader(
+            int(self.channels == 3), exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
+        )
+        return FusedImages(reader, stages, self.parse)
 
-    def parse(self, data: memoryview, location: ItemLocation) -> tuple[Any, Any, np.uint64]:
-        """Return the encoded image, the label and the id.
+    def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> Row:
+        """Return the `Row` with the encoded image.
 
         Raises:
             MXNetError: the record has another number of labels.
@@ -278,21 +282,21 @@ class ImageRecordRows:
             magic, word, flag, value, number, _ = RECORD_FIELDS.unpack_from(data)
             # The record in one part with one label: the others take the long way.
             if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= len(data) and flag == 0:
-                return data[32 : 8 + word], np.float32(value), np.uint64(number)
+                return data[32 : 8 + word], np.float32(value), np.uint64(number), extra
         payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         key = np.uint64(header.id)
         if self.labels is not None:
             row: Any = self.labels.find(header.id)
         elif header.flag == 0 and self.label_width == 1:
-            return body, np.float32(header.label), key
+            return body, np.float32(header.label), key, extra
         else:
             row = header.label if header.flag else ()
             self._check(header.flag)
         if self.label_width == 1:
-            return body, np.float32(row[0]), key
+            return body, np.float32(row[0]), key, extra
         # A copy: the values are in memory that will be reused.
-        return body, np.array(row, np.float32), key
+        return body, np.array(row, np.float32), key, extra
 
     def _check(self, count: int) -> None:
         width = self.label_width
@@ -306,33 +310,6 @@ class ImageRecordRows:
         raise MXNetError(
             f"rec file provide {count}-dimensional label but label_width is set to {width}; set label_width={count}"
         )
-
-
-class _FusedRows(FusedImages):
-    """Decoder that decodes no more of an image than its transforms need; see `FusedDecoder`."""
-
-    def __init__(self, decoder: ImageRecordRows, stages: Sequence[Stage]) -> None:
-        reader = LazyImageReader(
-            int(decoder.channels == 3),
-            exif=decoder.exif,
-            max_pixels=decoder.max_pixels,
-            dct_scaling=decoder.dct_scaling,
-        )
-        super().__init__(reader, stages)
-        self._parse = decoder.parse
-
-    def __call__(
-        self,
-        data: memoryview,
-        extra: Any,
-        location: ItemLocation,
-        *,
-        rng: Rng,
-        out: Array | None,
-        trace: StageTimer,
-    ) -> Row:
-        body, label, key = self._parse(data, location)
-        return self.plan(body, location.path, rng, out, trace), label, key, extra
 
 
 def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
