@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,14 +22,15 @@ from aioloader.datasets.insightface_layout import (
     slack,
 )
 from aioloader.datasets.insightface_property import PROPERTY, Property, read_property
-from aioloader.datasets.record import ImageRecordDataset
+from aioloader.datasets.record import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
-from aioloader.datasets.record_table import RecordTable, RecordTables
 from aioloader.errors import LayoutError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
-from aioloader.storage.urls import beside, is_url, join, path_of, redact_url, sibling, suffix_of
+from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 
 REC = "train.rec"
 
@@ -130,9 +131,7 @@ class InsightFaceDataset(ImageRecordDataset):
         return self.table.spans(self.lines.at(indices))
 
     def location(self, index: int) -> ItemLocation:
-        line = int(self.lines.at(np.array([index], np.int64))[0])
-        table = self.table.index
-        return ItemLocation(table.key_at(line), redact_url(self._path), int(table.offsets[line]))
+        return self.table.location(int(self.lines.at(np.array([index], np.int64))[0]))
 
     # -- selection of the images ---------------------------------------------------------------------------------------
 

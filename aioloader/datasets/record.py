@@ -1,10 +1,9 @@
-"""Datasets over RecordIO files."""
+"""Datasets over RecordIO files, and the tables that turn lines of their indexes into spans."""
 
 from __future__ import annotations
 
 import os
-import struct
-from functools import partial
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +11,14 @@ import numpy as np
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_heads import RecordHeads, read_heads
-from aioloader.datasets.record_table import RecordTable, RecordTables, open_tables
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
-from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.urls import is_url, redact_url
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.records import unreadable_line
+from aioloader.storage.urls import beside, is_url, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
-from recordio import MAGIC
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +27,172 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
 _LABELS_LOOKED_AT = 1000
-_MAGIC = struct.Struct("<I")
+_OPENED_AT_A_TIME = 16
+
+
+class RecordTable:
+    """Offsets and lengths of the records of a file, in the order of its index.
+
+    Args:
+        path: the .rec file, or its URL.
+        idx_path: its .idx file; None: the file of the same name in the same folder, if it exists.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with the line in its error.
+        index: an index that was read before, perhaps of a part of the records; then no file is read.
+        version: version of the object if `path` is a URL; None: it is requested from the server.
+
+    Attributes:
+        path: as given.
+        index: the index passed, or that of the .idx, or the result of a scan if there is no .idx.
+        file_nbytes: size of the file in bytes when the table was made.
+        version: version of the object if `path` is a URL, else None.
+
+    Raises:
+        OSError: the file or its index cannot be read.
+        RecordIOError: the index is malformed, or a file without an index is corrupt.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        idx_path: str | None = None,
+        *,
+        tolerant: bool = False,
+        index: Index | None = None,
+        version: Version | None = None,
+    ) -> None:
+        self.path = path
+        given = idx_path is not None
+        idx_path = idx_path or beside(path, ".idx")
+        if version is None and is_url(path):
+            from aioloader.storage.remote.opening import describe
+
+            version = describe(path)
+        self.version = version
+        if index is not None:
+            self.index = index
+        elif version is not None:
+            from aioloader.storage.remote.opening import load_index
+
+            self.index = load_index(path, idx_path if given else None, tolerant=tolerant)
+        elif given or os.path.exists(idx_path):
+            self.index = Index.open(idx_path, tolerant=tolerant)
+        else:
+            self.index = _scan(path)
+        self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
+        if index is None and not len(self.index) and self.file_nbytes:
+            raise CorruptIndexError(
+                f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
+                "`python -m recordio index FILE`, or delete it",
+                path=idx_path,
+            )
+        offsets = self.index.offsets
+        # In an ordered index a record ends where the record of the next line begins. A misaligned offset is an
+        # error of its line alone and must not shorten the record before it.
+        possible = (offsets & 3) == 0
+        ordered = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
+        self._ordered = offsets if ordered else np.unique(np.append(offsets[possible], self.file_nbytes))
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return spans that contain the records on the given lines. A wrong offset results in a span that is too short.
+
+        The offset of a line that cannot be read is `unreadable_line` of the line's number, counted from 0.
+        """
+        offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        if self.index.faults:
+            lines = np.asarray(indices, dtype=np.int64)
+            unreadable = np.isin(lines, list(self.index.faults))
+            offset = np.where(unreadable, unreadable_line(lines), offset)
+        after = (
+            indices + 1
+            if self._ordered is self.index.offsets
+            else np.searchsorted(self._ordered, offset, side="right")
+        )
+        last = len(self._ordered) - 1
+        end = np.where(after > last, self.file_nbytes, self._ordered[np.minimum(after, last)])
+        length = np.maximum(np.minimum(end, self.file_nbytes) - offset, 0)
+        return Spans(np.zeros(len(offset), np.int64), offset, length)
+
+    def location(self, line: int) -> ItemLocation:
+        """Return key, path (without a signature) and offset of the record on a line."""
+        return ItemLocation(self.index.key_at(line), redact_url(self.path), int(self.index.offsets[line]))
+
+    def first_offsets(self, count: int) -> IntArray:
+        """Return the offsets of the first records in the order of the file."""
+        return np.unique(self._ordered[:count])
+
+
+class RecordTables:
+    """Tables of the records of several concatenated files.
+
+    Args:
+        tables: tables of the files, in order.
+    """
+
+    def __init__(self, tables: Sequence[RecordTable]) -> None:
+        self.tables = tables
+        self._starts = np.cumsum([0, *[len(table.index) for table in tables]])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return the number of the file that contains a record, and the record's line in the index of that file."""
+        (file,), (line,) = self.lines(np.array([index]))
+        return int(file), int(line)
+
+    def lines(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the numbers of the files that contain records, and the records' lines in their indexes."""
+        files: IntArray = np.searchsorted(self._starts, indices, side="right") - 1
+        return files, indices - self._starts[files]
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return spans that contain the records at the given indices; see `RecordTable.spans`."""
+        return self.spans_of_lines(*self.lines(indices))
+
+    def spans_of_lines(self, files: IntArray, lines: IntArray) -> Spans:
+        """Return spans that contain the records on some lines of the files; see `RecordTable.spans`."""
+        if len(self.tables) == 1:
+            return self.tables[0].spans(lines)
+        offset, length = np.empty(len(lines), np.int64), np.empty(len(lines), np.int64)
+        for number in np.unique(files).tolist():
+            here = files == number
+            found = self.tables[number].spans(lines[here])
+            offset[here], length[here] = found.offset, found.length
+        return Spans(files.astype(np.int64), offset, length)
+
+
+def open_tables(paths: Sequence[str], versions: Sequence[Version | None]) -> list[RecordTable]:
+    """Open the tables of several files; those of objects concurrently, because loading an index takes several requests.
+
+    Args:
+        paths: the files, or their URLs.
+        versions: the version of each object; None for files.
+    """
+
+    def open_table(path: str, version: Version | None) -> RecordTable:
+        return RecordTable(path, tolerant=True, version=version)
+
+    if len(paths) == 1 or versions[0] is None:
+        return list(map(open_table, paths, versions))
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
+        return list(pool.map(open_table, paths, versions))
+
+
+def _scan(path: str) -> Index:
+    try:
+        return Index.scan(path)
+    except CorruptRecordError as error:
+        # The records after the damage are unknown, so the error cannot be that of single items.
+        raise type(error)(
+            f"{error.message}; without an .idx the records are found by a scan, which needs a valid file: "
+            f"`aioloader repair {shlex.quote(path)} DST` writes all readable records to a new file, with an .idx",
+            path=error.path,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+        ) from error
 
 
 class RecordFileDataset(FileDataset):
@@ -80,16 +244,7 @@ class RecordFileDataset(FileDataset):
     def tables(self) -> RecordTables:
         """Return the tables of all files, which are read at the first use."""
         if self._records is None:
-            open_table = partial(RecordTable, tolerant=True)
-            if self.reads_ahead and len(self._paths) > 1:
-                self._records = RecordTables(open_tables(open_table, self._paths, self._versions))
-            else:
-                self._records = RecordTables(
-                    [
-                        open_table(path, version=version)
-                        for path, version in zip(self._paths, self._versions, strict=True)
-                    ]
-                )
+            self._records = RecordTables(open_tables(self._paths, self._versions))
         return self._records
 
     @property
@@ -126,8 +281,7 @@ class RecordFileDataset(FileDataset):
 
     def location(self, index: int) -> ItemLocation:
         file, line = self.tables.locate(index)
-        table = self.tables.tables[file].index
-        return ItemLocation(table.key_at(line), redact_url(self._paths[file]), int(table.offsets[line]))
+        return self.tables.tables[file].location(line)
 
     def file_nbytes(self, index: int) -> int:
         version = self._versions[self.tables.locate(index)[0]]
@@ -234,21 +388,17 @@ def begins_with_a_record(path: str) -> bool:
     Raises:
         OSError: the file cannot be read.
     """
-    fd = open_regular(path)
-    try:
-        head = bytearray(_MAGIC.size)
-        return read_into(fd, memoryview(head), 0) == _MAGIC.size and _MAGIC.unpack(head) == (MAGIC,)
-    finally:
-        os.close(fd)
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(4) == MAGIC.to_bytes(4, "little")
 
 
-def scalar_label_dtype(path: str, offsets: list[int], version: Version | None = None) -> str:
+def scalar_label_dtype(path: str, offsets: IntArray, version: Version | None = None) -> str:
     """Return "int64" if all scalar labels at these offsets are whole numbers, else "float32".
 
     Records that are corrupt, truncated within their header, or have a label array are ignored; without any scalar label
     the result is "float32".
     """
-    heads = read_heads(path, np.array(offsets, np.int64), version=version)
+    heads = read_heads(path, offsets, version=version)
     labels = heads.label[_scalar(heads)]
     return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.record_table import RecordTable
+from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
 from aioloader.transforms.exif import read_orientation, upright
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import FetchingByteSource
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 
 
 class MissingLabelError(MXNetError, LookupError):
@@ -159,17 +159,17 @@ class ImageRecords(FileDataset):
         self._paths = list(paths)
         self._decoder = decoder
         try:
-            self._tables = [
+            tables = [
                 RecordTable(path, idx)
                 for path, idx in zip(paths, idx_paths or repeat(None, len(paths)), strict=True)
             ]
         except (RecordIOError, OSError) as error:
             raise MXNetError(str(error)) from error
-        if len({table.version is None for table in self._tables}) > 1:
+        if len({table.version is None for table in tables}) > 1:
             raise MXNetError("files of this machine and URLs cannot be read as one set of records")
-        self._lines = [_in_file_order(table) for table in self._tables]
-        self._starts = np.cumsum([0, *[len(table.index) for table in self._tables]], dtype=np.int64)
-        self.total = int(self._starts[-1])
+        self._lines = [_in_file_order(table) for table in tables]
+        self._tables = RecordTables(tables)
+        self.total = len(self._tables)
 
     def __len__(self) -> int:
         return 2 * self.total
@@ -179,7 +179,7 @@ class ImageRecords(FileDataset):
         return self._decoder
 
     def open_source(self) -> FetchingByteSource:
-        versions = [table.version for table in self._tables]
+        versions = [table.version for table in self._tables.tables]
         remote = any(version is not None for version in versions)
         return self._open_files(
             self._paths, remote=remote, whole_files=False, name=self._paths[0], versions=versions
@@ -187,9 +187,7 @@ class ImageRecords(FileDataset):
 
     def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file and the index line of records."""
-        records = indices % self.total
-        file: IntArray = np.searchsorted(self._starts, records, side="right").astype(np.int64) - 1
-        line = records - self._starts[file]
+        file, line = self._tables.lines(indices % self.total)
         for number, order in enumerate(self._lines):
             if order is not None:
                 mine = file == number
@@ -197,15 +195,7 @@ class ImageRecords(FileDataset):
         return file, line
 
     def spans(self, indices: IntArray) -> Spans:
-        file, line = self._places(indices)
-        if len(self._tables) == 1:
-            return self._tables[0].spans(line)
-        offset, length = np.empty_like(line), np.empty_like(line)
-        for number in np.unique(file).tolist():
-            mine = file == number
-            found = self._tables[number].spans(line[mine])
-            offset[mine], length[mine] = found.offset, found.length
-        return Spans(file, offset, length)
+        return self._tables.spans_of_lines(*self._places(indices))
 
     def extras(self, indices: IntArray) -> Array:
         """Return whether each row is only padding; see `ByteDataset.extras`."""
@@ -213,14 +203,12 @@ class ImageRecords(FileDataset):
 
     def places(self) -> Iterator[tuple[str, Spans]]:
         """Yield path and places of the records of every file."""
-        for path, table in zip(self._paths, self._tables, strict=True):
-            yield path, table.spans(np.arange(len(table.index), dtype=np.int64))
+        for table in self._tables.tables:
+            yield table.path, table.spans(np.arange(len(table.index), dtype=np.int64))
 
     def location(self, index: int) -> ItemLocation:
         file, line = self._places(np.array([index], np.int64))
-        number, place = int(file[0]), int(line[0])
-        table = self._tables[number].index
-        return ItemLocation(table.key_at(place), self._paths[number], int(table.offsets[place]))
+        return self._tables.tables[int(file[0])].location(int(line[0]))
 
 
 def _in_file_order(table: RecordTable) -> IntArray | None:
