@@ -14,8 +14,7 @@ a dataset of such samples it is passed to ``dataset.transform``; ``batchify.Pad(
 
 - `base`: the base class, and transforms that consist of transforms
 - `geometry`: coordinates of boxes after a crop, flip or resize (pure)
-- `place`: flips, resize, pad and crops
-- `objects`: crops and borders that depend on the boxes
+- `transforms`: flips, resize, pad and crops, and crops and borders that depend on the boxes
 """
 
 from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, RandomApply
@@ -28,13 +27,14 @@ from aioloader.transforms.boxes.geometry import (
     resize_boxes,
     shift_boxes,
 )
-from aioloader.transforms.boxes.objects import RandomExpand, RandomObjectCrop
-from aioloader.transforms.boxes.place import (
+from aioloader.transforms.boxes.transforms import (
     CenterCrop,
     Pad,
     RandomCrop,
+    RandomExpand,
     RandomFlipLeftRight,
     RandomFlipTopBottom,
+    RandomObjectCrop,
     RandomResizedCrop,
     Resize,
 )

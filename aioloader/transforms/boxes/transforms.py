@@ -1,0 +1,373 @@
+"""Flips, resize, pad, crops and expansion of an image with boxes.
+
+The draws of transforms that have a counterpart for images are those of the counterpart. A crop clips boxes to its
+rectangle and leaves out those of which no more than `min_coverage` remains.
+
+`RandomObjectCrop` and `RandomExpand` depend on the boxes, of SSD's kind (Liu et al., 2016), with MXNet's rules of
+visibility. Their rectangle is drawn apart from the cut (`rectangle`, `canvas`), by any object with the methods
+`uniform` and `integers` of `Rng`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from aioloader.transforms import geometry
+from aioloader.transforms.base import Transform, check_range, check_sides
+from aioloader.transforms.boxes.base import BoxTransform, image_extents
+from aioloader.transforms.boxes.geometry import (
+    box_coverages,
+    crop_boxes,
+    flip_boxes,
+    resize_boxes,
+    shift_boxes,
+)
+from aioloader.transforms.geometry import place_on_canvas, random_box
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aioloader.foundation.types import Array
+    from aioloader.rng import Rng
+
+# A narrower border would hardly change the image.
+_LEAST_GROWTH = 2
+
+
+class _Flip(BoxTransform):
+    """Base of flips with probability `p`; one draw for every `p`."""
+
+    _axis = 0
+    _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
+
+    def __init__(self, p: float = 0.5) -> None:
+        self._flip = self._image_flip(p)
+        self.p = self._flip.p
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        if rng.random() >= self.p:
+            return x, boxes
+        return self._flip.flip(x), flip_boxes(boxes, (width, height)[self._axis], self._axis)
+
+
+class RandomFlipLeftRight(_Flip):
+    """Flip of left and right with probability `p`. One draw.
+
+    Args:
+        p: probability, 0 to 1.
+    """
+
+    _axis = 0
+    _image_flip = geometry.RandomFlipLeftRight
+
+
+class RandomFlipTopBottom(_Flip):
+    """Flip of top and bottom with probability `p`. One draw.
+
+    Args:
+        p: probability, 0 to 1.
+    """
+
+    _axis = 1
+    _image_flip = geometry.RandomFlipTopBottom
+
+
+class Resize(BoxTransform):
+    """The whole image at another size. No draws, except one for interpolation "random".
+
+    Args:
+        size: side of a square, or (width, height), in pixels; with `keep_ratio` an int is the shorter side.
+        keep_ratio: keep height/width; applies only if `size` is an int.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], keep_ratio: bool = False, interpolation: int | str = 1
+    ) -> None:
+        self._resize = geometry.Resize(size, keep_ratio, interpolation)
+        self.size = self._resize.size
+        self.keep_ratio = self._resize.keep_ratio
+        self.interpolation = self._resize.interpolation
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        image = self._resize.apply(x, rng)
+        return image, resize_boxes(boxes, (width, height), (image.shape[1], image.shape[0]))
+
+
+class _Crop(BoxTransform):
+    """Base of crops: a rectangle that a transform for images draws and cuts."""
+
+    def __init__(self, crop: geometry.Crop, min_coverage: float) -> None:
+        if not 0.0 <= min_coverage < 1.0:
+            raise ValueError(
+                f"{type(self).__name__}: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
+            )
+        self.crop = crop
+        self.min_coverage = float(min_coverage)
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        rectangle = self.crop.box(height, width, rng)
+        image = self.crop.cut(x, rectangle, rng)
+        inside = crop_boxes(boxes, rectangle, self.min_coverage)
+        return image, resize_boxes(inside, rectangle[2:], (image.shape[1], image.shape[0]))
+
+    def _parts(self) -> Sequence[Transform]:
+        return (self.crop,)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {**vars(self.crop), **vars(self)}
+
+
+class CenterCrop(_Crop):
+    """The middle of the image. No draws, except one for interpolation "random".
+
+    Args:
+        size: side of a square, or (width, height), in pixels. If the image is smaller, the largest middle of that
+            shape is taken and enlarged.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
+    ) -> None:
+        super().__init__(geometry.CenterCrop(size, interpolation), min_coverage)
+
+
+class RandomCrop(_Crop):
+    """A rectangle at a uniformly drawn place. Draws: x, then y.
+
+    Args:
+        size: side of a square, or (width, height), in pixels; larger than the image as for `CenterCrop`.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
+    ) -> None:
+        super().__init__(geometry.RandomCrop(size, interpolation=interpolation), min_coverage)
+
+
+class RandomResizedCrop(_Crop):
+    """A rectangle of drawn area, shape and place, resized to `size`. Draws: see the transform for images.
+
+    Args:
+        size: side of a square, or (width, height), in pixels.
+        scale: (least, greatest) share of the image's area.
+        ratio: (least, greatest) width/height of the rectangle.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: float | Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        min_coverage: float = 0.0,
+        interpolation: int | str = 1,
+    ) -> None:
+        super().__init__(geometry.RandomResizedCrop(size, scale, ratio, interpolation), min_coverage)
+
+
+class Pad(BoxTransform):
+    """A border around the image. No draws.
+
+    Args:
+        pad: pixels that are added: one number, or (top, bottom, left, right).
+        value: of added pixels: one number, or one per channel.
+
+    Raises:
+        ValueError: `pad` is neither a number of at least 0 nor four of them.
+    """
+
+    def __init__(self, pad: int | Sequence[int], value: float | Sequence[float] = 0) -> None:
+        self.pad = check_sides(pad, "Pad")
+        self.value = value
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        top, bottom, left, right = self.pad
+        height, width = top + height + bottom, left + width + right
+        canvas = place_on_canvas(x, height=height, width=width, left=left, top=top, value=self.value)
+        return canvas, shift_boxes(boxes, left, top)
+
+
+def _about(width: int, height: int, least: float, greatest: float) -> bool:
+    """Return True if an area is in a range, with tolerance for extents that are rounded to whole pixels."""
+    slack = (width + height + 1) / 2
+    return least - slack <= width * height <= greatest + slack
+
+
+class _RandomShape(BoxTransform):
+    """Base of transforms that draw the shape of a rectangle until one is accepted."""
+
+    aspect_ratio_range: tuple[float, float]
+    max_attempts: int
+
+    def _shapes(self, rng: Rng, heights: Callable[[float], tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Iterate over up to `max_attempts` drawn shapes, (width, height).
+
+        Args:
+            rng: source of the draws: width/height, then the height.
+            heights: returns the least and the greatest height for a width/height; an attempt without any is skipped.
+        """
+        for _ in range(self.max_attempts):
+            ratio = rng.uniform(*self.aspect_ratio_range)
+            low, high = heights(ratio)
+            if low <= high:
+                tall = rng.integers(low, high + 1)
+                yield round(tall * ratio), tall
+
+
+class RandomObjectCrop(_RandomShape):
+    """A rectangle of drawn shape, size and place that shows enough of the objects; the image is not resized.
+
+    A rectangle is accepted if it touches at least one box, if every box that it touches has more than
+    `min_object_covered` of its area inside, and if at least one box is kept. In an image without boxes any rectangle is
+    accepted. If `max_attempts` find none, image and boxes stay unchanged.
+
+    Draws, for each attempt: width/height, the height, then x and y, until the attempt fails.
+
+    Args:
+        min_object_covered: share of a touched box that has to be inside, exclusive.
+        aspect_ratio_range: (least, greatest) width/height, drawn uniformly.
+        area_range: (least, greatest) share of the image's area, up to half a pixel in each direction; more than 1
+            counts as 1.
+        min_eject_coverage: a box is kept if more than this share of its area is inside.
+        max_attempts: number of rectangles that are tried.
+
+    Raises:
+        ValueError: a range is empty or negative.
+    """
+
+    def __init__(
+        self,
+        min_object_covered: float = 0.1,
+        aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+        area_range: Sequence[float] = (0.05, 1.0),
+        min_eject_coverage: float = 0.3,
+        max_attempts: int = 50,
+    ) -> None:
+        self.min_object_covered = min_object_covered
+        self.aspect_ratio_range = check_range(aspect_ratio_range, "RandomObjectCrop: aspect_ratio_range")
+        self.area_range = check_range(area_range, "RandomObjectCrop: area_range", exclusive=False)
+        if not self.area_range[1]:
+            raise ValueError(f"RandomObjectCrop: area_range must not be all 0, got {area_range!r}")
+        self.min_eject_coverage = min_eject_coverage
+        self.max_attempts = max_attempts
+
+    def rectangle(self, height: int, width: int, boxes: Array, rng: Rng) -> tuple[int, int, int, int] | None:
+        """Choose the rectangle.
+
+        Args:
+            height, width: extents of the image in pixels.
+            boxes: (n, 4 + k).
+            rng: source of the draws.
+
+        Returns:
+            (x, y, width, height), inside the image, or None if none was found.
+        """
+        pixels = height * width
+        least, greatest = self.area_range[0] * pixels, min(1.0, self.area_range[1]) * pixels
+
+        def heights(ratio: float) -> tuple[int, int]:
+            # Those for which area and width are allowed.
+            low = max(1, round(math.sqrt(least / ratio)))
+            return low, min(height, round(math.sqrt(greatest / ratio)), math.floor((width + 0.5) / ratio))
+
+        for wide, tall in self._shapes(rng, heights):
+            if 1 <= wide <= width and _about(wide, tall, least, greatest):
+                box = random_box(height, width, (wide, tall), rng)
+                if self._shows_enough(boxes, box):
+                    return box
+        return None
+
+    def _shows_enough(self, boxes: Array, rectangle: tuple[int, int, int, int]) -> bool:
+        if not len(boxes):
+            return True
+        coverages = box_coverages(boxes, rectangle)
+        touched = coverages[coverages > 0]
+        return bool(
+            len(touched)
+            and touched.min() > self.min_object_covered
+            and touched.max() > self.min_eject_coverage
+        )
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        found = self.rectangle(height, width, boxes, rng)
+        if found is None:
+            return x, boxes
+        left, top, wide, tall = found
+        return x[top : top + tall, left : left + wide], crop_boxes(boxes, found, self.min_eject_coverage)
+
+
+class RandomExpand(_RandomShape):
+    """A larger canvas of drawn shape and size with the image at a drawn place, so that objects become smaller.
+
+    The canvas is at least 2 pixels wider and higher than the image; if `max_attempts` find none, the image stays
+    unchanged.
+
+    Draws, for each attempt: width/height, the height, then x and y, until the attempt fails.
+
+    Args:
+        aspect_ratio_range: (least, greatest) width/height of the canvas, drawn uniformly.
+        area_range: (least, greatest) area of the canvas, in areas of the image, at least 1.
+        max_attempts: number of canvases that are tried.
+        value: of added pixels: one number, or one per channel.
+
+    Raises:
+        ValueError: a range is empty, or allows a canvas smaller than the image.
+    """
+
+    def __init__(
+        self,
+        aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+        area_range: Sequence[float] = (1.0, 3.0),
+        max_attempts: int = 50,
+        value: float | Sequence[float] = 128,
+    ) -> None:
+        self.aspect_ratio_range = check_range(aspect_ratio_range, "RandomExpand: aspect_ratio_range")
+        self.area_range = check_range(area_range, "RandomExpand: area_range", 1.0, exclusive=False)
+        self.max_attempts = max_attempts
+        self.value = value
+
+    def canvas(self, height: int, width: int, rng: Rng) -> tuple[int, int, int, int] | None:
+        """Choose the canvas.
+
+        Args:
+            height, width: extents of the image in pixels.
+            rng: source of the draws.
+
+        Returns:
+            (x, y) of the image on it, and its (width, height); None if none was found.
+        """
+        pixels = height * width
+        least, greatest = self.area_range[0] * pixels, self.area_range[1] * pixels
+        least_width, least_height = width + _LEAST_GROWTH, height + _LEAST_GROWTH
+
+        def heights(ratio: float) -> tuple[int, int]:
+            # Those for which area and both extents are allowed.
+            low = max(least_height, math.ceil((least_width - 0.5) / ratio), round(math.sqrt(least / ratio)))
+            return low, round(math.sqrt(greatest / ratio))
+
+        for wide, tall in self._shapes(rng, heights):
+            if wide >= least_width and _about(wide, tall, least, greatest):
+                x, y, _, _ = random_box(tall, wide, (width, height), rng)
+                return x, y, wide, tall
+        return None
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        found = self.canvas(height, width, rng)
+        if found is None:
+            return x, boxes
+        left, top, wide, tall = found
+        image = place_on_canvas(x, height=tall, width=wide, left=left, top=top, value=self.value)
+        return image, shift_boxes(boxes, left, top)
