@@ -9,7 +9,7 @@ float32 results are not clipped. All take (height, width, channels); those that 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,8 @@ _STRIP = 8192
 # Principal components of ImageNet's colours (Krizhevsky et al., 2012), with MXNet's values, on the scale 0 to 255.
 _EIGENVALUES = np.array([55.46, 4.794, 1.148])
 _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+# Greatest hue, lightness and saturation in OpenCV's HLS of bytes.
+_HLS_LIMITS = (180, 255, 255)
 
 
 def _check(x: Any, name: str, rgb: bool = False) -> Array:
@@ -162,6 +164,36 @@ def adjust_lighting(x: Any, weights: Array, out: Array | None = None) -> Array:
     return result
 
 
+def shift_hls(x: Array, hue: int, lightness: int, saturation: int, out: Array | None = None) -> Array:
+    """Add to hue, lightness and saturation; each saturates at its limits.
+
+    Args:
+        x: uint8 (height, width, 3) RGB.
+        hue: in steps of 2 degrees, on a scale of 0 to 180 that does not wrap around.
+        lightness, saturation: on the scale 0 to 255.
+        out: as for `Transform.apply`; may be `x` itself.
+
+    Raises:
+        TypeError, ValueError: not a uint8 image of 3 channels.
+    """
+    image = check_image(x, "shift_hls")
+    if image.dtype != np.uint8:
+        raise TypeError(f"shift_hls takes uint8, got {image.dtype}")
+    if image.shape[2] != 3:
+        raise ValueError(f"shift_hls takes an image of 3 channels (RGB), got shape {image.shape}")
+    if not (hue or lightness or saturation) or not image.size:
+        return image
+    import cv2
+
+    result = result_array(image, image.shape, image.dtype, out, in_place=True)
+    levels = np.arange(256)[:, None] + np.array([hue, lightness, saturation])
+    table = np.clip(levels, 0, _HLS_LIMITS).astype(np.uint8)[None]
+    colours = cv2.cvtColor(image, cv2.COLOR_RGB2HLS)
+    cv2.LUT(colours, table, dst=colours)
+    cv2.cvtColor(colours, cv2.COLOR_HLS2RGB, dst=result)
+    return result
+
+
 # In the order of the parameters of `RandomColorJitter`, on which the draws depend.
 _ADJUST = {
     "brightness": adjust_brightness,
@@ -185,14 +217,13 @@ def _draw(what: str, amount: float, rng: Rng) -> float:
 
 
 class _RandomAdjust(Transform):
-    in_place = True
-    _what: ClassVar[str]
+    """Base of the changes of one property; the greatest change is the only attribute, named after the property."""
 
-    def __init__(self, amount: float) -> None:
-        self._amount = _check_amount(amount, type(self).__name__, self._what)
+    in_place = True
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        return _ADJUST[self._what](x, _draw(self._what, self._amount, rng), out)
+        ((what, amount),) = vars(self).items()
+        return _ADJUST[what](x, _draw(what, amount, rng), out)
 
 
 class RandomBrightness(_RandomAdjust):
@@ -202,11 +233,8 @@ class RandomBrightness(_RandomAdjust):
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness).
     """
 
-    _what = "brightness"
-
     def __init__(self, brightness: float) -> None:
-        super().__init__(brightness)
-        self.brightness = self._amount
+        self.brightness = _check_amount(brightness, type(self).__name__, "brightness")
 
 
 class RandomContrast(_RandomAdjust):
@@ -216,11 +244,8 @@ class RandomContrast(_RandomAdjust):
         contrast: the factor is uniform in [max(0, 1 - contrast), 1 + contrast).
     """
 
-    _what = "contrast"
-
     def __init__(self, contrast: float) -> None:
-        super().__init__(contrast)
-        self.contrast = self._amount
+        self.contrast = _check_amount(contrast, type(self).__name__, "contrast")
 
 
 class RandomSaturation(_RandomAdjust):
@@ -230,11 +255,8 @@ class RandomSaturation(_RandomAdjust):
         saturation: the factor is uniform in [max(0, 1 - saturation), 1 + saturation).
     """
 
-    _what = "saturation"
-
     def __init__(self, saturation: float) -> None:
-        super().__init__(saturation)
-        self.saturation = self._amount
+        self.saturation = _check_amount(saturation, type(self).__name__, "saturation")
 
 
 class RandomHue(_RandomAdjust):
@@ -244,11 +266,8 @@ class RandomHue(_RandomAdjust):
         hue: the rotation is uniform in [-hue, hue) of the colour circle; 0.5 reaches every hue.
     """
 
-    _what = "hue"
-
     def __init__(self, hue: float) -> None:
-        super().__init__(hue)
-        self.hue = self._amount
+        self.hue = _check_amount(hue, type(self).__name__, "hue")
 
 
 class RandomColorJitter(Transform):
@@ -327,3 +346,31 @@ class RandomGray(Transform):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         return to_gray(x, out) if rng.random() < self.p else x
+
+
+class RandomHLS(Transform):
+    """Shifts of hue, lightness and saturation by drawn amounts; uint8 (height, width, 3) RGB, shape and dtype kept.
+
+    Each amount is a whole number in [-v, v]: ``2 * v * u - v``, rounded towards 0, where u is a uniform number plus
+    four times another one, divided by 5. Draws: two for each, in the order hue, saturation, lightness.
+
+    Args:
+        hue: greatest shift, in steps of 2 degrees.
+        saturation, lightness: greatest shift, on the scale 0 to 255.
+    """
+
+    in_place = True
+
+    def __init__(self, hue: int = 0, saturation: int = 0, lightness: int = 0) -> None:
+        self.hue, self.saturation, self.lightness = hue, saturation, lightness
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        hue, saturation, lightness = (
+            _amount(most, rng) for most in (self.hue, self.saturation, self.lightness)
+        )
+        return shift_hls(x, hue, lightness, saturation, out)
+
+
+def _amount(most: int, rng: Rng) -> int:
+    first = rng.random()
+    return int((first + 4 * rng.random()) / 5 * most * 2 - most)

@@ -1,4 +1,4 @@
-"""Crops, resize and flips.
+"""Crops, resize, flips, and images on a larger canvas.
 
 A crop chooses a rectangle (`box`) apart from cutting it (`cut`), so that a decoder can decode just that rectangle. The
 arithmetic is MXNet's (`mx.image.center_crop`, `random_crop`, `random_size_crop`): a requested rectangle larger than the
@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import (
@@ -352,6 +354,36 @@ def _resize(x: Array, size: tuple[int, int], code: int, out: Array | None) -> Ar
     result = result_array(x, (x.shape[0], height, width, x.shape[3]), x.dtype, out)
     for image, place in zip(x, result, strict=True):
         resize_image(image, size, code, place)
+    return result
+
+
+def place_on_canvas(
+    x: Array, *, height: int, width: int, left: int, top: int, value: Any, out: Array | None = None
+) -> Array:
+    """Place an image on a larger canvas.
+
+    Args:
+        x: (height, width, channels).
+        height, width: extents of the canvas.
+        left, top: place of the image on it.
+        value: of all other pixels: one number, or one per channel. Integer dtypes round and saturate it.
+        out: as for `Transform.apply`.
+
+    Raises:
+        ValueError: the number of values is neither one nor the number of channels.
+    """
+    rows, columns, channels = x.shape
+    result = result_array(x, (height, width, channels), x.dtype, out)
+    pixel = np.asarray(value, np.float64)
+    if pixel.size != 1 and pixel.shape != (channels,):
+        raise ValueError(
+            f"the value of added pixels must be one number or one per channel ({channels}), got {value!r}"
+        )
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
+        pixel = np.clip(np.rint(pixel), limits.min, limits.max)
+    result[...] = pixel.ravel().astype(x.dtype)
+    result[top : top + rows, left : left + columns] = x
     return result
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._arrays import as_image, given, own
 from aioloader.mxnet.ndarray import NDArray, from_numpy
-from aioloader.transforms.border import place_on_canvas
+from aioloader.transforms.geometry import place_on_canvas
 from aioloader.transforms.geometry import scale_down as _scale_down
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
 from aioloader.transforms.rotation import rotate

@@ -10,15 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.base import MXNetError
-from aioloader.transforms.affine import RandomAffine
-from aioloader.transforms.border import Border
-from aioloader.transforms.color import RandomColorJitter, RandomLighting
+from aioloader.transforms.color import RandomColorJitter, RandomHLS, RandomLighting
 from aioloader.transforms.compose import Compose
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
-from aioloader.transforms.hls import RandomHLS
 from aioloader.transforms.interpolation import RANDOM
 from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
-from aioloader.transforms.window import AreaCrop, SquareCrop, WindowCrop
+from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ import numpy as np
 
 from aioloader.mxnet.io.det_boxes import CropLimits, LabelPadError, ObjectLabel, Rect
 from aioloader.rng import Rng, default_rng
+from aioloader.transforms.color import shift_hls
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
-from aioloader.transforms.hls import shift_hls
 from aioloader.transforms.interpolation import resize_image, settle
 from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
 

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, RandomFlipLeftRight, Resize, is_native
-from aioloader.transforms.affine import RandomAffine
-from aioloader.transforms.border import Border
+from aioloader.transforms.color import RandomHLS, shift_hls
 from aioloader.transforms.fused import table_length
-from aioloader.transforms.hls import RandomHLS, shift_hls
 from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
-from aioloader.transforms.window import AreaCrop, SquareCrop, WindowCrop
+from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform
 from tests.aioloader.transforms.fusing import check, images, make
 
