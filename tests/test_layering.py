@@ -98,7 +98,7 @@ MAY_IMPORT = {
     "observability": BASE,
     "samplers": BASE,
     "batchify": BASE,
-    "jpeg": BASE,
+    "jpeg": {*BASE, "codecs"},
     "codecs": {"foundation"},
     "transforms": {*BASE, "jpeg", "codecs"},
     "storage": {*BASE, "waiting", "observability", "storage-rules", "format", "format-files"},

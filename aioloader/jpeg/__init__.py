@@ -5,9 +5,11 @@ The modules, in the order in which a crop passes through them:
 - `aioloader.jpeg.frame`: read the headers, and decide whether data can be left out
 - `aioloader.jpeg.table`: find the restart intervals, by the tile table in the file's COM segments or by a search
 - `aioloader.jpeg.tiles`: leave out the data above, below, left and right of the crop
-- `aioloader.jpeg.cut`: leave out the data below the crop; choose between the ways; choose the scale of a decoder
+- `aioloader.jpeg.cut`: leave out the data below the crop; choose between the ways; choose the scale of a decoder;
+  decode only a rectangle of the result
+- `aioloader.jpeg.turbojpeg`: find libjpeg-turbo 3, which decodes that rectangle
 
-Nothing here decodes. `harmless` identifies the one decoder warning that such a JPEG may cause.
+`harmless` identifies the one decoder warning that such a JPEG may cause.
 """
 
 from __future__ import annotations

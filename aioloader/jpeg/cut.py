@@ -1,4 +1,4 @@
-"""The smallest JPEG that has the pixels of a crop, and the scale at which a decoder may decode it.
+"""The smallest JPEG that has the pixels of a crop, the scale at which it may be decoded, and a decoder of a part of it.
 
 Rule: tiles where restart markers allow it, else an early stop, else the whole file. The pixels of the box are those of
 a full decode. Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the next chroma
@@ -21,17 +21,26 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
+
 from aioloader.jpeg.frame import EOI, Frame
 from aioloader.jpeg.tiles import cover, gather
+from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, Region, turbojpeg_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aioloader.foundation.types import Array
 
 EARLY_STOP_WARNING: Final = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
 """The warning of libjpeg when it has decoded all rows and found more bytes before the EOI marker. libjpeg records its
 first warning only; the warnings for damaged or missing rows come earlier and have other texts."""
 
 _EOI = re.compile(rb"\xff\xd9")
+
+# turbojpeg.h: TJINIT_DECOMPRESS, TJPF_RGB, TJPF_GRAY.
+_DECOMPRESS = 1
+_PIXEL_FORMATS = {3: 0, 1: 6}
 
 Scale = Literal[1, 2, 4, 8]
 
@@ -117,7 +126,8 @@ def cut(
         last_row,
         vertical_only=vertical_only,
     )
-    if chosen.mcus + frame.mcus_per_row > frame.mcus_per_row * frame.mcu_rows:
+    mcus = (last_row - chosen.top) * chosen.columns
+    if mcus + frame.mcus_per_row > frame.mcus_per_row * frame.mcu_rows:
         return None
     left, top = chosen.left * frame.mcu_width, chosen.top * frame.mcu_height
     if chosen.columns == frame.mcus_per_row:
@@ -192,3 +202,87 @@ def scaled_size(extent: int, scale: int) -> int:
         scale: 1, 2, 4 or 8.
     """
     return -(-extent // scale)
+
+
+class RectangleDecoder:
+    """Decoder for a rectangle of a JPEG, by libjpeg-turbo 3. It keeps nothing from one image to the next.
+
+    Rule: the entropy-coded data above the rectangle and on both sides of it has to be read, but it need not become
+    pixels: the cosine transform, the interpolation of chroma and the conversion of colours are skipped there. The
+    pixels inside are those of a full decode, if one chroma sample of margin is decoded with them on the left and on
+    the right. Damage is detected as in a full decode if the rectangle ends with the image, because all data is then
+    read; the library's first warning is returned. Rows below a rectangle are not read: leave them out beforehand
+    (`cut`).
+
+    Attributes:
+        worth: least share of an image's pixels that should be left out: less does not pay for reading the headers
+            again, and for a library that may be older than simplejpeg's.
+
+    Raises:
+        RuntimeError: no usable library is installed; call `library_path` before.
+    """
+
+    worth = 0.25
+
+    def __init__(self) -> None:
+        library = turbojpeg_library()
+        if library is None:
+            raise RuntimeError(
+                "no libjpeg-turbo of version 3 was found: pip install 'aioloader[turbojpeg]', or name its file in "
+                f"{LIBRARY_VARIABLE}"
+            )
+        self._library = library
+
+    def decode(self, data: Any, x: int, y: int, out: Array) -> str | None:
+        """Decode a rectangle with the extents of `out`.
+
+        Args:
+            data: a JPEG; contiguous and bytes-like. It is not changed.
+            x: first column, a multiple of the width of its MCU. Near the rectangle's left and right edge, where the
+                image continues, pixels may differ from those of a full decode as far as chroma is interpolated.
+            y: first row.
+            out: array for the pixels: uint8 (height, width, channels) with 3 channels (RGB) or 1 (grey), contiguous
+                except for its rows; the rectangle is inside the image.
+
+        Returns:
+            None, or the decoder's complaint: after a warning about the scan the pixels are complete, after any other
+            complaint they are not. Complaints about the headers begin with "header: ".
+
+        Raises:
+            ValueError: `out` is empty, read-only or not of that kind.
+        """
+        height, width, channels = out.shape
+        # The library reads an extent of 0 as all that is left, and does not check where it writes.
+        if (
+            not (height and width)
+            or channels not in _PIXEL_FORMATS
+            or out.strides[1:] != (channels, 1)
+            or out.dtype != np.uint8
+            or not out.flags.writeable
+        ):
+            raise ValueError(
+                "out must be uint8 (height, width, 3 or 1), not empty, writable and contiguous except for its rows; "
+                f"got {out.dtype} {out.shape} with strides {out.strides}"
+            )
+        short = self._library.short
+        source = np.frombuffer(data, np.uint8)
+        address = source.__array_interface__["data"][0]
+        # A new decoder for every image. One that is used again has the tables of the last image, and uses them for an
+        # image that lacks tables; and after an error in the headers it continues in the middle of them.
+        handle = short.tj3Init(_DECOMPRESS)
+        if not handle:
+            raise MemoryError("libjpeg-turbo has no memory for a decoder")
+        try:
+            failed = short.tj3DecompressHeader(handle, address, source.size)
+            if failed or short.tj3SetCroppingRegion(handle, Region(x, y, width, height)):
+                return f"header: {self._message(handle)}"
+            target = out.__array_interface__["data"][0], out.strides[0], _PIXEL_FORMATS[channels]
+            if self._library.long.tj3Decompress8(handle, address, source.size, *target):
+                return self._message(handle)
+            return None
+        finally:
+            short.tj3Destroy(handle)
+
+    def _message(self, handle: int) -> str:
+        message: bytes = self._library.short.tj3GetErrorStr(handle)
+        return message.decode("utf-8", "replace")

@@ -33,27 +33,21 @@ _MANY = 96
 
 
 class Cover(NamedTuple):
-    """The restart intervals that cover a rectangle: `rows` runs of `across` neighbours each.
+    """The restart intervals that cover a rectangle: runs of neighbours, with the same number in each.
 
     Attributes:
-        first: number of the first interval.
-        rows: runs of intervals; 1 if all are consecutive in the file.
+        runs: number of the first interval of each run; a single run if all are consecutive in the file.
         across: intervals in a run.
-        stride: intervals from the start of a run to the start of the next.
         left, top: MCUs before the first column and above the first row.
         columns: MCUs in a row.
-        mcus: total number of MCUs covered.
         more: the last interval continues below the rectangle.
     """
 
-    first: int
-    rows: int
+    runs: range
     across: int
-    stride: int
     left: int
     top: int
     columns: int
-    mcus: int
     more: bool
 
 
@@ -66,39 +60,19 @@ def cover(frame: Frame, left: int, top: int, right: int, bottom: int, *, vertica
         vertical_only: take whole rows.
     """
     interval, per_row = frame.restart_interval, frame.mcus_per_row
-    if per_row % interval == 0 and not vertical_only:
-        stride = per_row // interval
-        first, last = left // interval, -(-right // interval)
-        across = last - first
-        if across < stride:
-            columns = across * interval
-            rows = bottom - top
-            return Cover(
-                first=top * stride + first,
-                rows=rows,
-                across=across,
-                stride=stride,
-                left=first * interval,
-                top=top,
-                columns=columns,
-                mcus=rows * columns,
-                more=False,
-            )
+    stride, rest = divmod(per_row, interval)
+    first, last = left // interval, -(-right // interval)
+    across = last - first
+    if not rest and not vertical_only and across < stride:
+        runs = range(top * stride + first, bottom * stride, stride)
+        columns = across * interval
+        return Cover(runs=runs, across=across, left=first * interval, top=top, columns=columns, more=False)
     # Rows that begin with an interval are equally spaced.
     top -= top % (interval // gcd(interval, per_row))
-    first = top * per_row // interval
-    last = -(-bottom * per_row // interval)
-    return Cover(
-        first=first,
-        rows=1,
-        across=last - first,
-        stride=last - first,
-        left=0,
-        top=top,
-        columns=per_row,
-        mcus=(bottom - top) * per_row,
-        more=bottom < frame.mcu_rows and last * interval > bottom * per_row,
-    )
+    first, last = top * per_row // interval, -(-bottom * per_row // interval)
+    more = bottom < frame.mcu_rows and last * interval > bottom * per_row
+    runs = range(first, first + 1)
+    return Cover(runs=runs, across=last - first, left=0, top=top, columns=per_row, more=more)
 
 
 def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> bytearray | None:
@@ -113,15 +87,14 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
     Returns:
         The JPEG, or None if the restart markers are not those that the frame announces.
     """
-    first, rows, across, stride = cover[:4]
-    runs = range(first, first + rows * stride, stride)
+    runs, across = cover.runs, cover.across
     table = claimed_table(data, frame) if frame.tables else None
     if table is not None:
         entries, start, end = table
         claimed: Any
-        if rows * across >= _MANY:
-            shape, strides = (rows, across + 1), (4 * stride, 4)
-            claimed = np.ndarray(shape, "<u4", entries, start + 4 * first, strides).astype(np.int64)
+        if len(runs) * across >= _MANY:
+            shape, strides = (len(runs), across + 1), (4 * runs.step, 4)
+            claimed = np.ndarray(shape, "<u4", entries, start + 4 * runs.start, strides).astype(np.int64)
         else:
             code = f"<{across + 1}I"
             claimed = [unpack_from(code, entries, start + 4 * run) for run in runs]

@@ -15,7 +15,8 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
-from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
+from aioloader.jpeg.cut import RectangleDecoder
+from aioloader.jpeg.turbojpeg import library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, turn_upright
 from aioloader.transforms.exif import read_orientation, stored_box
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
@@ -283,17 +284,6 @@ class _Pixels:
 class _Jpeg:
     """A JPEG of which only the headers have been read."""
 
-    __slots__ = (
-        "_data",
-        "_frame",
-        "_orientation",
-        "_path",
-        "_reader",
-        "channels",
-        "height",
-        "shrinks",
-        "width",
-    )
     borrowed = False
 
     def __init__(

@@ -148,7 +148,8 @@ def _opencv(image: bytes, cores: int, seconds: float) -> Codec:
 
 
 def _turbojpeg(image: bytes, cores: int, seconds: float) -> Codec | None:
-    from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
+    from aioloader.jpeg.cut import RectangleDecoder
+    from aioloader.jpeg.turbojpeg import library_path
 
     try:
         path = library_path()

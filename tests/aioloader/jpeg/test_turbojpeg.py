@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from aioloader import jpeg
 from aioloader.errors import DecodeError
-from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, RectangleDecoder, library_path
+from aioloader.jpeg.cut import RectangleDecoder
+from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, library_path
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.samples import (
@@ -320,7 +321,8 @@ def run(code: str, value: str) -> str:
 @pytest.mark.parametrize("value", ["", "/nowhere/libturbojpeg.so", sys.executable])
 def test_without_a_usable_library_images_are_decoded_as_before(value):
     code = (
-        "from aioloader.jpeg.turbojpeg import *\n"
+        "from aioloader.jpeg.cut import RectangleDecoder\n"
+        "from aioloader.jpeg.turbojpeg import library_path\n"
         "from aioloader.transforms.lazy_image import LazyImageReader\n"
         "from tests.aioloader.jpeg.samples import encode, full, crop\n"
         "assert library_path() is None and LazyImageReader().rectangles is None\n"
