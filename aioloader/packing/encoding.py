@@ -16,7 +16,7 @@ from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_inter
 from aioloader.packing.jpegtran import rewrite
 from aioloader.packing.pixels import decoded, eight_bits, is_grey_jpeg, middle, shrunk, to_bgr, without_alpha
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
-from aioloader.transforms.decode import check_scans, too_large
+from aioloader.transforms.decode import check_extents, check_scans
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ class Encoding:
             header = read_header(data)
         except DecodeError:
             return  # the code that has to decode it reports what is wrong
-        if header.height * header.width > self.max_pixels:
-            raise too_large(header, self.max_pixels, len(data))
+        check_extents(header, self.max_pixels, len(data))
 
     def _tiled(self, data: bytes) -> Encoded:
         name = image_size(data)[0]

@@ -9,9 +9,9 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
-from aioloader.transforms.decode import check_extents, checked_header
-from aioloader.transforms.exif import read_orientation, upright
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.decode import check_extents, checked_header, upright
+from aioloader.transforms.exif import read_orientation
+from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS
                 image = image[:, :, None]
             image = _swapped(image)
             if header.exif is not None and header.format != "tiff":  # OpenCV orients TIFFs itself
-                image = upright(image, read_orientation(data, *header.exif), None)
+                image = upright(image, read_orientation(data, *header.exif))
             return np.ascontiguousarray(image)
         color = 0 if is_grey_jpeg(data) else 1
     scratch: Scratch | None = getattr(_local, "scratch", None)
@@ -75,7 +75,7 @@ def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXEL
         raise DecodeError(str(error), format=header.format, nbytes=len(data)) from error
     if image is None:
         raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
-    check_extents(image, header, max_pixels, len(data))
+    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
     result: Array = image
     return result
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import harmless, markers_are_whole, read_frame
-from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
+from aioloader.transforms.base import drop_grey_axis
+from aioloader.transforms.exif import orientation_entry, read_orientation
 from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
 
@@ -93,9 +94,7 @@ def decode_image(
         else:
             image = _decode_other(data, header, flag, max_pixels)
         if exif == "apply" and header.exif is not None:
-            orientation = read_orientation(data, *header.exif)
-            if orientation != 1:
-                image = turn_upright(image, orientation, scratch)
+            image = upright(image, read_orientation(data, *header.exif), scratch)
         return image
     except DecodeError as error:
         if path is not None:
@@ -114,8 +113,7 @@ def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
         DecodeError: the image may not be decoded, or the data is not an image.
     """
     header = read_header(data)
-    if max_pixels is not None and header.height * header.width > max_pixels:
-        raise too_large(header, max_pixels, len(data))
+    check_extents(header, max_pixels, len(data))
     if header.format == "jpeg":
         check_scans(data)
     elif header.format == "png":
@@ -123,32 +121,25 @@ def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
     return header
 
 
-def check_extents(image: Array, header: ImageHeader, max_pixels: int | None, nbytes: int) -> None:
-    """Refuse more pixels than the limit, even if the header announced fewer: in a few formats two headers can differ.
+def check_extents(header: ImageHeader, max_pixels: int | None, nbytes: int) -> None:
+    """Refuse more pixels than the limit.
+
+    Args:
+        header: the header, or one with the actual extents: in a few formats two headers can differ.
+        max_pixels: the limit; None for none.
+        nbytes: bytes of the encoded image.
 
     Raises:
         DecodeError: there are more.
     """
-    height, width = image.shape[:2]
-    if max_pixels is not None and height * width > max_pixels:
-        raise too_large(ImageHeader(header.format, height, width), max_pixels, nbytes)
-
-
-def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
-    """Return the error for an image of more than `max_pixels` pixels.
-
-    Args:
-        header: the header, or one with the actual extents.
-        max_pixels: the limit.
-        nbytes: bytes of the encoded image.
-    """
     pixels = header.height * header.width
-    return DecodeError(
-        f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
-        "raise max_pixels if you trust the image",
-        format=header.format,
-        nbytes=nbytes,
-    )
+    if max_pixels is not None and pixels > max_pixels:
+        raise DecodeError(
+            f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
+            "raise max_pixels if you trust the image",
+            format=header.format,
+            nbytes=nbytes,
+        )
 
 
 def check_scans(data: Any) -> None:
@@ -261,7 +252,7 @@ def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | N
             data = bytearray(data)
             struct.pack_into(entry[2], data, entry[1], 1)
     image = _opencv(data, header.format, flag)
-    check_extents(image, header, max_pixels, len(data))
+    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
     return image
 
 
@@ -286,16 +277,31 @@ def _opencv(data: Any, name: str, flag: int) -> Array:
     return result
 
 
-def turn_upright(image: Array, orientation: int, scratch: BufferPool | None) -> Array:
+def upright(image: Array, orientation: int, scratch: BufferPool | None = None) -> Array:
     """Turn a stored image upright.
 
     Args:
-        image: uint8 (height, width, channels); altered for orientations 2, 3 and 4.
+        image: uint8 (height, width, channels), may be rows of a larger image; altered for orientations 2, 3 and 4.
         orientation: 1 to 8.
         scratch: pool for the result of orientations 5 to 8; None for new memory.
+
+    Returns:
+        `image` itself, or (width, height, channels) for orientations 5 to 8.
     """
-    out = None
-    if scratch is not None and swaps_axes(orientation):
-        height, width, channels = image.shape
-        out = scratch.take(image.size).reshape(width, height, channels)
-    return upright(image, orientation, out)
+    if orientation == 1:
+        return image
+    import cv2
+
+    source = drop_grey_axis(image)
+    if orientation <= 4:
+        cv2.flip(source, {2: 1, 3: -1, 4: 0}[orientation], dst=source)
+        return image
+    height, width, channels = image.shape
+    buffer = np.empty(image.size, np.uint8) if scratch is None else scratch.take(image.size)
+    result = buffer.reshape(width, height, channels)
+    plane = drop_grey_axis(result)
+    cv2.transpose(source, dst=plane)
+    code = {5: None, 6: 1, 7: -1, 8: 0}[orientation]
+    if code is not None:
+        cv2.flip(plane, code, dst=plane)
+    return result

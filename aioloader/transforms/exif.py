@@ -1,21 +1,14 @@
-"""EXIF orientation: the tag, images turned upright, and places of the upright image in the stored one.
+"""EXIF orientation: the tag, and places of the upright image in the stored one.
 
 Rule: one rule for all formats and decoders. Orientation defines how the stored image is to be turned for display
 (EXIF 2.32, section 4.6.4, tag 0x0112); anything malformed means "as stored". Decoders are configured not to turn
-images themselves. All functions except `upright` are pure.
+images themselves. Pure.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from aioloader.transforms.base import drop_grey_axis
-
-if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
+from typing import Any
 
 _TAG = 0x0112
 _BYTE, _SHORT, _LONG = 1, 3, 4
@@ -74,40 +67,6 @@ def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int:
     return 1 if entry is None else entry[0]
 
 
-def swaps_axes(orientation: int) -> bool:
-    """Return True if turning upright exchanges height and width."""
-    return orientation >= 5
-
-
-def upright(image: Array, orientation: int, out: Array | None = None) -> Array:
-    """Turn a stored image upright.
-
-    Args:
-        image: (height, width, channels), uint8, may be rows of a larger image; altered for orientations 2, 3 and 4.
-        orientation: 1 to 8.
-        out: uint8 (width, height, channels), array for the result of orientations 5 to 8; or None.
-
-    Returns:
-        `image` itself, or (width, height, channels) for orientations 5 to 8.
-    """
-    if orientation == 1:
-        return image
-    import cv2
-
-    source = drop_grey_axis(image)
-    if orientation <= 4:
-        cv2.flip(source, {2: 1, 3: -1, 4: 0}[orientation], dst=source)
-        return image
-    height, width, channels = image.shape
-    result = np.empty((width, height, channels), np.uint8) if out is None else out
-    plane = drop_grey_axis(result)
-    cv2.transpose(source, dst=plane)
-    code = {5: None, 6: 1, 7: -1, 8: 0}[orientation]
-    if code is not None:
-        cv2.flip(plane, code, dst=plane)
-    return result
-
-
 def stored_box(
     box: tuple[int, int, int, int], orientation: int, height: int, width: int
 ) -> tuple[int, int, int, int]:
@@ -122,7 +81,7 @@ def stored_box(
         (x, y, width, height) in the stored image.
     """
     x, y, w, h = box
-    if swaps_axes(orientation):
+    if orientation >= 5:  # turning upright exchanges height and width
         # Undo the flip that follows the transposition, then the transposition.
         if orientation in (6, 7):
             x = height - x - w

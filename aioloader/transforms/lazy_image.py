@@ -17,7 +17,7 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.cut import RectangleDecoder
 from aioloader.jpeg.turbojpeg import library_path
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, turn_upright
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, upright
 from aioloader.transforms.exif import read_orientation, stored_box
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
@@ -296,7 +296,7 @@ class _Jpeg:
         self._orientation = orientation
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
-        if orientation >= 5:  # `swaps_axes`
+        if orientation >= 5:  # turning upright exchanges height and width
             self.height, self.width = frame.width, frame.height
         else:
             self.height, self.width = frame.height, frame.width
@@ -435,4 +435,4 @@ class _Jpeg:
     def _upright(self, pixels: Array) -> Array:
         if self._orientation == 1:
             return pixels
-        return turn_upright(pixels, self._orientation, self._reader.scratch)
+        return upright(pixels, self._orientation, self._reader.scratch)

@@ -18,8 +18,15 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.errors import DecodeError
 from aioloader.mxnet.base import MXNetError
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
-from aioloader.transforms.exif import read_orientation, upright
+from aioloader.transforms.decode import (
+    DEFAULT_MAX_PIXELS,
+    check_extents,
+    checked_header,
+    decode_image,
+    upright,
+)
+from aioloader.transforms.exif import read_orientation
+from aioloader.transforms.formats import ImageHeader
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack
@@ -317,7 +324,7 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
     """
     header = checked_header(data, max_pixels)
     image: Any = raw_image(data) if header.format == "raw" else _stored(data, header.format)
-    check_extents(image, header, max_pixels, len(data))
+    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels != 4:
         raise MXNetError(f"Expected 4 channels, got {channels}; data_shape asks for images with alpha")

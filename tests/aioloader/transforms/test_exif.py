@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioloader.transforms.exif import orientation_entry, read_orientation, stored_box, swaps_axes, upright
+from aioloader.transforms import Scratch
+from aioloader.transforms.decode import upright
+from aioloader.transforms.exif import orientation_entry, read_orientation, stored_box
 from tests.aioloader.transforms.orientations import TURNED
 
 
@@ -63,16 +65,17 @@ def test_any_damaged_byte_gives_an_orientation(place, value):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("given_out", [False, True], ids=["new", "out"])
+@pytest.mark.parametrize("pooled", [False, True], ids=["new", "pool"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_upright_agrees_with_numpy(orientation, given_out, channels):
+def test_upright_agrees_with_numpy(orientation, pooled, channels):
     stored = np.arange(5 * 7 * channels, dtype=np.uint8).reshape(5, 7, channels)
     expected = TURNED[orientation](stored).copy()
-    out = np.zeros(expected.shape, np.uint8) if given_out and swaps_axes(orientation) else None
-    result = upright(stored.copy(), orientation, out)
+    scratch = Scratch() if pooled else None
+    result = upright(stored.copy(), orientation, scratch)
     assert np.array_equal(result, expected)
     assert result.flags.c_contiguous
-    assert out is None or np.shares_memory(result, out)
+    if scratch is not None and orientation >= 5:
+        assert np.shares_memory(result, scratch._buffers[0])
 
 
 @given(st.data(), st.integers(1, 8), st.integers(1, 12), st.integers(1, 12))
