@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from aioloader.transforms.base import Transform, accepts_rng, bind, is_native
+from aioloader.transforms.base import Compose, RandomApply, Transform, accepts_rng, bind, is_native
 from aioloader.transforms.color import (
     RandomBrightness,
     RandomColorJitter,
@@ -21,7 +21,6 @@ from aioloader.transforms.color import (
     RandomLighting,
     RandomSaturation,
 )
-from aioloader.transforms.compose import Compose, RandomApply
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size
 from aioloader.transforms.geometry import (

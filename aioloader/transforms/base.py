@@ -1,4 +1,4 @@
-"""Base class of all transforms, checks of their arguments, and adapters for arbitrary callables.
+"""Base class of all transforms, chains of them, adapters for arbitrary callables, and checks of arguments.
 
 The `out` rule: a result is written to `out` only if it has exactly `out`'s shape and dtype, and only if writing there
 cannot change values that are still to be read. `out` may be the input itself if every value depends on its own place
@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
+from aioloader.foundation.validation import check_sync
 from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
@@ -156,6 +157,107 @@ def is_transform(fn: Any) -> bool:
     return isinstance(fn, TransformProtocol) and not isinstance(fn, type)
 
 
+class Compose(BindingTransform):
+    """Chain of transforms, applied one after the other; each may be any callable of one argument.
+
+    A callable with a parameter named ``rng`` is passed the sample's draws through it, others are called with the image
+    alone. Draws: those of the parts, in order. Memory that is used again, `out` or an intermediate result, is passed
+    to a part only if no foreign callable comes after it, since that might keep a reference to its input.
+
+    Args:
+        transforms: callables; the sequence itself is neither kept nor altered.
+
+    Raises:
+        TypeError: one of them is not callable, or is an async function.
+    """
+
+    def __init__(self, transforms: Iterable[Callable[..., Any]]) -> None:
+        self.transforms: tuple[Callable[..., Any], ...] = tuple(transforms)
+        for part in self.transforms:
+            check_sync(part, "Compose")
+        self._bind()
+
+    def _bind(self) -> None:
+        native = [is_native(part) for part in self.transforms]
+        # (callable, native, out may be passed, works in place) of each part.
+        self._bound = tuple(
+            (bind(part), native[place], all(native[place + 1 :]), works_in_place(part))
+            for place, part in enumerate(self.transforms)
+        )
+        self.in_place = bool(native) and all(step[3] for step in self._bound)
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        # True if x is separate memory that only this loop refers to.
+        fresh = False
+        for step, native, lend, in_place in self._bound:
+            target = out if lend else None
+            if fresh and in_place and lend and not (out is not None and _alike(x, out)):
+                target = x
+            y = step(x, rng, target)
+            if y is not x:
+                fresh = native and y is not out and isinstance(y, np.ndarray) and y.base is None
+            elif not native:
+                fresh = False
+            x = y
+        return x
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        for part in self.transforms:
+            spec = _out_spec(part, spec)
+        return spec
+
+    def _parts(self) -> Sequence[Any]:
+        return self.transforms
+
+    def __repr__(self) -> str:
+        lines = ",\n".join(repr(part) for part in self.transforms).replace("\n", "\n    ")
+        return f"Compose([\n    {lines},\n])" if lines else "Compose([])"
+
+
+def _alike(x: Array, out: Array) -> bool:
+    return x.shape == out.shape and x.dtype == out.dtype
+
+
+def _out_spec(fn: Any, spec: ArraySpec | None) -> ArraySpec | None:
+    """Return the spec of a callable's result; None if it is not a transform."""
+    found: ArraySpec | None = fn.out_spec(spec) if is_transform(fn) else None
+    return found
+
+
+class RandomApply(BindingTransform):
+    """Transform that is applied with probability `p`. One draw, then those of the transform if it is applied.
+
+    Args:
+        transforms: a callable, or a sequence of them, applied together as by `Compose`.
+        p: probability, 0 to 1.
+
+    Raises:
+        ValueError: `p` is not a probability.
+        TypeError: a transform is async; pass it to a separate `Dataset.transform`.
+    """
+
+    def __init__(self, transforms: Callable[..., Any] | Sequence[Callable[..., Any]], p: float = 0.5) -> None:
+        self.transforms: Callable[..., Any] = (
+            Compose(transforms) if isinstance(transforms, Sequence) else transforms
+        )
+        check_sync(self.transforms, "RandomApply")
+        self.p = check_probability(p, "RandomApply")
+        self._bind()
+
+    def _bind(self) -> None:
+        self._bound = bind(self.transforms)
+        self.in_place = works_in_place(self.transforms)
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        return self._bound(x, rng, out) if rng.random() < self.p else x
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        return spec if spec == _out_spec(self.transforms, spec) else None
+
+    def _parts(self) -> Sequence[Any]:
+        return (self.transforms,)
+
+
 def result_array(
     x: Array, shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None, in_place: bool = False
 ) -> Array:
@@ -242,16 +344,12 @@ def check_sides(pad: Any, name: str) -> tuple[int, int, int, int]:
     Raises:
         ValueError: `pad` is neither a number of at least 0 nor four of them.
     """
-    try:
-        sides = pad if isinstance(pad, Sequence) else (pad,) * 4
-        top, bottom, left, right = map(operator.index, sides)
-    except (TypeError, ValueError):
-        top = bottom = left = right = -1
-    if min(top, bottom, left, right) < 0:
+    sides = _whole_numbers(pad, 4)
+    if len(sides) != 4 or min(sides) < 0:
         raise ValueError(
             f"{name}: pad must be an int >= 0 or four of them (top, bottom, left, right), got {pad!r}"
         )
-    return top, bottom, left, right
+    return sides
 
 
 def check_size(size: Any, name: str) -> tuple[int, int]:
@@ -260,12 +358,15 @@ def check_size(size: Any, name: str) -> tuple[int, int]:
     Raises:
         ValueError: `size` is neither a positive int nor two of them.
     """
-    try:
-        if isinstance(size, bool):
-            raise TypeError
-        width, height = map(operator.index, size if isinstance(size, Sequence) else (size,) * 2)
-    except (TypeError, ValueError):
-        width = height = 0
-    if min(width, height) < 1:
+    pair = () if isinstance(size, bool) else _whole_numbers(size, 2)
+    if len(pair) != 2 or min(pair) < 1:
         raise ValueError(f"{name}: size must be a positive int or (width, height), got {size!r}")
-    return width, height
+    return pair
+
+
+def _whole_numbers(values: Any, count: int) -> tuple[int, ...]:
+    """Return whole numbers as a tuple, a single one `count` times; an empty tuple if they are none."""
+    try:
+        return tuple(map(operator.index, values if isinstance(values, Sequence) else (values,) * count))
+    except TypeError:
+        return ()

@@ -11,6 +11,7 @@ they write into the row, or, if a pass to float32 (`PixelTable`) follows, into m
 
 from __future__ import annotations
 
+from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -18,8 +19,7 @@ import numpy as np
 
 from aioloader.jpeg import scale_for
 from aioloader.rng import Rng
-from aioloader.transforms.base import TransformCall, bind, is_native, works_in_place
-from aioloader.transforms.compose import Compose
+from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
 from aioloader.transforms.geometry import (
     Crop,
     CropResize,
@@ -165,41 +165,28 @@ def _segments(parts: Sequence[_Part], lend: bool) -> tuple[list[_Segment], int]:
     def target(stop: int) -> int:
         return _ROW if lend and all(native[stop:]) else _NOWHERE
 
-    place, length = _find_table(parts)
-    before = _INPUT if length and all(native[:place]) else None
-    segments = [
-        _Segment(_step(parts[start:stop]), parts[start].stage, target(stop) if before is None else before)
-        for start, stop in _runs(parts, 0, place)
-    ]
-    if length:
-        after = place + length
-        table = PixelTable([part.fn for part in parts[place:after]])
-        segments.append(_Segment(table, parts[place].stage, target(after)))
-        for start, stop in _runs(parts, after, len(parts)):
-            segments.append(_Segment(_step(parts[start:stop]), parts[start].stage, target(stop)))
-    return segments, target(0) if before is None else before
+    table = _find_table(parts)
+    # A table writes to other memory than it reads, so the steps before it may write over their input.
+    over_input = bool(table) and all(native[: table.start])
+    segments = []
+    runs = groupby(enumerate(parts), lambda item: (item[1].stage, item[0] in table))
+    for (stage, in_table), run in runs:
+        places, run_parts = zip(*run, strict=True)
+        chain = [part.fn for part in run_parts]
+        step = PixelTable(chain) if in_table else bind(chain[0] if len(chain) == 1 else Compose(chain))
+        stop = places[-1] + 1
+        memory = _INPUT if over_input and stop <= table.start else target(stop)
+        segments.append(_Segment(step, stage, memory))
+    return segments, _INPUT if over_input else target(0)
 
 
-def _find_table(parts: Sequence[_Part]) -> tuple[int, int]:
-    """Find the first transforms that a `PixelTable` can replace: (place, number); (len(parts), 0) if there are none."""
+def _find_table(parts: Sequence[_Part]) -> range:
+    """Return the places of the first transforms that a `PixelTable` can replace; an empty range if there are none."""
     for place, part in enumerate(parts):
-        same = [other.fn for other in parts[place:] if other.stage == part.stage]
-        length = table_length(same)
+        length = table_length([other.fn for other in parts[place:] if other.stage == part.stage])
         if length:
-            return place, length
-    return len(parts), 0
-
-
-def _runs(parts: Sequence[_Part], start: int, stop: int) -> list[tuple[int, int]]:
-    """List the runs of one stage each, (start, stop)."""
-    edges = [n for n in range(start + 1, stop) if parts[n].stage != parts[n - 1].stage]
-    return list(zip([start, *edges], [*edges, stop], strict=True)) if start < stop else []
-
-
-def _step(parts: Sequence[_Part]) -> TransformCall:
-    if len(parts) == 1:
-        return bind(parts[0].fn)
-    return Compose([part.fn for part in parts]).apply
+            return range(place, place + length)
+    return range(len(parts), len(parts))
 
 
 class DecodeOp:

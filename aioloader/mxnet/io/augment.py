@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.transforms.base import Compose
 from aioloader.transforms.color import RandomColorJitter, RandomHLS, RandomLighting
-from aioloader.transforms.compose import Compose
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
 from aioloader.transforms.interpolation import RANDOM
 from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
