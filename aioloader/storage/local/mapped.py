@@ -21,8 +21,8 @@ from aioloader.foundation.descriptors import above_streams
 from aioloader.foundation.types import IntArray, ReadPlan, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.page_cache import Residency
-from aioloader.storage.records import cut_short, record_extent
-from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, WHOLE, framed_length, unpack_head
+from aioloader.storage.records import TRUSTED_SPAN_BYTES, cut_short, record_extent
+from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, unpack_head
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,8 @@ class FileMaps:
         view = self._views[file]
         if length >= HEAD_SIZE:
             magic, word = unpack_head(view, offset)
-            if magic == MAGIC and (word >> 29 != WHOLE or framed_length(word & MAX_PAYLOAD) != length):
+            # A record in one part has the flag 0, so that the word is its length.
+            if magic == MAGIC and (word > MAX_PAYLOAD or (word + 11) & -4 != length):
                 length = max(length, self._extent(file, offset, length))
         return view[offset : offset + length]
 
@@ -161,7 +162,11 @@ class MappedByteSource:
             await self._source.run_in_thread(self._residency.check, self.maps.fds)
         if not self._residency.complete:
             return await self._source.plan(spans)
-        length, failures = await self._source.extents(spans)
+        length = spans.length
+        failures: Failures = []
+        usual = (spans.offset >= 0) & (length >= HEAD_SIZE) & (length <= TRUSTED_SPAN_BYTES)
+        if not usual.all():
+            length, failures = await self._source.run_in_thread(self._source.extents, spans)
         return ReadPlan(0, np.full(len(length), -1, np.int64), length, (), failures, mapped=True)
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:

@@ -108,20 +108,12 @@ class LocalByteSource:
             parts = [(spans.file, places, length, failures) for places in _split(np.arange(len(spans)))]
             await self._run_parts(self._files.find_sizes, parts)
             return self._laid_out(spans, length, sorted(failures, key=_place))
-        if self._must_read_files(spans):
+        if self.whole_files or doubtful(spans.length).any():
             return await self.run_in_thread(self.plan_blocking, spans)
         return self.plan_blocking(spans)
 
-    async def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
-        """Return the bytes of each item, and the failures of items that cannot be read; in a thread like `plan`."""
-        if self._must_read_files(spans):
-            return await self.run_in_thread(self._extents, spans)
-        return self._extents(spans)
-
-    def _must_read_files(self, spans: Spans) -> bool:
-        return self.whole_files or bool(doubtful(spans.length).any())
-
-    def _extents(self, spans: Spans) -> tuple[IntArray, Failures]:
+    def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
+        """Return the bytes of each item, and the failures of items that cannot be read. Blocking."""
         length = spans.length.copy()
         failures: Failures = []
         if self.whole_files:
@@ -136,7 +128,7 @@ class LocalByteSource:
         return length, failures
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        return self._laid_out(spans, *self._extents(spans))
+        return self._laid_out(spans, *self.extents(spans))
 
     def _laid_out(self, spans: Spans, length: IntArray, failures: Failures) -> ReadPlan:
         if not failures and self._is_cached(spans.file):
