@@ -47,6 +47,13 @@ _WORD = np.dtype("<u4")
 _LONG_PAYLOAD = 2048
 
 
+def _invalid(
+    fault: str, path: str | None, offset: int, expected: object, found: object
+) -> CorruptRecordError:
+    message = f"Invalid RecordIO File: {fault}"
+    return CorruptRecordError(message, path=path, offset=offset, expected=expected, found=found)
+
+
 def framed_length(length: int) -> int:
     """Return the bytes that a part with `length` bytes of data occupies in the file."""
     return HEAD_SIZE + ((length + 3) & -4)
@@ -66,32 +73,15 @@ def check_head(magic: int, word: int, *, continuing: bool, path: str | None, off
         CorruptRecordError: The magic number is wrong, or the flag is not allowed at this point.
     """
     if magic != MAGIC:
-        raise CorruptRecordError(
-            "Invalid RecordIO File: no record head here, the magic number is missing",
-            path=path,
-            offset=offset,
-            expected=MAGIC,
-            found=magic,
-        )
+        raise _invalid("no record head here, the magic number is missing", path, offset, MAGIC, magic)
     flag = word >> 29
     if continuing:
         if flag not in (MIDDLE, LAST):
-            raise CorruptRecordError(
-                "Invalid RecordIO File: a split record is not continued, "
-                "its next part has the wrong continuation flag",
-                path=path,
-                offset=offset,
-                expected="flag 2 or 3",
-                found=f"flag {flag}",
-            )
+            fault = "a split record is not continued, its next part has the wrong continuation flag"
+            raise _invalid(fault, path, offset, "flag 2 or 3", f"flag {flag}")
     elif flag not in (WHOLE, FIRST):
-        raise CorruptRecordError(
-            "Invalid RecordIO File: a record begins with the wrong continuation flag",
-            path=path,
-            offset=offset,
-            expected="flag 0 or 1",
-            found=f"flag {flag}",
-        )
+        fault = "a record begins with the wrong continuation flag"
+        raise _invalid(fault, path, offset, "flag 0 or 1", f"flag {flag}")
     return flag, word & MAX_PAYLOAD
 
 
@@ -112,7 +102,7 @@ def check_part(
         TruncatedRecordError: The part extends past the end of the file.
     """
     flag, length = check_head(magic, word, continuing=continuing, path=path, offset=offset)
-    framed = HEAD_SIZE + ((length + 3) & -4)
+    framed = framed_length(length)
     if offset + framed > size:
         raise truncated_error(path=path, offset=offset, needed=framed, held=size - offset)
     if flag in (FIRST, MIDDLE):
@@ -138,13 +128,8 @@ def check_non_final_length(length: int, *, path: str | None, offset: int) -> Non
         CorruptRecordError: Writers cut only at aligned words, so another length is damage.
     """
     if length & 3:
-        raise CorruptRecordError(
-            "Invalid RecordIO File: a first or middle part must have a length divisible by 4",
-            path=path,
-            offset=offset,
-            expected="a multiple of 4",
-            found=length,
-        )
+        fault = "a first or middle part must have a length divisible by 4"
+        raise _invalid(fault, path, offset, "a multiple of 4", length)
 
 
 def check_total(total: int, *, path: str | None, offset: int, limit: int = MAX_PAYLOAD) -> None:
@@ -154,13 +139,8 @@ def check_total(total: int, *, path: str | None, offset: int, limit: int = MAX_P
         CorruptRecordError: No writer makes such a record, and joining it could exhaust memory.
     """
     if total > limit:
-        raise CorruptRecordError(
-            "Invalid RecordIO File: the parts of one record add up to more than a record may hold",
-            path=path,
-            offset=offset,
-            expected=f"at most {limit} bytes",
-            found=f"{total} bytes or more",
-        )
+        fault = "the parts of one record add up to more than a record may hold"
+        raise _invalid(fault, path, offset, f"at most {limit} bytes", f"{total} bytes or more")
 
 
 def truncated_error(
@@ -178,13 +158,8 @@ def truncated_error(
 
 def overlap_error(*, path: str | None, offset: int, held: int) -> CorruptRecordError:
     """Return the error for a record that extends over the head of the next one, `held` bytes after its start."""
-    return CorruptRecordError(
-        "Invalid RecordIO File: the record extends over the head of the next one, so its length was damaged",
-        path=path,
-        offset=offset,
-        expected=f"at most {held} bytes",
-        found="more",
-    )
+    fault = "the record extends over the head of the next one, so its length was damaged"
+    return _invalid(fault, path, offset, f"at most {held} bytes", "more")
 
 
 def short_record_error(*, path: str | None, offset: int, held: int, found: int) -> CorruptRecordError:
@@ -192,13 +167,8 @@ def short_record_error(*, path: str | None, offset: int, held: int, found: int) 
 
     The next head follows `held` bytes after the start of the record.
     """
-    return CorruptRecordError(
-        "Invalid RecordIO File: no record follows where this one ends, so its length was damaged",
-        path=path,
-        offset=offset,
-        expected=f"{held} bytes",
-        found=f"{found} bytes",
-    )
+    fault = "no record follows where this one ends, so its length was damaged"
+    return _invalid(fault, path, offset, f"{held} bytes", f"{found} bytes")
 
 
 def extract(data: BytesLike, *, path: str | None = None, offset: int = 0) -> memoryview | bytes:

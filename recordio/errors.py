@@ -62,22 +62,7 @@ class RecordIOError(Exception):
         return type(self), (self.message,), state
 
 
-class CorruptRecordError(RecordIOError, ValueError):
-    """Error raised when bytes that should be a record are not one.
-
-    Args:
-        message: Description of the fault.
-        path: File or URL of the bytes; None if they are from memory.
-        offset: Byte offset in that file at which the fault was found.
-        expected: Value that the format requires there, for example the magic number as an int.
-        found: Value that is there.
-    """
-
-    hint: ClassVar[str] = (
-        "`python -m recordio verify FILE` lists all damage, "
-        "`python -m recordio repair SRC DST` keeps what is readable."
-    )
-
+class _UnexpectedBytesError(RecordIOError):
     def __init__(
         self,
         message: str = "",
@@ -92,6 +77,23 @@ class CorruptRecordError(RecordIOError, ValueError):
         self.offset = offset
         self.expected = expected
         self.found = found
+
+
+class CorruptRecordError(_UnexpectedBytesError, ValueError):
+    """Error raised when bytes that should be a record are not one.
+
+    Args:
+        message: Description of the fault.
+        path: File or URL of the bytes; None if they are from memory.
+        offset: Byte offset in that file at which the fault was found.
+        expected: Value that the format requires there, for example the magic number as an int.
+        found: Value that is there.
+    """
+
+    hint: ClassVar[str] = (
+        "`python -m recordio verify FILE` lists all damage, "
+        "`python -m recordio repair SRC DST` keeps what is readable."
+    )
 
     def __str__(self) -> str:
         where = self.path if self.path is not None else "<bytes>"
@@ -190,26 +192,14 @@ class RecordIndexError(RecordIOError, IndexError):
         self.length = length
 
 
-class ShortReadError(RecordIOError, EOFError):
+class ShortReadError(_UnexpectedBytesError, EOFError):
     """Error raised when a source returned fewer bytes than requested and than its size promised.
 
     Attributes: `path`, `offset` (bytes), `expected` and `found` (lengths in bytes).
     """
 
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        path: str | None = None,
-        offset: int | None = None,
-        expected: int | None = None,
-        found: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.path = path
-        self.offset = offset
-        self.expected = expected
-        self.found = found
+    expected: int | None
+    found: int | None
 
 
 class RecordTooLargeError(RecordIOError, ValueError):
