@@ -10,13 +10,12 @@ from typing import Any
 from recordio import errors
 from recordio._file_analysis import Problem
 from recordio._framing import MAGIC, MAX_PAYLOAD, extract, payload_spans, serialize
-from recordio._header import IRHeader, pack, unpack
-from recordio._image import pack_img, unpack_img
+from recordio._image import IRHeader, pack, pack_img, unpack, unpack_img
 from recordio._index import Index
 from recordio._mxnet import MXIndexedRecordIO, MXRecordIO
 from recordio._parser import END, NEED_MORE, RecordParser
-from recordio._plan import ReadPlan, plan_reads
 from recordio._reader import RecordReader
+from recordio._sansio import ReadPlan, plan_reads
 from recordio._sources import AsyncRangeSource, RangeSource, register_opener
 from recordio._verify import RepairReport, Report, build_index, repair, verify
 from recordio._writer import RecordWriter

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from recordio._header import unpack
+from recordio._image import unpack
 from recordio._reader import RecordReader
 from recordio._verify import Report, build_index, repair, verify
 from recordio.errors import CorruptIndexError, CorruptRecordError, HeaderError, RecordIOError

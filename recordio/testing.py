@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from recordio._framing import MAGIC_BYTES, serialize
-from recordio._header import IRHeader
+from recordio._image import IRHeader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

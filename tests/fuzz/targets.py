@@ -71,7 +71,7 @@ TARGETS = {
     "header": Entry(
         "tests.fuzz.binaries:Headers",
         500_000,
-        ("recordio/_header.py", "aioloader/datasets/decoding.py", "aioloader/transforms/raw.py"),
+        ("recordio/_image.py", "aioloader/datasets/decoding.py", "aioloader/transforms/raw.py"),
     ),
     "sets": Entry(
         "tests.fuzz.binaries:Sets", 100_000, ("aioloader/datasets/idx.py", "aioloader/datasets/vision.py")
