@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from recordio._framing import MAX_PAYLOAD
 from recordio._index import Index, index_not_found, index_path_for, scan_source
 from recordio._parser import RecordParser
-from recordio._sansio import RecordStream, position_batches, read_record, read_records, resolve_positions
+from recordio._sansio import (
+    ReadGenerator,
+    RecordStream,
+    position_batches,
+    read_record,
+    read_records,
+    resolve_positions,
+)
 from recordio._sources import (
     AsyncRangeSource,
     BlockingSource,
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _T = TypeVar("_T")
+# Bytes in the file, and the offsets and lengths that `Index.spans` returns for it.
+Located: TypeAlias = "tuple[int, NDArray[np.int64], NDArray[np.int64]]"
 
 
 def resolve_index(target: object, index: str | os.PathLike[str] | Index | None) -> str | Index | None:
@@ -76,14 +86,18 @@ def _load_index(choice: str | Index | None, source: BlockingSource, *, named: bo
     return scan_source(source)
 
 
-class ReaderBase:
-    """State of a reader: its target, and the index that was named. A pickled reader is these alone."""
+class ReaderBase(ABC):
+    """Target and index of a reader. A pickled reader is its target, and the index that was named."""
 
     def __init__(
-        self, target: OpenTarget, index: str | os.PathLike[str] | Index | None, max_record_bytes: int
+        self,
+        path: OpenTarget,
+        index: str | os.PathLike[str] | Index | None = None,
+        *,
+        max_record_bytes: int = MAX_PAYLOAD,
     ) -> None:
         self._target: str | RangeSource | AsyncRangeSource = (
-            os.fspath(target) if isinstance(target, os.PathLike) else target
+            os.fspath(path) if isinstance(path, os.PathLike) else path
         )
         self._index_named = index
         self.max_record_bytes = max_record_bytes
@@ -92,13 +106,40 @@ class ReaderBase:
     def _start(self) -> None:
         self.path = target_name(self._target)
         self._index: Index | None = None
-        self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._spans: Located | None = None
+
+    @property
+    @abstractmethod
+    def index(self) -> Index:
+        """Return the index."""
+
+    @property
+    def keys(self) -> NDArray[np.int64] | list[str]:
+        """Return the keys in position order: int64 array, or list of str if any key is not an integer."""
+        return self.index.keys
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the byte offsets of the records in position order, int64."""
+        return self.index.offsets
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def _read_at(self, positions: Sequence[int], located: Located) -> ReadGenerator[list[bytes]]:
+        size, offsets, bounds = located
+        at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
+        return read_records(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
+
+    def _new_stream(self, size: int) -> RecordStream:
+        parser = RecordParser(path=self.path, size=size, max_record_bytes=self.max_record_bytes)
+        return RecordStream(parser, 0, size)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        ReaderBase.__init__(self, state["target"], state["index"], state["limit"])
+        ReaderBase.__init__(self, state["target"], state["index"], max_record_bytes=state["limit"])
 
 
 class RecordReader(ReaderBase):
@@ -122,15 +163,6 @@ class RecordReader(ReaderBase):
         IndexNotFoundError: The index named does not exist.
     """
 
-    def __init__(
-        self,
-        path: OpenTarget,
-        index: str | os.PathLike[str] | Index | None = None,
-        *,
-        max_record_bytes: int = MAX_PAYLOAD,
-    ) -> None:
-        super().__init__(path, index, max_record_bytes)
-
     def _start(self) -> None:
         super()._start()
         self._source = open_source(self._target)
@@ -148,19 +180,6 @@ class RecordReader(ReaderBase):
                 if self._index is None:
                     self._index = _load_index(self._choice, self._source, named=self._index_named is not None)
         return self._index
-
-    @property
-    def keys(self) -> NDArray[np.int64] | list[str]:
-        """Return the keys in position order: int64 array, or list of str if any key is not an integer."""
-        return self.index.keys
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Return the byte offsets of the records in position order, int64."""
-        return self.index.offsets
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     @overload
     def __getitem__(self, position: int) -> bytes: ...
@@ -192,12 +211,7 @@ class RecordReader(ReaderBase):
 
         Raises: as `reader[position]`.
         """
-        size, offsets, bounds = self._located()
-        at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
-        generator = read_records(
-            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
-        )
-        return drive(self._source, generator)
+        return drive(self._source, self._read_at(positions, self._located()))
 
     def position(self, key: int | str) -> int:
         """Return the position of the record with this key.
@@ -244,14 +258,12 @@ class RecordReader(ReaderBase):
                 yield from records
 
     def _iterate_stream(self) -> Iterator[bytes]:
-        size = self._source.size()
-        parser = RecordParser(path=self.path, size=size, max_record_bytes=self.max_record_bytes)
-        stream = RecordStream(parser, 0, size)
+        stream = self._new_stream(self._source.size())
         while not stream.finished:
             drive(self._source, stream.read_block())
-            yield from parser
+            yield from stream.parser
 
-    def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    def _located(self) -> Located:
         located = self._spans
         if located is None:
             size = self._source.size()

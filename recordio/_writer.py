@@ -13,55 +13,66 @@ from recordio._index_text import format_line
 from recordio.errors import RecordKeyError, WriterPicklingError
 
 
-class IndexWriter:
-    """Writer of the index lines of the blocking and the async record writer, if there is an .idx to write.
+class WriterFiles:
+    """Record file and .idx (if there is one) of a blocking or async record writer.
 
     Args:
-        rec_path: The record file, which exists already.
+        path: The record file.
         index, append: As for `RecordWriter`.
-        at_once: False creates the .idx at the first flush, so that adding a line does not access the disk.
+        index_at_once: False creates the .idx at the first flush, so that adding a record does not access the disk.
 
     Attributes:
-        file: The .idx; None if there is none so far.
+        records: The record file.
+        index: The .idx; None if there is none so far.
         count: Number of records, with those that an index listed before.
     """
 
     def __init__(
         self,
-        rec_path: str,
+        path: str,
         index: str | os.PathLike[str] | bool | None,
         *,
         append: bool = False,
-        at_once: bool = True,
+        index_at_once: bool = True,
     ) -> None:
-        self._default = index_path_for(rec_path)
-        self._forbidden = index is False
-        self._at_once = at_once
-        self.file: AppendFile | None = None
+        self.records = AppendFile(path, append=append)
+        self.index: AppendFile | None = None
         self.count = 0
-        path: str | None = None
+        self._default = index_path_for(path)
+        self._forbidden = index is False
+        self._index_at_once = index_at_once
+        index_path: str | None = None
         if index is True or (index is None and os.path.exists(self._default)):
-            path = self._default
+            index_path = self._default
         elif index is not None and not isinstance(index, bool):
-            path = os.fspath(index)
-        if append and os.path.getsize(rec_path):
-            if path is None or not os.path.exists(path):
-                path, self._forbidden = None, True
+            index_path = os.fspath(index)
+        if append and os.path.getsize(path):
+            if index_path is None or not os.path.exists(index_path):
+                index_path, self._forbidden = None, True
             else:
-                self.count = _count_lines(path)
-        if path is not None:
-            self.file = AppendFile(path, at_once=at_once, append=append)
+                self.count = _count_lines(index_path)
+        if index_path is not None:
+            self.index = AppendFile(index_path, at_once=index_at_once, append=append)
 
-    def add(self, key: int | str | None, offset: int) -> None:
-        """Add the line of a record to the buffer; begin an .idx if this is the first record with a key."""
-        if key is not None and self.file is None and self._forbidden:
+    def add(self, payload: BytesLike, key: int | str | None) -> int:
+        """Add a record, and its line, to the buffers; return its byte offset. The first key begins an .idx."""
+        self.records.check()
+        pieces = framed_pieces(payload)
+        offset = self.records.tell()
+        if key is not None and self.index is None and self._forbidden:
             raise RecordKeyError("a key was passed to a writer with index=False", key=key)
-        if key is not None or self.file is not None:
+        if key is not None or self.index is not None:
             line = format_line(self.count if key is None else key, offset).encode()
-            if self.file is None:
-                self.file = AppendFile(self._default, at_once=self._at_once)
-            self.file.hold(line)
+            if self.index is None:
+                self.index = AppendFile(self._default, at_once=self._index_at_once)
+            self.index.hold(line)
         self.count += 1
+        self.records.hold(*pieces)
+        return offset
+
+    def opened(self) -> list[AppendFile]:
+        """Return the files, in the order in which they have to be written."""
+        return [self.records] if self.index is None else [self.records, self.index]
 
 
 def refuse_pickling(writer: object) -> NoReturn:
@@ -109,17 +120,16 @@ class RecordWriter:
         append: bool = False,
     ) -> None:
         self.path = os.fspath(path)
-        self._records = AppendFile(self.path, append=append)
-        self._index = IndexWriter(self.path, index, append=append)
+        self._files = WriterFiles(self.path, index, append=append)
         self._opened = True
 
     def __len__(self) -> int:
         """Return the number of records written so far, and of those that an index listed before."""
-        return self._index.count
+        return self._files.count
 
     def tell(self) -> int:
         """Return the byte offset at which the next record will begin."""
-        return self._records.tell()
+        return self._files.records.tell()
 
     def write(self, payload: BytesLike, key: int | str | None = None) -> int:
         """Append one record.
@@ -137,28 +147,23 @@ class RecordWriter:
             ClosedError: The writer is closed.
             WrongProcessError: This process was forked after the writer was opened.
         """
-        self._records.check()
-        pieces = framed_pieces(payload)
-        offset = self._records.tell()
-        self._index.add(key, offset)
-        self._records.hold(*pieces)
-        if self._records.is_full:
+        offset = self._files.add(payload, key)
+        if self._files.records.is_full:
             self.flush()
         return offset
 
     def flush(self) -> None:
         """Write everything so far to the operating system, records before index."""
-        self._records.flush()
-        if self._index.file is not None:
-            self._index.file.flush()
+        for file in self._files.opened():
+            file.flush()
 
     def close(self) -> None:
         """Flush and close both files. Idempotent."""
         try:
-            self._records.close()
+            self._files.records.close()
         finally:
-            if self._index.file is not None:
-                self._index.file.close()
+            if self._files.index is not None:
+                self._files.index.close()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -170,7 +175,7 @@ class RecordWriter:
         refuse_pickling(self)
 
     def __del__(self) -> None:
-        if self._opened and self._records.needs_close:
+        if self._opened and self._files.records.needs_close:
             warnings.warn(
                 f"{self.path}: the writer was never closed",
                 ResourceWarning,

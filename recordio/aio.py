@@ -1,34 +1,31 @@
 """Async readers and writers, for asyncio and trio.
 
 The algorithms are those of the blocking readers (`_sansio`), with `await` where bytes are fetched: one call in a thread
-for a whole `read_many`, none for an async source, and no call that blocks the loop.
+for a whole `read_many` or one full write buffer, never one per record; none for an async source, and no call that
+blocks the loop. Under asyncio the thread is that of aiofiles' wrapper, under trio one of anyio's worker threads; both
+are imported at the first call.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import os
+import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import numpy as np
-
-from recordio._async_backend import checkpoint, run_in_thread
-from recordio._async_writer import AsyncRecordWriter
-from recordio._files import LocalFile
-from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE
+from recordio._files import AppendFile, LocalFile
+from recordio._framing import UNKNOWN_SIZE, BytesLike
 from recordio._index import Index, index_not_found
 from recordio._index_cache import CachedIndex
 from recordio._index_text import IndexLines, parse_index_text
-from recordio._parser import RecordParser
-from recordio._reader import ReaderBase, resolve_index
+from recordio._reader import Located, ReaderBase, resolve_index
 from recordio._sansio import (
     ReadGenerator,
     RecordStream,
     position_batches,
     read_index_text,
-    read_records,
-    resolve_positions,
     scan_offsets,
 )
 from recordio._sources import (
@@ -41,17 +38,44 @@ from recordio._sources import (
     optional_method,
     source_name,
 )
+from recordio._writer import WriterFiles, refuse_pickling
 from recordio.errors import ClosedError, CorruptRecordError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
 
 __all__ = ("AsyncRecordReader", "AsyncRecordWriter")
 
 _T = TypeVar("_T")
+
+
+def _under_trio() -> bool:
+    """Return True if the calling task runs in a trio loop; guest mode counts as trio."""
+    if "trio" not in sys.modules:
+        return False
+    import sniffio
+
+    try:
+        return bool(sniffio.current_async_library() == "trio")
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+
+
+async def _run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
+    """Run a blocking call in a thread and await its result.
+
+    Cancelling stops the waiting, not the call; the calls made this way stay harmless when they finish late
+    (positioned reads, and positioned writes of the same bytes).
+    """
+    if _under_trio():
+        import anyio.to_thread
+
+        return await anyio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
+    import aiofiles.os
+
+    result: _T = await aiofiles.os.wrap(call)(*args)
+    return result
 
 
 class _AwaitedSource:
@@ -93,13 +117,13 @@ class _ThreadedSource:
         self._source = source
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return await run_in_thread(self._source.read_ranges, ranges)
+        return await _run_in_thread(self._source.read_ranges, ranges)
 
     async def size(self) -> int:
-        return await run_in_thread(self._source.size)
+        return await _run_in_thread(self._source.size)
 
     async def state(self) -> str | None:
-        return None if isinstance(self._source, LocalFile) else await run_in_thread(self._source.state)
+        return None if isinstance(self._source, LocalFile) else await _run_in_thread(self._source.state)
 
     async def close(self) -> None:
         self._source.close()
@@ -131,10 +155,10 @@ async def _through_cache(
     if state is None:
         return await make()
     copy = CachedIndex.of_object(source.path, kind, size=await source.size(), state=state)
-    lines = await run_in_thread(copy.load)
+    lines = await _run_in_thread(copy.load)
     if lines is None:
         lines = await make()
-        await run_in_thread(copy.store, lines)
+        await _run_in_thread(copy.store, lines)
     return lines
 
 
@@ -153,15 +177,6 @@ class AsyncRecordReader(ReaderBase):
         RecordFileNotFoundError: There is no such record file.
         IndexNotFoundError: The index named does not exist.
     """
-
-    def __init__(
-        self,
-        path: OpenTarget,
-        index: str | os.PathLike[str] | Index | None = None,
-        *,
-        max_record_bytes: int = MAX_PAYLOAD,
-    ) -> None:
-        super().__init__(path, index, max_record_bytes)
 
     def _start(self) -> None:
         super()._start()
@@ -185,10 +200,10 @@ class AsyncRecordReader(ReaderBase):
         if self._opened is None:
             opened: _AwaitedSource | _ThreadedSource
             if (path := local_path(self._target)) is not None:
-                opened = _ThreadedSource(await run_in_thread(LocalFile, path))
+                opened = _ThreadedSource(await _run_in_thread(LocalFile, path))
             else:
                 opened = _open(self._target, self.path)
-            choice = await run_in_thread(resolve_index, self._target, self._index_named)
+            choice = await _run_in_thread(resolve_index, self._target, self._index_named)
             if self._opened is None:  # no other task was faster
                 self._opened, self._choice = opened, choice
         return self._opened
@@ -206,13 +221,13 @@ class AsyncRecordReader(ReaderBase):
             return choice
         if isinstance(choice, str):
             if local_path(choice) is not None:
-                return await run_in_thread(Index.open, choice)
+                return await _run_in_thread(Index.open, choice)
             index = await self._open_index(choice)
             if index is not None:
                 return index
         path = local_path(self._target)
         if path is not None:
-            return await run_in_thread(Index.scan, path)
+            return await _run_in_thread(Index.scan, path)
 
         async def scan() -> IndexLines:
             return IndexLines.counted(await _drive(source, scan_offsets(await source.size(), path=self.path)))
@@ -226,7 +241,7 @@ class AsyncRecordReader(ReaderBase):
 
                 async def read() -> IndexLines:
                     text = await _drive(source, read_index_text(await source.size(), path=source.path))
-                    return await run_in_thread(lambda: parse_index_text(text, path=source.path))
+                    return await _run_in_thread(lambda: parse_index_text(text, path=source.path))
 
                 return Index(await _through_cache(source, "idx", read), path=source.path)
             finally:
@@ -248,19 +263,6 @@ class AsyncRecordReader(ReaderBase):
         if self._index is None:
             raise ClosedError(f"{self.path}: the index is not loaded yet; call `await reader.load()` first")
         return self._index
-
-    @property
-    def keys(self) -> NDArray[np.int64] | list[str]:
-        """Return the keys in position order, as `RecordReader.keys` does."""
-        return self.index.keys
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Return the byte offsets of the records in position order, int64."""
-        return self.index.offsets
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     async def read(self, position: int) -> bytes:
         """Return the payload at a position (negative: from the end).
@@ -285,14 +287,10 @@ class AsyncRecordReader(ReaderBase):
 
         Raises: as `read`.
         """
-        size, offsets, bounds = await self._located()
-        at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
-        generator = read_records(
-            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
-        )
+        generator = self._read_at(positions, await self._located())
         return await _drive(await self._source(), generator)
 
-    async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    async def _located(self) -> Located:
         if self._spans is None:
             index = await self.load()
             size = await (await self._source()).size()
@@ -338,7 +336,9 @@ class _Records:
             self._runs = position_batches(bounds)
         run = next(self._runs, None)
         if run is None:
-            await checkpoint()
+            import anyio.lowlevel
+
+            await anyio.lowlevel.checkpoint()
             raise StopAsyncIteration
         try:
             self._ready.extend(await self._reader.read_many(run))
@@ -351,11 +351,7 @@ class _Records:
     async def _read_stream(self) -> None:
         source = await self._reader._source()
         if self._stream is None:
-            size = await source.size()
-            limit = self._reader.max_record_bytes
-            self._stream = RecordStream(
-                RecordParser(path=self._reader.path, size=size, max_record_bytes=limit), 0, size
-            )
+            self._stream = self._reader._new_stream(await source.size())
         if self._failed is not None:
             raise self._failed
         if self._stream.finished:
@@ -365,3 +361,69 @@ class _Records:
             self._ready.extend(self._stream.parser)
         except CorruptRecordError as error:
             self._failed = error  # the valid records before it come first
+
+
+class AsyncRecordWriter:
+    """Writer of a new record file that does not block the event loop.
+
+    Args:
+        path: The .rec file to write; an old one is truncated when the writer is entered.
+        index: As for `RecordWriter`.
+
+    Use it in `async with`. Many tasks may write; records are in the order of the calls. A call that is cancelled while
+    it waits for the disk has written its record: it is in the buffer, and the next call repeats the flush, at the same
+    place.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        index: str | os.PathLike[str] | bool | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._index = index
+        self._files: WriterFiles | None = None
+
+    async def __aenter__(self) -> AsyncRecordWriter:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def open(self) -> None:
+        """Create the file, unless that was done; `async with` calls this."""
+        if self._files is None:
+            self._files = await _run_in_thread(
+                lambda: WriterFiles(self.path, self._index, index_at_once=False)
+            )
+
+    def __len__(self) -> int:
+        """Return the number of records written so far."""
+        return 0 if self._files is None else self._files.count
+
+    async def write(self, payload: BytesLike, key: int | str | None = None) -> int:
+        """Append one record; arguments, result and errors as `RecordWriter.write`."""
+        if self._files is None:
+            raise ClosedError(f"{self.path}: the writer is not open; use `async with`")
+        # Nothing is awaited before the bookkeeping is done, so calls cannot interleave.
+        offset = self._files.add(payload, key)
+        if self._files.records.is_full:
+            await self.flush()
+        return offset
+
+    async def flush(self) -> None:
+        """Write everything so far to the operating system, records before index."""
+        for file in self._opened():
+            await _run_in_thread(file.flush)
+
+    async def aclose(self) -> None:
+        """Flush and close. Idempotent. If it is cancelled, the thread that writes completes it."""
+        for file in self._opened():
+            await _run_in_thread(file.close)
+
+    def _opened(self) -> list[AppendFile]:
+        return [] if self._files is None else self._files.opened()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)

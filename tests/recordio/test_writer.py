@@ -116,7 +116,7 @@ def test_a_flush_that_comes_after_close_leaves_the_file_as_it_is(tmp_path: Path)
     path = tmp_path / "a.rec"
     writer = RecordWriter(path)
     writer.write(b"payload")
-    sink = writer._records
+    sink = writer._files.records
     look = sink.check
 
     def then_another_thread_closes() -> None:
