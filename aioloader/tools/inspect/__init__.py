@@ -13,7 +13,7 @@ from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect.records import inspect_records
-from aioloader.tools.inspect.report import Inspection
+from aioloader.tools.inspect.report import Inspection, Options
 from aioloader.tools.paths import record_files_at
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
@@ -61,43 +61,26 @@ def inspect(
         from aioloader.storage.remote import register
 
         register()
-    found = _inspect(name, sample, seconds, max_pixels, stage or _no_stage)
-    return dataclasses.replace(found, path=redact_url(name), advice=advice_for(found))
+    options = Options(sample, seconds, max_pixels, stage or _no_stage)
+    found = _inspect(name, options)
+    return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found)))
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:
     return lambda done: None
 
 
-def _inspect(
-    path: str,
-    sample: int,
-    seconds: float | None,
-    max_pixels: int | None,
-    stage: Callable[[str, int], Callable[[int], Any]],
-) -> Inspection:
+def _inspect(path: str, options: Options) -> Inspection:
     files = record_files_at(path)
     if not files:
-        return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
+        return inspect_folder(path, options)
     if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
         raise ValueError(
             f"only record files and folders can be inspected remotely, and {redact_url(path)} is neither"
         )
-    if (
-        is_url(path)
-        or path.lower().endswith(".rec")
-        or len(files) > 1
-        or files != [path]
-        or begins_with_a_record(path)
-    ):
-        return inspect_records(
-            path, files, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage
-        )
-    return _inspect_other(path, max_pixels)
-
-
-def _inspect_other(path: str, max_pixels: int | None) -> Inspection:
     ending = os.path.splitext(path)[1].lower()
+    if is_url(path) or ending == ".rec" or files != [path] or begins_with_a_record(path):
+        return inspect_records(path, files, options)
     if ending == ".lst":
         return inspect_list(path)
     if ending == ".idx":
@@ -114,4 +97,4 @@ def _inspect_other(path: str, max_pixels: int | None) -> Inspection:
             raise ValueError(
                 f"{path!r} is not a record file, a .lst file or an image of a known format"
             ) from None
-    return inspect_image(path, max_pixels=max_pixels)
+    return inspect_image(path, options.max_pixels)

@@ -17,16 +17,12 @@ _UNEVEN = 10
 _SHARE = 0.1
 
 
-def advice_for(found: Inspection) -> list[str]:
-    """Return advice on a data set, most urgent first.
+def advice_for(found: Inspection) -> Iterator[str]:
+    """Yield advice on a data set, most urgent first.
 
     Args:
         found: the inspection of the data set.
     """
-    return list(_advice(found))
-
-
-def _advice(found: Inspection) -> Iterator[str]:
     path = shlex.quote(found.path)
     images = found.images
     is_folder = found.kind == "image folder"
@@ -43,7 +39,7 @@ def _advice(found: Inspection) -> Iterator[str]:
             f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, above "
             "all on network and spinning disks"
         )
-    if images is not None and images.width is not None and images.height is not None:
+    if images is not None:
         yield from _for_images(images)
     labels = found.labels
     if labels is not None and labels.whole and labels.classes > 1:
@@ -56,8 +52,8 @@ def _advice(found: Inspection) -> Iterator[str]:
 
 
 def _for_images(images: Images) -> Iterator[str]:
-    assert images.width is not None
-    assert images.height is not None
+    if images.width is None or images.height is None:
+        return
     shorter = min(images.width.median, images.height.median)
     jpegs = images.formats.get("jpeg", 0)
     share = jpegs / max(1, sum(images.formats.values()))

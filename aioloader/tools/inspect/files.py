@@ -19,24 +19,17 @@ from aioloader.storage.urls import is_url
 from aioloader.tools.fetching import fetch
 from aioloader.tools.header_sample import evenly
 from aioloader.tools.inspect.images import images_in
-from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
+from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _BETWEEN_LOOKS = 4096
 _CIFAR_ROWS = {3073: "CIFAR-10", 3074: "CIFAR-100"}
 
 
-def inspect_folder(
-    path: str,
-    *,
-    sample: int,
-    seconds: float | None,
-    max_pixels: int | None,
-    stage: Callable[[str, int], Callable[[int], Any]],
-) -> Inspection:
-    """Inspect a folder with one sub-folder of images per class; see `inspect_records` for the options.
+def inspect_folder(path: str, options: Options) -> Inspection:
+    """Inspect a folder with one sub-folder of images per class.
 
     Raises:
         OSError: the folder cannot be read.
@@ -50,7 +43,8 @@ def inspect_folder(
         raise ValueError(
             f"there are no images in {path!r}: it must contain a sub-folder of images for each class, or .rec files"
         )
-    tick = stage("reading file sizes", len(items))
+    seconds = options.seconds
+    tick = options.stage("reading file sizes", len(items))
     sizes, begun, looked = [], monotonic(), 0
     # In the order of the names; with a time limit in random order, for an even sample.
     order = np.random.default_rng(0).permutation(len(items)) if seconds is not None else np.arange(len(items))
@@ -62,11 +56,11 @@ def inspect_folder(
             if seconds is not None and monotonic() - begun > seconds:
                 break
     known = np.array([size for size in sizes if size is not None])
-    chosen = evenly(len(items), sample).tolist()
+    chosen = evenly(len(items), options.sample).tolist()
     images = images_in(
         _sample(dataset, chosen, path),
-        max_pixels=max_pixels,
-        tick=stage("decoding a sample", len(chosen)),
+        max_pixels=options.max_pixels,
+        tick=options.stage("decoding a sample", len(chosen)),
     )
     counts = Counter(float(label) for _, label in items)
     used = [name for number, name in enumerate(dataset.synsets) if counts[number]]
@@ -163,7 +157,7 @@ def inspect_array_file(path: str) -> Inspection | None:
     return None
 
 
-def inspect_image(path: str, *, max_pixels: int | None) -> Inspection:
+def inspect_image(path: str, max_pixels: int | None) -> Inspection:
     """Inspect a single image.
 
     Raises:

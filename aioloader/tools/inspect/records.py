@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.fetching import fetch
 from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect.images import images_in
-from aioloader.tools.inspect.report import Images, Inspection, labels_of, sizes_of
+from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 from aioloader.tools.paths import version_at
 from aioloader.transforms.formats import read_header
 from recordio import (
@@ -32,7 +32,7 @@ from recordio import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import recordio
     from aioloader.datasets.record_heads import RecordHeads
@@ -61,32 +61,86 @@ class _ValidRecords(RecordFileDataset):
         return ItemLocation(None, self.report.path, int(self.report.offsets[index]))
 
 
-@dataclass(kw_only=True)
 class _File:
     """Record file and what was read of it.
 
+    Args:
+        path: the .rec file, or its URL.
+        seconds: approximate time for reading headers; None: read all.
+        stage: see `Options`.
+
     Attributes:
         nbytes: size of the file.
+        indexed: whether it has an .idx.
+        records: its records.
         offsets, lengths: int64 (n,), offsets of its records and upper bounds of their framed lengths.
         numbers: int64 (m,), numbers of the records whose headers were read.
         heads: these headers.
+        damage: descriptions of damage.
+
+    Raises:
+        OSError: the file cannot be read.
+        RecordIOError: its index cannot be read at all.
     """
 
-    path: str
-    nbytes: int
-    indexed: bool
-    records: RecordFileDataset
-    offsets: IntArray
-    lengths: IntArray
-    numbers: IntArray
-    heads: RecordHeads
-    damage: list[str] = field(default_factory=list)
-    fetched: dict[int, Any] = field(default_factory=dict)
+    def __init__(
+        self, path: str, seconds: float | None, stage: Callable[[str, int], Callable[[int], Any]]
+    ) -> None:
+        self.path = path
+        self.records = RecordFileDataset(path)
+        self.damage: list[str] = []
+        self._fetched: dict[int, Any] = {}
+        name, version = redact_url(path), version_at(path)
+        self.nbytes = os.path.getsize(path) if version is None else version.nbytes
+        self.indexed = version is None and os.path.exists(os.path.splitext(path)[0] + ".idx")
+        faults: Mapping[int, Exception] = {}
+        try:
+            spans = self.records.spans(np.arange(len(self.records), dtype=np.int64))
+            self.offsets, self.lengths = spans.offset, spans.length
+            index = self.records.table.index
+            if version is not None:
+                self.indexed = suffix_of(index.path or "") == ".idx"
+            faults = index.faults
+            if faults:
+                lines = "a line" if len(faults) == 1 else f"{len(faults):,} lines"
+                first = next(iter(faults.values()))
+                self.damage.append(f"{lines} of the index cannot be read: {first}")
+        except CorruptRecordError as error:
+            if self.indexed:
+                raise
+            report = verify(path, tick=stage("searching for valid records", self.nbytes))
+            self.records = _ValidRecords(path, report)
+            self.offsets, self.lengths = report.offsets, report.lengths
+            self.damage.append(
+                f"{name} is damaged and has no index: {error.message} at byte {error.offset}, and "
+                f"{len(report.problems)} faults in all"
+            )
+        tick = stage("reading headers", len(self.offsets))
+        self.numbers, self.heads = sample_headers(
+            path, self.offsets, version=version, seconds=seconds, tick=tick
+        )
+        lost = self.numbers[~self.heads.valid]
+        if self.indexed:  # invalid lines were reported above
+            lost = lost[~np.isin(lost, list(faults))]
+        if len(lost):
+            places = ", ".join(map(str, self.offsets[lost[:_MOST_NAMED]].tolist()))
+            more = ", ..." if len(lost) > _MOST_NAMED else ""
+            self.damage.append(
+                f"{name}: {len(lost):,} of {len(self.heads):,} offsets of the index that were checked have no record: "
+                f"byte {places}{more}"
+            )
+
+    def sizes(self) -> IntArray:
+        """Return the sizes of the payloads of the valid records whose headers were read, in bytes."""
+        heads = self.heads
+        # The length of a split record is known only with its framing, from its offset and the next one's.
+        nbytes: IntArray = np.where(heads.split, self.lengths[self.numbers], heads.nbytes)[heads.valid]
+        return nbytes
 
     def fetch(self, numbers: IntArray) -> None:
         """Read these records in advance, if the file is remote."""
         if is_url(self.path) and len(numbers):
-            self.fetched = dict(zip(numbers.tolist(), fetch(self.records, numbers), strict=True))
+            self._fetched = dict(zip(numbers.tolist(), fetch(self.records, numbers), strict=True))
 
     def payload(self, number: int) -> Any:
         """Return the payload of a record.
@@ -94,7 +148,7 @@ class _File:
         Raises:
             OSError, ValueError, EOFError: it cannot be read, or is damaged.
         """
-        framed = self.fetched.get(number)
+        framed = self._fetched.get(number)
         if framed is None or isinstance(framed, SpanTooShortError):
             return self.records[number]
         if isinstance(framed, BaseException):
@@ -102,35 +156,23 @@ class _File:
         return extract(framed, path=redact_url(self.path), offset=int(self.offsets[number]))
 
 
-def inspect_records(
-    path: str,
-    files: list[str],
-    *,
-    sample: int,
-    seconds: float | None,
-    max_pixels: int | None,
-    stage: Callable[[str, int], Callable[[int], Any]],
-) -> Inspection:
+def inspect_records(path: str, files: list[str], options: Options) -> Inspection:
     """Inspect record files that make up one set.
 
     Args:
         path: path of the set as the caller passed it.
         files: the .rec files, at least one.
-        sample: number of images to decode.
-        seconds: approximate time for reading headers; None: read all.
-        max_pixels: larger images count as damaged; None for no limit.
-        stage: called at the start of a stage with its name and amount of work; returns a function that is called with
-            the progress.
+        options: options of the inspection.
 
     Raises:
         OSError: a file cannot be read.
         RecordIOError: an index cannot be read at all.
     """
-    share = None if seconds is None else seconds / len(files)
-    found = [_open(file, share, stage) for file in files]
+    share = None if options.seconds is None else options.seconds / len(files)
+    found = [_File(file, share, options.stage) for file in files]
     counts = np.array([len(file.offsets) for file in found])
     starts = np.cumsum(counts) - counts
-    chosen = evenly(int(counts.sum()), sample)
+    chosen = evenly(int(counts.sum()), options.sample)
     picked = [
         (found[place], int(number - starts[place]))
         for number, place in zip(
@@ -142,10 +184,18 @@ def inspect_records(
     kind, details = _kind(found, [picked[place] for place in evenly(len(picked), _LOOKED_AT).tolist()])
     damage = [text for file in found for text in file.damage]
     images = None
+    widths: Counter[int] = Counter()
+    labels: Counter[float] = Counter()
     if kind not in _NO_IMAGES:
-        images = images_in(
-            _bodies(picked), max_pixels=max_pixels, tick=stage("decoding a sample", len(picked))
+        bodies = (
+            (key, payload if isinstance(payload, Exception) else payload[1])
+            for key, payload in _payloads(picked)
         )
+        tick = options.stage("decoding a sample", len(picked))
+        images = images_in(bodies, max_pixels=options.max_pixels, tick=tick)
+        bad = sum(_count_labels(file.heads, widths, labels) for file in found)
+        if bad:
+            damage.append(f"{bad:,} labels are not finite numbers")
     if len(files) > 1:
         details["shards"] = [
             {"path": redact_url(file.path), "records": len(file.offsets), "nbytes": file.nbytes}
@@ -153,7 +203,35 @@ def inspect_records(
         ]
     if files != [path]:
         details["shard_faults"] = _shard_faults(files)
-    return _summary(path, kind, found, details=details, damage=damage, images=images)
+    total, headers = int(counts.sum()), sum(len(file.heads) for file in found)
+    return Inspection(
+        path,
+        kind,
+        len(found),
+        sum(file.nbytes for file in found),
+        total,
+        images_in_all=sum(widths.values()) if headers == total and kind not in _NO_IMAGES else None,
+        headers=headers,
+        indexed=all(file.indexed for file in found),
+        sizes=sizes_of(np.concatenate([file.sizes() for file in found])),
+        labels=labels_of(labels),
+        label_widths=dict(widths.most_common()),
+        images=images,
+        details=details,
+        damage=damage,
+    )
+
+
+def _count_labels(heads: RecordHeads, widths: Counter[int], labels: Counter[float]) -> int:
+    """Count the records by the width of their labels, and by scalar label; return the number of unusable labels."""
+    image = heads.packed & ~(heads.bare & (heads.flag == 2))
+    values, counts = np.unique(np.where(heads.flag == 0, 1, heads.flag)[image], return_counts=True)
+    widths.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    scalar = heads.label[image & (heads.flag == 0)]
+    finite = np.isfinite(scalar)
+    values, counts = np.unique(scalar[finite], return_counts=True)
+    labels.update(dict(zip(values.astype(float).tolist(), counts.tolist(), strict=True)))
+    return int((~finite).sum())
 
 
 def _shard_faults(files: list[str]) -> list[str]:
@@ -172,58 +250,6 @@ def _shard_faults(files: list[str]) -> list[str]:
                 first = f"{name}-{missing[0]:05}-of-{count:05}.rec"
                 faults.append(f"{len(missing):,} of {count:,} shards are missing, first {first}")
     return faults
-
-
-def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable[[int], Any]]) -> _File:
-    records = RecordFileDataset(path)
-    name, version = redact_url(path), version_at(path)
-    nbytes = os.path.getsize(path) if version is None else version.nbytes
-    indexed = version is None and os.path.exists(os.path.splitext(path)[0] + ".idx")
-    damage = []
-    try:
-        count = len(records)
-        spans = records.spans(np.arange(count, dtype=np.int64))
-        offsets, lengths = spans.offset, spans.length
-        if version is not None:
-            indexed = suffix_of(records.table.index.path or "") == ".idx"
-        if records.table.index.faults:
-            first = next(iter(records.table.index.faults.values()))
-            faulty = len(records.table.index.faults)
-            lines = "a line" if faulty == 1 else f"{faulty:,} lines"
-            damage.append(f"{lines} of the index cannot be read: {first}")
-    except CorruptRecordError as error:
-        if indexed:
-            raise
-        tick = stage("searching for valid records", nbytes)
-        records = _ValidRecords(path, verify(path, tick=tick))
-        offsets, lengths = records.report.offsets, records.report.lengths
-        damage.append(
-            f"{name} is damaged and has no index: {error.message} at byte {error.offset}, and "
-            f"{len(records.report.problems)} faults in all"
-        )
-    tick = stage("reading headers", len(offsets))
-    numbers, heads = sample_headers(path, offsets, version=version, seconds=seconds, tick=tick)
-    lost = np.flatnonzero(~heads.valid)
-    if indexed:  # invalid lines were reported above
-        lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]
-    if len(lost):
-        places = offsets[numbers[lost[:_MOST_NAMED]]].tolist()
-        more = ", ..." if len(lost) > _MOST_NAMED else ""
-        damage.append(
-            f"{name}: {len(lost):,} of {len(heads):,} offsets of the index that were checked have no record: byte "
-            f"{', '.join(map(str, places))}{more}"
-        )
-    return _File(
-        path=path,
-        nbytes=nbytes,
-        indexed=indexed,
-        records=records,
-        offsets=offsets,
-        lengths=lengths,
-        numbers=numbers,
-        heads=heads,
-        damage=damage,
-    )
 
 
 def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dict[str, Any]]:
@@ -261,12 +287,6 @@ def _payloads(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
             continue
         if not header.flag or key_range(header.label, len(body)) is None:
             yield key, (header, body)
-
-
-def _bodies(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
-    """Yield the key of each image, and its bytes or an error."""
-    for key, payload in _payloads(picked):
-        yield key, payload if isinstance(payload, Exception) else payload[1]
 
 
 def _detection(labels: list[Any], boxes: list[Detection]) -> dict[str, Any]:
@@ -319,53 +339,3 @@ def _property(rec: str) -> list[int] | None:
         return list(read_property(place))
     except (OSError, LayoutError):
         return None
-
-
-def _summary(
-    path: str,
-    kind: str,
-    found: list[_File],
-    *,
-    details: dict[str, Any],
-    damage: list[str],
-    images: Images | None,
-) -> Inspection:
-    nbytes: list[Any] = []
-    widths: Counter[int] = Counter()
-    labels: Counter[float] = Counter()
-    bad = 0
-    total = sum(len(file.offsets) for file in found)
-    headers = 0
-    for file in found:
-        heads = file.heads
-        # The length of a split record is known only with its framing, from its offset and the next one's.
-        nbytes.append(np.where(heads.split, file.lengths[file.numbers], heads.nbytes)[heads.valid])
-        headers += len(heads)
-        if kind in _NO_IMAGES:
-            continue
-        image = heads.packed & ~(heads.bare & (heads.flag == 2))
-        values, counts = np.unique(np.where(heads.flag == 0, 1, heads.flag)[image], return_counts=True)
-        widths.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-        scalar = heads.label[image & (heads.flag == 0)]
-        finite = np.isfinite(scalar)
-        bad += int((~finite).sum())
-        values, counts = np.unique(scalar[finite], return_counts=True)
-        labels.update(dict(zip(values.astype(float).tolist(), counts.tolist(), strict=True)))
-    if bad:
-        damage.append(f"{bad:,} labels are not finite numbers")
-    return Inspection(
-        path,
-        kind,
-        len(found),
-        sum(file.nbytes for file in found),
-        total,
-        images_in_all=sum(widths.values()) if headers == total and kind not in _NO_IMAGES else None,
-        headers=headers,
-        indexed=all(file.indexed for file in found),
-        sizes=sizes_of(np.concatenate(nbytes)) if nbytes else None,
-        labels=labels_of(labels),
-        label_widths=dict(widths.most_common()),
-        images=images,
-        details=details,
-        damage=damage,
-    )

@@ -1,4 +1,4 @@
-"""Result of `inspect` as plain values, and summaries of numbers. Pure."""
+"""Options and result of `inspect` as plain values, and summaries of numbers. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioloader.foundation.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of `inspect`.
+
+    Attributes:
+        sample: number of images to decode, evenly spread over the set.
+        seconds: approximate time for reading headers; after that an even sample of them is enough. None: read all.
+        max_pixels: larger images count as damaged; None for no limit.
+        stage: called at the start of a stage with its name and amount of work; returns a function that is called with
+            the progress.
+    """
+
+    sample: int
+    seconds: float | None
+    max_pixels: int | None
+    stage: Callable[[str, int], Callable[[int], Any]]
 
 
 @dataclass(frozen=True, slots=True)
