@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from time import perf_counter, process_time
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.types import BatchTimeline, StorageStats
+from aioloader.foundation.types import StorageStats, WorkCounters
 from aioloader.observability.lag import Lag
 
 if TYPE_CHECKING:
@@ -223,130 +223,60 @@ class Stats(StorageStats, LoaderConfig):
 
 @dataclass
 class Metrics:
-    """Counters of a loader, updated in the loop's thread; `asked` and the methods after it run in the caller's."""
+    """Counters of a loader; see `Stats` for the fields of the same names.
 
+    The stages of the pipeline count in the loop's thread; `aioloader.loader.epoch` counts in the caller's.
+
+    Attributes:
+        work: counters of the executor's work on samples.
+        spent: seconds that batches spent in each stage, summed over all batches.
+        lag: lag of the event loop.
+        startup_s: None until the first samples are made.
+        started, ended: times of the first request and of the last batch; `paused_s`: seconds between epochs.
+        paused: time at which the latest epoch ended; None during an epoch.
+        begins: the caller has not received a batch of this epoch, which is not the first.
+        handed_out: time at which the caller received a batch; None while it waits for one.
+        latest_pass: identifies the latest epoch.
+        process_cpu_s: CPU seconds of this process; the present epoch counts from `cpu_from`.
+    """
+
+    work: WorkCounters = field(default_factory=WorkCounters)
     batches: int = 0
     samples: int = 0
     skipped: int = 0
     replaced: int = 0
     bytes_read: int = 0
     fetch_s: float = 0.0
-    decode_s: float = 0.0
-    transform_s: float = 0.0
-    collate_s: float = 0.0
-    transforms: dict[str, float] = field(default_factory=dict)
-    work_s: float = 0.0
-    cpu_s: float = 0.0
-    pauses: int = 0
     dispatch_s: float = 0.0
-    awaited: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
+    waits: dict[str, float] = field(default_factory=dict)
     consumer_s: float = 0.0
     first_batch_s: float | None = None
     in_flight: int = 0
     memory_wait_s: float = 0.0
+    passes: int = 0
+    first_wait_s: float = 0.0
+    process_cpu_s: float = 0.0
+    startup_s: float | None = None
+    spent: dict[str, float] = field(default_factory=dict)
+    lag: Lag = field(default_factory=Lag)
     started: float | None = None
     ended: float = 0.0
     paused_s: float = 0.0
-    startup_s: float | None = None
-    passes: int = 0
-    first_wait_s: float = 0.0
-    lag: Lag = field(default_factory=Lag)
-    waits: dict[str, float] = field(default_factory=dict)
-    spent: dict[str, float] = field(default_factory=dict)
-    _handed_out: float | None = None
-    _paused: float | None = None
-    _begins: bool = False
+    paused: float | None = None
+    begins: bool = False
+    handed_out: float | None = None
     latest_pass: object = None
-    _cpu_s: float = 0.0
-    _cpu_from: float | None = None
-
-    def read(self, seconds: float, nbytes: int, samples: int) -> None:
-        """Count a batch that was read."""
-        self.fetch_s += seconds
-        self.bytes_read += nbytes
-
-    def made(
-        self, decode_s: float, transform_s: float, collate_s: float, transforms: Mapping[str, float]
-    ) -> None:
-        """Count a batch that the executor returned."""
-        self.decode_s += decode_s
-        self.transform_s += transform_s
-        self.collate_s += collate_s
-        for name, seconds in transforms.items():
-            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
-
-    def worked(self, seconds: float, work_s: float, longest_s: float, cpu_s: float, pauses: int) -> None:
-        """Count the work on samples that the executor returned `seconds` after they were dispatched."""
-        self.work_s += work_s
-        self.cpu_s += cpu_s
-        self.pauses += pauses
-        if self.startup_s is None:
-            # The first samples waited for this in addition to being read and made.
-            waited = 0.0 if self.started is None else perf_counter() - self.started
-            self.startup_s = max(0.0, waited - self.fetch_s - longest_s)
-        elif work_s:
-            self.dispatch_s += max(0.0, seconds - longest_s)
-
-    def waited(self, awaited: Mapping[str, float]) -> None:
-        """Count the time that a batch's samples waited for async transforms."""
-        for name, seconds in awaited.items():
-            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
-
-    def asked(self) -> float:
-        """Record that the caller asks for a batch; return the time, for `handed_out`."""
-        now = perf_counter()
-        if self.started is None:
-            self.started = now
-            self.passes = 1
-        if self._cpu_from is None:
-            self._cpu_from = process_time()
-        if self._paused is not None:
-            self.paused_s += now - self._paused
-            self._paused = None
-            self.passes += 1
-            self._begins = True
-        if self._handed_out is not None:
-            self.consumer_s += now - self._handed_out
-            self._handed_out = None
-        return now
-
-    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
-        """Count a batch that the caller received.
-
-        Args:
-            asked: when it had asked.
-            samples: of the batch.
-            timeline: the batch's way, or None.
-        """
-        end = now = perf_counter()
-        self.wait_s += now - asked
-        if self._begins:
-            self._begins = False
-            self.first_wait_s += now - asked
-        self.batches += 1
-        self.samples += samples
-        self.ended = now
-        self._handed_out = now
-        if self.first_batch_s is None and self.started is not None:
-            self.first_batch_s = now - self.started
-        if timeline is not None:
-            for stage, since in reversed(timeline.times):
-                self.spent[stage] = self.spent.get(stage, 0.0) + end - since
-                if end > asked:
-                    self.waits[stage] = self.waits.get(stage, 0.0) + end - max(since, asked)
-                end = since
-            if end > asked:
-                self.waits["start"] = self.waits.get("start", 0.0) + end - asked
+    cpu_from: float | None = None
 
     def pause(self) -> None:
         """End the epoch: the time until the next request is not counted."""
-        self._handed_out = None
-        if self._cpu_from is not None:
-            self._cpu_s += process_time() - self._cpu_from
-            self._cpu_from = None
-        if self._paused is None and self.started is not None:
-            self._paused = perf_counter()
+        self.handed_out = None
+        if self.cpu_from is not None:
+            self.process_cpu_s += process_time() - self.cpu_from
+            self.cpu_from = None
+        if self.paused is None and self.started is not None:
+            self.paused = perf_counter()
 
     def snapshot(
         self,
@@ -358,48 +288,27 @@ class Metrics:
     ) -> Stats:
         """Return a snapshot of the counters."""
         used, peak, limit = memory
-        cpu_s = self._cpu_s
-        if self._cpu_from is not None:
-            cpu_s += process_time() - self._cpu_from
-        return Stats(
-            seconds=0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
-            batches=self.batches,
-            samples=self.samples,
-            skipped=self.skipped,
-            replaced=self.replaced,
-            bytes_read=self.bytes_read,
-            fetch_s=self.fetch_s,
-            decode_s=self.decode_s,
-            transform_s=self.transform_s,
-            collate_s=self.collate_s,
-            transforms=MappingProxyType(dict(self.transforms)),
-            work_s=self.work_s,
-            cpu_s=self.cpu_s,
-            pauses=self.pauses,
-            process_cpu_s=cpu_s,
-            awaited=MappingProxyType(dict(self.awaited)),
-            wait_s=self.wait_s,
-            waits=MappingProxyType(dict(self.waits)),
-            consumer_s=self.consumer_s,
-            plan_s=self.spent.get("plan", 0.0),
-            dispatch_s=self.dispatch_s,
-            assemble_s=self.spent.get("collate", 0.0),
-            reorder_s=self.spent.get("reorder", 0.0),
-            first_batch_s=self.first_batch_s,
-            startup_s=self.startup_s or 0.0,
-            passes=self.passes,
-            first_wait_s=self.first_wait_s,
-            loop_lag_p50_s=self.lag.quantile(0.5),
-            loop_lag_p99_s=self.lag.quantile(0.99),
-            loop_lag_max_s=self.lag.max_s if self.lag.quantile(1.0) is not None else None,
-            loop_held_s=self.lag.total_s,
-            in_flight=self.in_flight,
-            workers=workers,
-            restarts=restarts,
-            memory_bytes=used,
-            memory_peak_bytes=peak,
-            memory_limit_bytes=limit,
-            memory_wait_s=self.memory_wait_s,
-            **asdict(storage or StorageStats()),
-            **vars(setting or LoaderConfig()),
-        )
+        latest_cpu_s = 0.0 if self.cpu_from is None else process_time() - self.cpu_from
+        counted: dict[str, Any] = {
+            name: MappingProxyType(dict(value)) if isinstance(value, dict) else value
+            for name, value in {**asdict(self.work), **vars(self)}.items()
+            if name in Stats.__dataclass_fields__
+        }
+        counted |= {
+            "seconds": 0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
+            "process_cpu_s": self.process_cpu_s + latest_cpu_s,
+            "plan_s": self.spent.get("plan", 0.0),
+            "assemble_s": self.spent.get("collate", 0.0),
+            "reorder_s": self.spent.get("reorder", 0.0),
+            "startup_s": self.startup_s or 0.0,
+            "loop_lag_p50_s": self.lag.quantile(0.5),
+            "loop_lag_p99_s": self.lag.quantile(0.99),
+            "loop_lag_max_s": self.lag.max_s if self.lag.count else None,
+            "loop_held_s": self.lag.total_s,
+            "workers": workers,
+            "restarts": restarts,
+            "memory_bytes": used,
+            "memory_peak_bytes": peak,
+            "memory_limit_bytes": limit,
+        }
+        return Stats(**counted, **asdict(storage or StorageStats()), **vars(setting or LoaderConfig()))

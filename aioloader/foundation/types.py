@@ -337,8 +337,46 @@ class CallSpan(NamedTuple):
 
 
 @dataclass(slots=True)
-class ChunkResult:
-    """Result of a chunk.
+class WorkCounters:
+    """Counters of the work on samples.
+
+    Attributes:
+        decode_s, transform_s, collate_s: seconds spent, all samples together.
+        transforms: seconds by transform's name.
+        work_s: seconds that workers spent on it, time between these included; 0 where that is not known.
+        longest_s: of one chunk, at most.
+        cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
+        awaited: seconds that samples waited for async transforms, by name, all samples together.
+    """
+
+    decode_s: float = 0.0
+    transform_s: float = 0.0
+    collate_s: float = 0.0
+    transforms: dict[str, float] = field(default_factory=dict)
+    work_s: float = 0.0
+    longest_s: float = 0.0
+    cpu_s: float = 0.0
+    pauses: int = 0
+    awaited: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: WorkCounters) -> None:
+        """Add the counters of other work."""
+        self.decode_s += other.decode_s
+        self.transform_s += other.transform_s
+        self.collate_s += other.collate_s
+        for name, seconds in other.transforms.items():
+            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+        self.work_s += other.work_s
+        self.longest_s = max(self.longest_s, other.longest_s)
+        self.cpu_s += other.cpu_s
+        self.pauses += other.pauses
+        for name, seconds in other.awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
+
+
+@dataclass(slots=True)
+class ChunkResult(WorkCounters):
+    """Result of a chunk, with the counters of the work on it.
 
     Attributes:
         written: rows that were written to the batch's arrays.
@@ -347,13 +385,7 @@ class ChunkResult:
         failures: samples that could not be made.
         batch: the collated batch of a whole chunk.
         samples: how many samples a whole chunk collated.
-        decode_s, transform_s, collate_s: seconds spent, all samples together.
-        transforms: seconds by transform's name.
-        work_s: seconds that workers spent on it, time between these included; 0 where that is not known.
-        longest_s: of one chunk, at most.
-        cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
         spans: one for each chunk, for traces; empty without a trace. calls: the same for async transforms.
-        awaited: seconds that samples waited for async transforms, by name, all samples together.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
         tainted: a worker may still write to the chunk's memory: copy the batch before it is delivered.
@@ -365,17 +397,8 @@ class ChunkResult:
     failures: list[Failure] = field(default_factory=list)
     batch: Any = None
     samples: int = 0
-    decode_s: float = 0.0
-    transform_s: float = 0.0
-    collate_s: float = 0.0
-    transforms: dict[str, float] = field(default_factory=dict)
-    work_s: float = 0.0
-    longest_s: float = 0.0
-    cpu_s: float = 0.0
-    pauses: int = 0
     spans: list[WorkSpan] = field(default_factory=list)
     calls: list[CallSpan] = field(default_factory=list)
-    awaited: dict[str, float] = field(default_factory=dict)
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
     tainted: bool = False
@@ -392,6 +415,7 @@ class ChunkResult:
 
     def merge(self, other: ChunkResult) -> None:
         """Add the result of another part of the same chunk."""
+        self.add(other)
         self.written += other.written
         self.values.update(other.values)
         for leaf, values in other.objects.items():
@@ -400,19 +424,8 @@ class ChunkResult:
         if other.batch is not None:
             self.batch = other.batch
         self.samples += other.samples
-        self.decode_s += other.decode_s
-        self.transform_s += other.transform_s
-        self.collate_s += other.collate_s
-        for name, seconds in other.transforms.items():
-            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
-        self.work_s += other.work_s
-        self.longest_s = max(self.longest_s, other.longest_s)
-        self.cpu_s += other.cpu_s
-        self.pauses += other.pauses
         self.spans += other.spans
         self.calls += other.calls
-        for name, seconds in other.awaited.items():
-            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
         self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
         self.roots += other.roots
         self.tainted |= other.tainted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError
@@ -24,25 +25,81 @@ if TYPE_CHECKING:
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
 
 
-class TracedMetrics:
-    """The caller's side of a pass, counted and recorded in the trace. It does not refer to the pass: no cycle."""
+class CallerMetrics:
+    """The caller's side of a pass, counted. It does not refer to the pass: no cycle.
+
+    Args:
+        metrics: the loader's counters.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def asked(self) -> float:
+        """Record that the caller asks for a batch; return the time, for `handed_out`."""
+        now, metrics = perf_counter(), self._metrics
+        if metrics.started is None:
+            metrics.started = now
+            metrics.passes = 1
+        if metrics.cpu_from is None:
+            metrics.cpu_from = process_time()
+        if metrics.paused is not None:
+            metrics.paused_s += now - metrics.paused
+            metrics.paused = None
+            metrics.passes += 1
+            metrics.begins = True
+        if metrics.handed_out is not None:
+            metrics.consumer_s += now - metrics.handed_out
+            metrics.handed_out = None
+        return now
+
+    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
+        """Count a batch that the caller received.
+
+        Args:
+            asked: when it had asked.
+            samples: of the batch.
+            timeline: the batch's way, or None.
+        """
+        end = now = perf_counter()
+        metrics = self._metrics
+        metrics.wait_s += now - asked
+        if metrics.begins:
+            metrics.begins = False
+            metrics.first_wait_s += now - asked
+        metrics.batches += 1
+        metrics.samples += samples
+        metrics.ended = metrics.handed_out = now
+        if metrics.first_batch_s is None and metrics.started is not None:
+            metrics.first_batch_s = now - metrics.started
+        if timeline is not None:
+            spent, waits = metrics.spent, metrics.waits
+            for stage, since in reversed(timeline.times):
+                spent[stage] = spent.get(stage, 0.0) + end - since
+                if end > asked:
+                    waits[stage] = waits.get(stage, 0.0) + end - max(since, asked)
+                end = since
+            if end > asked:
+                waits["start"] = waits.get("start", 0.0) + end - asked
+
+
+class TracedMetrics(CallerMetrics):
+    """The caller's side of a pass, counted and recorded in the trace."""
 
     def __init__(
         self, metrics: Metrics, trace: PassTrace, memory_usage: Callable[[], tuple[int, int, int]]
     ) -> None:
-        self._metrics = metrics
+        super().__init__(metrics)
         self._trace = trace
         self._memory_usage = memory_usage
 
     def asked(self) -> float:
-        """Record that the caller asks for a batch; see `Metrics.asked`."""
-        now = self._metrics.asked()
+        now = super().asked()
         self._trace.asked(now)
         return now
 
-    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None) -> None:
-        """Record that the caller received a batch; see `Metrics.handed_out`."""
-        self._metrics.handed_out(asked, samples, timeline)
+    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
+        super().handed_out(asked, samples, timeline)
         self._trace.handed_out(asked, samples, self._memory_usage())
 
 
@@ -114,7 +171,7 @@ class Epoch:
         self._shows = bool(options.progress)
         self._waited = metrics.wait_s, metrics.consumer_s
         self.trace: PassTrace | None = None
-        caller: Metrics | TracedMetrics = metrics
+        caller = CallerMetrics(metrics)
         if tracer is not None:
             self.trace = tracer.begin_pass(cursor.epoch)
             caller = TracedMetrics(metrics, self.trace, memory_usage)

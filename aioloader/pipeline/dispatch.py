@@ -58,9 +58,14 @@ class Dispatch:
         """Have chunks run, and record the time that they took."""
         begin = perf_counter()
         result = await self._run(chunks)
-        self._context.metrics.worked(
-            perf_counter() - begin, result.work_s, result.longest_s, result.cpu_s, result.pauses
-        )
+        now, metrics = perf_counter(), self._context.metrics
+        metrics.work.add(result)
+        if metrics.startup_s is None:
+            # The first samples waited for this in addition to being read and made.
+            waited = 0.0 if metrics.started is None else now - metrics.started
+            metrics.startup_s = max(0.0, waited - metrics.fetch_s - result.longest_s)
+        elif result.work_s:
+            metrics.dispatch_s += max(0.0, now - begin - result.longest_s)
         if result.spans:
             self._timeline.spans += [(begin, span) for span in result.spans]
         if result.calls:
@@ -119,9 +124,6 @@ class Dispatch:
     def learn_costs(self, result: ChunkResult, rows: int) -> None:
         """Take the time and the memory that a sample needs from the merged result of a batch."""
         context = self._context
-        context.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
-        if result.awaited:
-            context.metrics.waited(result.awaited)
         seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, rows)
         context.sample_s = seconds if not context.sample_s else 0.8 * context.sample_s + 0.2 * seconds
         # Chunks get equal shares of the spill, but samples need not be equal: leave room.

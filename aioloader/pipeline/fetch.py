@@ -99,9 +99,9 @@ class Fetch:
         longer = await self._read(reads, self.slab, np.arange(len(reads.start)))
         if longer:
             await self._read_longer(longer, owned)
-        self._context.metrics.read(
-            perf_counter() - begin, int(reads.length.sum()), len(self.index_table[ROW])
-        )
+        metrics = self._context.metrics
+        metrics.fetch_s += perf_counter() - begin
+        metrics.bytes_read += int(reads.length.sum())
 
     async def _read(self, reads: ReadPlan, slab: Slab | None, items: IntArray) -> dict[int, int]:
         """Read some items of the batch; return the lengths of those that are longer than planned, by item."""

@@ -187,7 +187,7 @@ class InMemoryBatcher:
             roots = context.memory.lend(slab, self._parts)
         for (array, _, _, _), root in zip(self._columns, roots, strict=True):
             array.take(indices, 0, root, "clip")
-        context.metrics.collate_s += perf_counter() - begin
+        context.metrics.work.collate_s += perf_counter() - begin
         batch = roots[0] if self._single else tuple(roots)
         return Delivery(plan.consumed, batch, n, plan.padded)
 

@@ -1,12 +1,16 @@
 """Tests of a loader's counters."""
 
 import dataclasses
+from types import SimpleNamespace
 
+import anyio
 import pytest
 
-from aioloader.foundation.types import BatchTimeline
+from aioloader.foundation.types import BatchTimeline, ChunkResult, WorkCounters
+from aioloader.loader.epoch import CallerMetrics
 from aioloader.metrics import LoaderConfig, Metrics, Stats, StorageStats
 from aioloader.observability.lag import Lag
+from aioloader.pipeline.dispatch import Dispatch
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
@@ -15,12 +19,14 @@ QUIET = dataclasses.replace(
 
 def test_time_between_epochs_is_nobodys(monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
+    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 10)  # requested at 0, delivered at 1
-    metrics.asked()  # at 3, and no more batch
+    caller = CallerMetrics(metrics)
+    caller.handed_out(caller.asked(), 10)  # requested at 0, delivered at 1
+    caller.asked()  # at 3, and no more batch
     metrics.pause()
-    metrics.handed_out(metrics.asked(), 10)  # requested at 104, delivered at 106
+    caller.handed_out(caller.asked(), 10)  # requested at 104, delivered at 106
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert stats.seconds == 106 - 100
     assert (stats.wait_s, stats.consumer_s) == (3.0, 2.0)
@@ -31,12 +37,14 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
 
 def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
     clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
+    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 10)  # the very first
-    metrics.handed_out(metrics.asked(), 10)
+    caller = CallerMetrics(metrics)
+    caller.handed_out(caller.asked(), 10)  # the very first
+    caller.handed_out(caller.asked(), 10)
     metrics.pause()  # at 4
-    metrics.handed_out(metrics.asked(), 10)  # requested at 9, delivered at 10
+    caller.handed_out(caller.asked(), 10)  # requested at 9, delivered at 10
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert (stats.passes, stats.first_wait_s, stats.wait_s) == (2, 1.0, 3.0)
 
@@ -50,17 +58,19 @@ def test_rates_are_shares_of_the_time_that_passed():
 
 def test_the_time_between_epochs_is_nobodys():
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 4)
+    caller = CallerMetrics(metrics)
+    caller.handed_out(caller.asked(), 4)
     metrics.pause()
-    metrics.asked()
+    caller.asked()
     assert metrics.consumer_s == 0
 
 
 def test_a_snapshot_does_not_change():
     metrics = Metrics()
-    metrics.made(1.0, 2.0, 0.0, {"flip": 2.0})
+    work = WorkCounters(decode_s=1.0, transform_s=2.0, transforms={"flip": 2.0})
+    metrics.work.add(work)
     stats = metrics.snapshot(1, 0, (0, 0, 0))
-    metrics.made(1.0, 2.0, 0.0, {"flip": 2.0})
+    metrics.work.add(work)
     assert isinstance(stats, Stats)
     assert (stats.decode_s, dict(stats.transforms)) == (1.0, {"flip": 2.0})
 
@@ -68,12 +78,13 @@ def test_a_snapshot_does_not_change():
 def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
     timeline = BatchTimeline()  # begun at 1
     for stage in ("fetch", "work", "reorder"):  # at 2, 5 and 7
         timeline.enter(stage)
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 4, timeline)  # requested at 3, delivered at 10
+    caller = CallerMetrics(metrics)
+    caller.handed_out(caller.asked(), 4, timeline)  # requested at 3, delivered at 10
     assert metrics.waits == {"reorder": 3.0, "work": 2.0, "fetch": 2.0}
     stats = metrics.snapshot(1, 0, (0, 0, 0))
     assert sum(stats.waits.values()) == stats.wait_s == 7.0
@@ -83,10 +94,11 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
 def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
     clock = iter([5.0, 1.0, 6.0])
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
     metrics = Metrics()
     timeline = BatchTimeline()
-    metrics.handed_out(metrics.asked(), 4, timeline)
+    caller = CallerMetrics(metrics)
+    caller.handed_out(caller.asked(), 4, timeline)
     assert metrics.waits == {"plan": 1.0, "start": 4.0}
 
 
@@ -142,12 +154,24 @@ def test_lag_has_quantiles_and_counts_what_a_long_block_hid():
 
 
 def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
-    clock = iter([10.0, 12.0])
-    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
-    metrics = Metrics()
-    metrics.asked()
-    metrics.read(0.5, 100, 1)
-    metrics.worked(1.2, work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1)
+    clock = iter([10.0, 10.8, 12.0, 20.0, 21.0])
+    for module in ("aioloader.loader.epoch", "aioloader.pipeline.dispatch"):
+        monkeypatch.setattr(f"{module}.perf_counter", lambda: next(clock))
+    results = iter(
+        [
+            ChunkResult(work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1),
+            ChunkResult(work_s=0.8, longest_s=0.5, cpu_s=0.3),
+        ]
+    )
+
+    async def work(chunks):
+        return next(results)
+
+    metrics = Metrics(fetch_s=0.5)
+    dispatch = Dispatch(SimpleNamespace(metrics=metrics), None, work, timeline=None, holders=None)
+    CallerMetrics(metrics).asked()  # at 10
+    anyio.run(dispatch.run, [])  # from 10.8 to 12
     assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
-    metrics.worked(1.0, work_s=0.8, longest_s=0.5, cpu_s=0.3, pauses=0)
+    anyio.run(dispatch.run, [])  # from 20 to 21
     assert metrics.dispatch_s == pytest.approx(0.5)
+    assert (metrics.work.work_s, metrics.work.pauses) == (pytest.approx(1.2), 1)
