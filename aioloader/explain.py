@@ -22,12 +22,28 @@ from aioloader.observability.derived_metrics import (
     WORTH_S,
     DerivedMetrics,
 )
-from aioloader.observability.text_format import HARDLY_MORE, faster, mib, number, ordinal, times
 
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
 __all__ = ("explain",)
+
+# A gain below this is not worth a change.
+_HARDLY_MORE = 1.05
+_NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_ORDINALS = (
+    "",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 
 
 def explain(stats: Stats) -> str:
@@ -40,7 +56,7 @@ def explain(stats: Stats) -> str:
         return "Nothing has been delivered yet, so there is nothing to explain."
     sentences = [_Case(stats).text()]
     if stats.batches < FEW:
-        many = "one batch" if stats.batches == 1 else f"{number(stats.batches)} batches"
+        many = "one batch" if stats.batches == 1 else f"{_number(stats.batches)} batches"
         sentences.append(f"So far it is {many}, which is too few for a reliable answer: ask again later.")
     if stats.tuning:
         sentences.append(stats.tuning)
@@ -103,13 +119,13 @@ class _Case(DerivedMetrics):
         most = 1 / (1 - self.starved)
         text = (
             f"The consumer is the limit. It waited for data in only {self.starved:.0%} of its time "
-            f"({self._rate_now}), so faster loading would give {times(most)} at most. "
+            f"({self._rate_now}), so faster loading would give {_times(most)} at most. "
         )
         if self.inline or self.stats.workers < 2 or not self.busy_s:
             return text + "The code that consumes the batches takes the rest."
         enough = max(1, math.ceil(self.busy_s / self.span * 1.25))
         if enough < self.stats.workers:
-            return text + f"{number(enough).capitalize()} of the {self.stats.workers} workers would do."
+            return text + f"{_number(enough).capitalize()} of the {self.stats.workers} workers would do."
         return text + "The code that consumes the batches takes the rest."
 
     def _consumer_mostly(self) -> str:
@@ -117,13 +133,13 @@ class _Case(DerivedMetrics):
         return (
             f"The consumer is the limit for the most part. It waited for data in {self.starved:.0%} of its time, while "
             f"{self.workers_text} had work for {self.occupancy:.0%} ({self._rate_now}). Batches arrive unevenly: a "
-            f"larger prefetch (now {self.stats.prefetch}) evens that out and gives {times(gain)} at most."
+            f"larger prefetch (now {self.stats.prefetch}) evens that out and gives {_times(gain)} at most."
         )
 
     def _start(self) -> str:
         stats = self.stats
         what = f"It took {stats.startup_s:.2f} of {stats.seconds:.2f} s"
-        later = f"Keep the loader for all epochs, which gives {times(stats.seconds / self.span)}, and ask again later."
+        later = f"Keep the loader for all epochs, which gives {_times(stats.seconds / self.span)}, and ask again later."
         if stats.executor in ("thread", "inline"):
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
@@ -134,7 +150,7 @@ class _Case(DerivedMetrics):
             f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
             f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.span:.0%} of the time; "
             f"the rest is the fixed cost of a batch ({self._rate_now}). Batches twice as large would give "
-            f"{times(self.batches_twice(stats.collate_s))}."
+            f"{_times(self.batches_twice(stats.collate_s))}."
         )
 
     def _memory(self) -> str:
@@ -142,9 +158,9 @@ class _Case(DerivedMetrics):
         return (
             f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.span:.1f} s for a place in slab "
             f"memory, while {self.workers_text} had work for {self.occupancy:.0%} of the time ({self._rate_now}). "
-            f"Raise memory_limit (now {mib(stats.memory_limit_bytes)}; {stats.prefetch} batches in flight need "
-            f"{mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
-            f"{times(self.with_workers(self.workers))}."
+            f"Raise memory_limit (now {_mib(stats.memory_limit_bytes)}; {stats.prefetch} batches in flight need "
+            f"{_mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
+            f"{_times(self.with_workers(self.workers))}."
         )
 
     def _storage(self) -> str:
@@ -160,21 +176,21 @@ class _Case(DerivedMetrics):
             text += self._network() + " "
         text += (
             f"If the latency of reads is the cost, prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give "
-            f"{times(min(2.0, gain))}; data that is available at once (a faster disk"
+            f"{_times(min(2.0, gain))}; data that is available at once (a faster disk"
         )
         where = (
             ', or cache="DIR" from the second epoch on'
             if stats.requests or stats.hit_rate is not None
             else ""
         )
-        return f"{text}{where}) {times(gain)}."
+        return f"{text}{where}) {_times(gain)}."
 
     def _source(self) -> str:
         gain = self.with_workers(self.workers) if self.busy_s else self.gain(math.inf)
         return (
             f"Storage is the limit. The caller waited for the source or the sampler in "
             f"{self.share('start') * self.starved:.0%} of its time, while {self._meanwhile} ({self._rate_now}). With "
-            f"samples available at once the loader would give {times(gain)}."
+            f"samples available at once the loader would give {_times(gain)}."
         )
 
     def _awaited(self) -> str:
@@ -182,7 +198,7 @@ class _Case(DerivedMetrics):
         name = self.awaited_most
         calls = stats.awaited[name] / self.span
         most = stats.concurrency.get(name, 0)
-        twice = times(min(2.0, self.with_workers(self.workers) if self.busy_s else self.gain(2 * self.rate)))
+        twice = _times(min(2.0, self.with_workers(self.workers) if self.busy_s else self.gain(2 * self.rate)))
         ahead = f"prefetch={2 * stats.prefetch} (now {stats.prefetch})"
         if most and calls > 0.75 * most:
             reach = stats.prefetch * self.samples / max(1, stats.batches) >= 2 * most
@@ -207,7 +223,7 @@ class _Case(DerivedMetrics):
             f"The transform {name} is the limit: it, or other code, blocks the event loop. It is async, but for "
             f"{self.held_s() / self.span:.0%} of the time the loop was late, because some code did not await "
             f"({self._rate_now}). Code that computes or blocks belongs in a plain function, which runs in workers: "
-            f"{number(count)} of them would give {times(gain)}."
+            f"{_number(count)} of them would give {_times(gain)}."
         )
 
     def _loop_of_others(self) -> str:
@@ -216,7 +232,7 @@ class _Case(DerivedMetrics):
             f"late for {self.held_s() / self.span:.0%} of the time, while {self._meanwhile} "
             f"({self._rate_now}). Such code "
             f"belongs in a thread (asyncio.to_thread), or the loader does (aioloader.DataLoader): a free loop "
-            f"would give {times(self.with_workers(self.workers))}."
+            f"would give {_times(self.with_workers(self.workers))}."
         )
 
     def _short_passes(self) -> str:
@@ -227,7 +243,7 @@ class _Case(DerivedMetrics):
             f"{stats.batches / stats.passes:.0f} batches, and of the time that the caller waited "
             f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer epochs, "
             f"with a sampler that repeats the data, would give "
-            f"{times(self.gain(self.samples / max(1e-9, self.span - stats.first_wait_s)))}."
+            f"{_times(self.gain(self.samples / max(1e-9, self.span - stats.first_wait_s)))}."
         )
 
     def _network(self) -> str:
@@ -248,8 +264,8 @@ class _Case(DerivedMetrics):
             f"Storage is the limit. Of the time that samples take {stats.decode_s / self.busy_s:.0%} goes "
             f"into {where}, and only {share:.0%} is spent computing: the rest is waiting, for files or another "
             f"service ({self._rate_now} with {self.workers_text}). Waiting needs no core: num_workers={more} would "
-            f"give {times(self.with_workers(more))}; data available at once "
-            f"{times(self.without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
+            f"give {_times(self.with_workers(more))}; data available at once "
+            f"{_times(self.without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
         )
 
     def _idle_workers(self) -> str:
@@ -259,11 +275,11 @@ class _Case(DerivedMetrics):
             f"The workers are the limit: not their number, but the dispatch of work to them. "
             f"{self.workers_text.capitalize()} had work for only {self.occupancy:.0%} of the time, "
             f"{per_sample:.3f} ms a sample, and neither reads nor a lack of "
-            f"memory is the reason ({self._rate_now}). Batches twice as large would give {times(twice)}"
+            f"memory is the reason ({self._rate_now}). Batches twice as large would give {_times(twice)}"
         )
         alone = self.gain(1 / (self.busy_s / self.samples + 1 / self.consumer_rate)) if self.busy_s else 1.0
-        if alone > HARDLY_MORE:
-            text += f"; num_workers=0, without dispatch, {times(alone)}"
+        if alone > _HARDLY_MORE:
+            text += f"; num_workers=0, without dispatch, {_times(alone)}"
         return text + "."
 
     def _more_workers(self) -> str:
@@ -274,10 +290,10 @@ class _Case(DerivedMetrics):
             f"The workers are the limit: there are too few. {self.workers_text.capitalize()} had work for "
             f"{self.occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
             f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self.free_cores():.1f} were "
-            f"free ({self._rate_now}). A {ordinal(one)} worker would give {times(self.with_workers(one))}"
+            f"free ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self.with_workers(one))}"
         )
         if most > one:
-            text += f", {most} workers {times(self.with_workers(most))}"
+            text += f", {most} workers {_times(self.with_workers(most))}"
         if stats.executor == "thread":
             text += (
                 " where the work releases the interpreter's lock; where it does not, take executor='process'"
@@ -292,15 +308,15 @@ class _Case(DerivedMetrics):
             return (
                 f"The consumer is the limit for the most part. It took {1 - self.starved:.0%} of the time, and "
                 f"loading, in the same thread, the rest ({self._rate_now}). One worker in parallel "
-                f"(num_workers=1) would give {times(self.parallel(1))}."
+                f"(num_workers=1) would give {_times(self.parallel(1))}."
             )
         if stats.fetch_s > self.busy_s:
             without = self.span / max(self.span - stats.fetch_s, 1e-9)
             return (
                 f"Storage is the limit. Reading took {stats.fetch_s / self.span:.0%} of the time, and nothing else ran "
                 f"meanwhile ({self._rate_now}). Workers (num_workers=0 has none) let reads run in "
-                f"parallel: num_workers=1 would give {times(self.parallel(1))}; data available at once "
-                f"{times(without)}."
+                f"parallel: num_workers=1 would give {_times(self.parallel(1))}; data available at once "
+                f"{_times(without)}."
             )
         if self.reads_in_workers():
             return self._storage_of_workers()
@@ -309,7 +325,7 @@ class _Case(DerivedMetrics):
                 f"The workers are the limit: there are none, and this thread does everything. Of its time "
                 f"{self.busy_s / self.span:.0%} went into samples; the rest is the fixed cost of a batch "
                 f"({self._rate_now}). Batches twice as large would give "
-                f"{times(self.batches_twice(self.busy_s + stats.fetch_s))}."
+                f"{_times(self.batches_twice(self.busy_s + stats.fetch_s))}."
             )
         return self._work()
 
@@ -333,30 +349,30 @@ class _Case(DerivedMetrics):
             if self.busy_s < WORTH_S * stats.batches:
                 return (
                     f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, about as long as sending it to a "
-                    f"worker and back; {faster(limit, half)}."
+                    f"worker and back; {_faster(limit, half)}."
                 )
             if stats.cores > 1 or self.starved < 1 - FED:
                 count = max(1, stats.cores)
-                return f"num_workers={count} would give {times(self.parallel(count))}, and {faster(limit, half)}."
-            return f"There is one core; {faster(limit, half)}."
+                return f"num_workers={count} would give {_times(self.parallel(count))}, and {_faster(limit, half)}."
+            return f"There is one core; {_faster(limit, half)}."
         half = self.without(cost / 2)
         if self.locked():
             gain = self.gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
             return (
                 f"The threads wait for the interpreter's lock: together they used "
-                f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {times(gain)}, "
-                f"and {faster(limit, half)}."
+                f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {_times(gain)}, "
+                f"and {_faster(limit, half)}."
             )
         waits = stats.cpu_s and stats.cpu_s < COMPUTING * self.busy_s and stats.pauses > PAUSES * self.samples
         if waits:
             more = 2 * self.workers
             return (
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
-                f"num_workers={more} would give {times(self.with_workers(more))}, and {faster(limit, half)}."
+                f"num_workers={more} would give {_times(self.with_workers(more))}, and {_faster(limit, half)}."
             )
         taken = ""
         if self.workers > stats.cores and stats.executor in ("process", "thread"):
-            have = "one core" if stats.cores == 1 else f"{number(stats.cores)} cores"
+            have = "one core" if stats.cores == 1 else f"{_number(stats.cores)} cores"
             taken = f"{self.workers_text.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
         elif 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
             taken = (
@@ -366,6 +382,45 @@ class _Case(DerivedMetrics):
         cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (
             f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
-            f"{faster(limit, half)}; a machine with twice the cores would give "
-            f"{times(self.with_workers(2 * self.workers))}."
+            f"{_faster(limit, half)}; a machine with twice the cores would give "
+            f"{_times(self.with_workers(2 * self.workers))}."
         )
+
+
+# -- text format of numbers --------------------------------------------------------------------------------------------
+
+
+def _faster(limit: str, gain: float) -> str:
+    """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
+    if limit == "decode":
+        return (
+            f"decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True) would give "
+            f"{_times(gain)}"
+        )
+    name = limit.partition(" ")[2]
+    return f"{name} in half the time would give {_times(gain)}"
+
+
+def _times(gain: float) -> str:
+    """Format a speed-up, such as "about 1.4x"."""
+    if gain < _HARDLY_MORE:
+        return "hardly more"
+    return f"about {gain:.1f}x" if gain < 9.95 else f"about {min(gain, 999):.0f}x"
+
+
+def _mib(nbytes: float) -> str:
+    """Format a number of bytes in MiB."""
+    return f"{nbytes / (1 << 20):,.1f} MiB" if nbytes < 10 << 20 else f"{nbytes / (1 << 20):,.0f} MiB"
+
+
+def _number(count: int) -> str:
+    """Format a count; small ones as words."""
+    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+
+
+def _ordinal(number: int) -> str:
+    """Format an ordinal; small ones as words."""
+    if number < len(_ORDINALS):
+        return _ORDINALS[number]
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

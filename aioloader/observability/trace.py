@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
 import logging
 import os
 import threading
@@ -21,13 +22,15 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from aioloader.observability.trace_file import LIMIT_NBYTES, TraceFile
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.foundation.types import BatchTimeline, WorkSpan
 
 _log = logging.getLogger("aioloader")
 
+LIMIT_NBYTES = 64 << 20
+_END = b"\n]\n"
 _WRITE_EVERY_S = 0.25
 _PIECE = 512  # events of one write
 _MOST_PENDING = 200_000
@@ -37,6 +40,67 @@ _LANES_OF_A_PASS = 1 << 12
 _PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
 _REMEMBERED = 64
 _SHOWN_AS = {"memory": "memory wait"}
+
+
+class TraceFile:
+    """A file that is a complete JSON array after every write.
+
+    Args:
+        path: path of the file; an existing file is replaced.
+        limit: maximum size in bytes.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._limit = limit
+        self._end = 0  # offset of the next write: of the line end before the closing bracket
+        self._put(b"[", 0)
+        self._end = 1
+
+    def append(self, events: Sequence[dict[str, Any]]) -> int:
+        """Append events; return how many fit.
+
+        Raises:
+            OSError: for example, the disk is full; the file keeps its previous content.
+        """
+        lines: list[bytes] = []
+        size = self._end + len(_END)
+        for event in events:
+            line = json.dumps(event, separators=(",", ":")).encode()
+            size += len(line) + 2
+            if size > self._limit:
+                break
+            lines.append(line)
+        if lines:
+            lead = b"\n" if self._end == 1 else b",\n"
+            self._put(lead + b",\n".join(lines), self._end)
+        return len(lines)
+
+    def _put(self, data: bytes, at: int) -> None:
+        try:
+            self._write(data + _END, at)
+        except OSError:
+            try:
+                os.ftruncate(self._fd, at)
+                self._write(_END, at)
+            except OSError:
+                pass  # the first error is raised
+            raise
+        self._end = at + len(data)
+
+    def _write(self, data: bytes, at: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, at)
+            at += written
+            view = view[written:]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
 
 
 class Tracer:
@@ -123,21 +187,18 @@ class Tracer:
         """Name a process."""
         if (pid, -1) not in self._known:
             self._known.add((pid, -1))
-            order = 0 if pid == self.pid else 1
-            self.add({"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}})
-            self.add(
-                {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": order}}
-            )
+            self._name("process", (pid, 0), name, 0 if pid == self.pid else 1)
 
     def name_lane(self, lane: tuple[int, int], name: str) -> None:
         """Name a lane."""
         if lane not in self._known:
             self._known.add(lane)
-            pid, tid = lane
-            self.add({"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}})
-            self.add(
-                {"name": "thread_sort_index", "ph": "M", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
-            )
+            self._name("thread", lane, name, lane[1])
+
+    def _name(self, kind: str, lane: tuple[int, int], name: str, order: int) -> None:
+        event = {"ph": "M", "pid": lane[0], "tid": lane[1]}
+        self.add({"name": f"{kind}_name", **event, "args": {"name": name}})
+        self.add({"name": f"{kind}_sort_index", **event, "args": {"sort_index": order}})
 
     def begin_pass(self, epoch: int) -> PassTrace:
         """Begin the trace of an epoch."""

@@ -70,13 +70,8 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
-    cores, memory, shared, limits, software = (
-        facts.cores,
-        facts.memory,
-        facts.shared,
-        facts.limits,
-        facts.software,
-    )
+    cores, memory, shared = facts.cores, facts.memory, facts.shared
+    limits, software = facts.limits, facts.software
     yield "aioloader", f"{__version__}, {software.python}, {software.system}"
     quota = "no quota" if cores.quota is None else f"a quota of {cores.quota:g}"
     simd = "" if cores.simd is None else f", {' '.join(cores.simd)}"
@@ -117,14 +112,11 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
         "processes",
         f"workers are new processes (exec); Python's own start method: {_known(software.start_method)}",
     )
-    uvloop = software.packages.get("uvloop")
-    yield (
-        "event loop",
-        f"asyncio{f', uvloop {uvloop}' if uvloop else ''}{_trio(software.packages.get('trio'))}",
-    )
-    packages = [f"{name} {version}" for name, version in software.packages.items() if version]
-    yield "packages", ", ".join(packages) or "not known"
-    absent = [name for name in ("turbojpeg", "torch", "ray") if not software.packages.get(name)]
+    packages = {name: f"{name} {version}" for name, version in software.packages.items() if version}
+    loops = [packages[name] for name in ("uvloop", "trio") if name in packages]
+    yield "event loop", ", ".join(["asyncio", *loops])
+    yield "packages", ", ".join(packages.values()) or "not known"
+    absent = [name for name in ("turbojpeg", "torch", "ray") if name not in packages]
     if absent:
         yield "not installed", ", ".join(absent)
     if software.variables:
@@ -151,7 +143,3 @@ def _known(value: object) -> str:
 
 def _gib(nbytes: int | None) -> str:
     return "not known" if nbytes is None else f"{nbytes / (1 << 30):,.2f} GiB"
-
-
-def _trio(version: str | None) -> str:
-    return f", trio {version}" if version else ""

@@ -73,11 +73,14 @@ def examine_codecs(cores: int, seconds: float) -> tuple[Codec, ...]:
     except Exception as error:
         # Neither library can be loaded.
         return Codec("simplejpeg", error=_message(error)), Codec("OpenCV", error=_message(error))
-    decoders = [_simplejpeg, _opencv, _turbojpeg]
+    decoders = {"simplejpeg": _simplejpeg, "OpenCV": _opencv, "libjpeg-turbo 3": _turbojpeg}
     each = seconds / (2 * len(decoders)) if cores > 1 else seconds / len(decoders)
     found = []
-    for examine in decoders:
-        codec = examine(image, cores, each)
+    for name, examine in decoders.items():
+        try:
+            codec = examine(image, cores, each)
+        except Exception as error:
+            codec = Codec(name, error=_message(error))
         if codec is not None:
             found.append(codec)
     return tuple(found)
@@ -110,60 +113,51 @@ def _message(error: BaseException) -> str:
 
 
 def _simplejpeg(image: bytes, cores: int, seconds: float) -> Codec:
-    try:
-        import simplejpeg
+    import simplejpeg
 
-        from aioloader.transforms import decode_image
-        from aioloader.transforms.lazy_image import Scratch
+    from aioloader.transforms import decode_image
+    from aioloader.transforms.lazy_image import Scratch
 
-        def maker() -> Callable[[], object]:
-            scratch = Scratch()
-            return lambda: decode_image(image, scratch=scratch)
+    def maker() -> Callable[[], object]:
+        scratch = Scratch()
+        return lambda: decode_image(image, scratch=scratch)
 
-        gain = _gain_of_simd(image) if seconds else None
-        one, all_ = _rates(maker, cores, seconds)
-        simd = None if gain is None else gain > _SIMD_GAIN
-        detail = "" if gain is None else f"{gain:.1f} times as fast as without vector instructions"
-        version = _version(simplejpeg)
-        return Codec("simplejpeg", version, simd=simd, detail=detail, one_core=one, all_cores=all_)
-    except Exception as error:
-        return Codec("simplejpeg", error=_message(error))
+    gain = _gain_of_simd(image) if seconds else None
+    one, all_ = _rates(maker, cores, seconds)
+    simd = None if gain is None else gain > _SIMD_GAIN
+    detail = "" if gain is None else f"{gain:.1f} times as fast as without vector instructions"
+    version = _version(simplejpeg)
+    return Codec("simplejpeg", version, simd=simd, detail=detail, one_core=one, all_cores=all_)
 
 
 def _opencv(image: bytes, cores: int, seconds: float) -> Codec:
-    try:
-        import cv2
+    import cv2
 
-        data = np.frombuffer(image, np.uint8)
-        text: str = cv2.getBuildInformation()
-        library = re.search(r"^\s*JPEG:\s*(.+)$", text, re.MULTILINE)
-        features: str = cv2.getCPUFeaturesLine()
-        # A star marks code that is used; a question mark, code for instructions that the processor lacks.
-        used = [word.lstrip("*") for word in features.split() if not word.endswith("?")]
-        detail = ", ".join(filter(None, (library.group(1).strip() if library else "", " ".join(used))))
-        one, all_ = _rates(lambda: lambda: cv2.imdecode(data, cv2.IMREAD_COLOR), cores, seconds)
-        return Codec("OpenCV", _version(cv2), simd=bool(used), detail=detail, one_core=one, all_cores=all_)
-    except Exception as error:
-        return Codec("OpenCV", error=_message(error))
+    data = np.frombuffer(image, np.uint8)
+    text: str = cv2.getBuildInformation()
+    library = re.search(r"^\s*JPEG:\s*(.+)$", text, re.MULTILINE)
+    features: str = cv2.getCPUFeaturesLine()
+    # A star marks code that is used; a question mark, code for instructions that the processor lacks.
+    used = [word.lstrip("*") for word in features.split() if not word.endswith("?")]
+    detail = ", ".join(filter(None, (library.group(1).strip() if library else "", " ".join(used))))
+    one, all_ = _rates(lambda: lambda: cv2.imdecode(data, cv2.IMREAD_COLOR), cores, seconds)
+    return Codec("OpenCV", _version(cv2), simd=bool(used), detail=detail, one_core=one, all_cores=all_)
 
 
 def _turbojpeg(image: bytes, cores: int, seconds: float) -> Codec | None:
     from aioloader.jpeg.cut import RectangleDecoder
     from aioloader.jpeg.turbojpeg import library_path
 
-    try:
-        path = library_path()
-        if path is None:
-            return None
+    path = library_path()
+    if path is None:
+        return None
 
-        def maker() -> Callable[[], object]:
-            decoder, out = RectangleDecoder(), np.empty((HEIGHT, WIDTH, 3), np.uint8)
-            return lambda: decoder.decode(image, 0, 0, out)
+    def maker() -> Callable[[], object]:
+        decoder, out = RectangleDecoder(), np.empty((HEIGHT, WIDTH, 3), np.uint8)
+        return lambda: decoder.decode(image, 0, 0, out)
 
-        one, all_ = _rates(maker, cores, seconds)
-        return Codec("libjpeg-turbo 3", path, detail="for crops", one_core=one, all_cores=all_)
-    except Exception as error:
-        return Codec("libjpeg-turbo 3", error=_message(error))
+    one, all_ = _rates(maker, cores, seconds)
+    return Codec("libjpeg-turbo 3", path, detail="for crops", one_core=one, all_cores=all_)
 
 
 def _version(module: Any) -> str | None:

@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -230,21 +231,16 @@ def _memory() -> Memory:
 
 def _shared() -> SharedMemory:
     size = free = None
-    try:
-        usage = shutil.disk_usage("/dev/shm")
-        size, free = usage.total, usage.free
-    except OSError:
-        pass
+    with suppress(OSError):
+        size, _, free = shutil.disk_usage("/dev/shm")
     folder = tempfile.gettempdir()
     return SharedMemory(_has_memfd(), size, free, folder, shutil.disk_usage(folder).free)
 
 
 def _has_memfd() -> bool:
-    if not hasattr(os, "memfd_create"):
-        return False
     try:
         os.close(os.memfd_create("aioloader-doctor"))
-    except OSError:
+    except (AttributeError, OSError):  # another system, or an old or a restricted one
         return False
     return True
 

@@ -18,8 +18,7 @@ import pytest
 
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, IterableDataset, SimpleDataset
-from aioloader.observability.trace import Tracer
-from aioloader.observability.trace_file import TraceFile
+from aioloader.observability.trace import TraceFile, Tracer
 from tests.aioloader.loader.samples import Numbers
 
 CLOSE_US = 0.0021  # rounded to nanoseconds
