@@ -14,7 +14,7 @@ from aioloader.transforms.base import Compose
 from aioloader.transforms.color import RandomColorJitter, RandomHLS, RandomLighting
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
 from aioloader.transforms.interpolation import RANDOM
-from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
+from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def augmentation(values: Mapping[str, Any], mean: Array | None = None, dtype: st
         "illumination": values["max_random_illumination"],
     }
     if mean is not None and dtype != "uint8":
-        parts.append(ToPlanesMinusImage(mean, mirror=mirror, dtype=dtype, **amounts))
+        parts.append(ToPlanes(mean, mirror=mirror, dtype=dtype, **amounts))
         return Compose(parts)
     if mirror:
         parts.append(RandomFlipLeftRight(mirror))

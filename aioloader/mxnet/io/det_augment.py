@@ -16,7 +16,7 @@ from aioloader.rng import Rng, default_rng
 from aioloader.transforms.color import shift_hls
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
 from aioloader.transforms.interpolation import resize_image, settle
-from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
+from aioloader.transforms.planes import ToPlanes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,11 +47,8 @@ class DetectionAugment:
         )
         self._flip = RandomFlipLeftRight(1.0)
         self._std = np.array([values[f"std_{c}"] or 1.0 for c in "rgba"], np.float32)
-        self._finish: ToPlanes | ToPlanesMinusImage
-        if mean is None:
-            self._finish = ToPlanes([values[f"mean_{c}"] for c in "rgba"], scale=values["scale"])
-        else:
-            self._finish = ToPlanesMinusImage(mean, scale=values["scale"])
+        means = [values[f"mean_{c}"] for c in "rgba"] if mean is None else mean
+        self._finish = ToPlanes(means, scale=values["scale"])
 
     def __call__(self, image: Array, label: Array, *rest: Any, rng: Rng | None = None) -> tuple[Any, ...]:
         """Return the planes, float32 (channels, height, width), and the label row, float32 (4 + label_width,).

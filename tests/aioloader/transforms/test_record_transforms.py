@@ -13,7 +13,7 @@ from aioloader.rng import Rng
 from aioloader.transforms import Compose, RandomFlipLeftRight, Resize, is_native
 from aioloader.transforms.color import RandomHLS, shift_hls
 from aioloader.transforms.fused import table_length
-from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
+from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform
 from tests.aioloader.transforms.fusing import check, images, make
@@ -45,11 +45,9 @@ TRANSFORMS = {
     "planes-random": ToPlanes(contrast=0.3, illumination=9),
     "planes-uint8": ToPlanes(dtype="uint8"),
     "planes-int8": ToPlanes((100, 120.5, 130.4, 0), dtype="int8"),
-    "minus-image": ToPlanesMinusImage(
-        MEAN, mirror=0.5, std=(1, 2, 3, 4), scale=0.5, contrast=0.2, illumination=3
-    ),
-    "minus-image-int8": ToPlanesMinusImage(MEAN, mirror=1.0, dtype="int8"),
-    "minus-image-uint8": ToPlanesMinusImage(MEAN, mirror=1.0, dtype="uint8"),
+    "minus-image": ToPlanes(MEAN, mirror=0.5, std=(1, 2, 3, 4), scale=0.5, contrast=0.2, illumination=3),
+    "minus-image-int8": ToPlanes(MEAN, mirror=1.0, dtype="int8"),
+    "minus-image-uint8": ToPlanes(MEAN, mirror=1.0, dtype="uint8"),
 }
 
 
@@ -126,7 +124,7 @@ CHAINS = {
     ],
     "minus-image": [
         WindowCrop((W, H), True),
-        ToPlanesMinusImage(MEAN, mirror=0.5),
+        ToPlanes(MEAN, mirror=0.5),
     ],
 }
 KINDS = ("jpeg-420", "tiled-420", "large", "exif-6", "png", "raw", "truncated", "no-image")
@@ -255,7 +253,7 @@ def test_planes_of_int8_saturate():
         lambda: ToPlanes(mean=(0,)),
         lambda: ToPlanes(dtype="float64"),
         lambda: ToPlanes()(image().astype(np.float32)),
-        lambda: ToPlanesMinusImage(MEAN)(image(5, 5)),
+        lambda: ToPlanes(MEAN)(image(5, 5)),
         lambda: RandomHLS(1, 1, 1)(image(channels=1)),
     ],
 )
@@ -316,8 +314,5 @@ def test_contrast_and_illumination_are_uniform():
     assert np.array_equal(found[:, 0], found[:, 2])
     assert uniform(found[:, 0, 0, 0], -10, 10)
     assert uniform((found[:, 0, 0, 1] - found[:, 0, 0, 0]) / 100, 0.6, 1.4)
-    mirrored = [
-        ToPlanesMinusImage(np.zeros((3, 1, 2)), mirror=0.5)(x, rng=draws(n))[0, 0, 0] > 0
-        for n in range(DRAWS)
-    ]
+    mirrored = [ToPlanes(np.zeros((3, 1, 2)), mirror=0.5)(x, rng=draws(n))[0, 0, 0] > 0 for n in range(DRAWS)]
     assert abs(np.mean(mirrored) - 0.5) < 0.04
