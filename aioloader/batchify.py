@@ -53,11 +53,9 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
                 f"samples of different shapes cannot be stacked: sample 0 has shape {shape}, sample {place} has "
                 f"shape {array.shape}; make them equal (Resize, a crop) or use aioloader.batchify.Pad()"
             )
-    if out is None:
-        return np.stack(arrays)
-    _check_out(out, (len(arrays), *shape))
-    np.stack(arrays, out=out, casting="same_kind")
-    return out
+    if out is not None:
+        _check_out(out, (len(arrays), *shape))
+    return np.stack(arrays, out=out, casting="same_kind")
 
 
 def _is_numeric(value: Any) -> bool:
@@ -239,8 +237,8 @@ class Pad:
                     f"Pad() lengthens axes but adds none: sample 0 has shape {arrays[0].shape}, "
                     f"sample {place} has shape {array.shape}"
                 )
-        longest = np.max([array.shape for array in arrays], axis=0).tolist() if arrays[0].ndim else []
-        shape = (len(arrays), *[-(-extent // self._round_to) * self._round_to for extent in longest])
+        longest = map(max, zip(*(array.shape for array in arrays), strict=True))
+        shape = (len(arrays), *(-(-extent // self._round_to) * self._round_to for extent in longest))
         if out is None:
             dtype = self._dtype or self._common_dtype(values, arrays)
             out = np.empty(shape, dtype)
@@ -249,10 +247,8 @@ class Pad:
         self._check_val(out.dtype)
         if any(array.shape != shape[1:] for array in arrays):
             out.fill(self._val)
-        for row, array in zip(out, arrays, strict=True) if arrays[0].ndim else ():
-            row[tuple(slice(extent) for extent in array.shape)] = array
-        if not arrays[0].ndim:
-            out[...] = arrays
+        for place, array in enumerate(arrays):
+            out[(place, *(slice(extent) for extent in array.shape))] = array
         return out
 
     @staticmethod

@@ -13,15 +13,12 @@ differs, the scan is searched. Only those entries are read that a crop needs. La
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aioloader.errors import LoaderError
 from aioloader.jpeg.frame import COM, DRI, EOI, RST0, TABLE_MAGIC, Frame, read_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = 1
 # magic, version, 0, part, parts, width, height, restart interval, scan length, intervals in all
@@ -201,16 +198,14 @@ def with_tile_table(data: Any) -> bytes:
         head = _HEAD.pack(TABLE_MAGIC, VERSION, 0, *(part, parts, *geometry))
         segments.append(struct.pack(">BBH", 0xFF, COM, 2 + len(head) + len(body)) + head + body)
     here = frame.size_at - 5  # the frame header's marker: length and precision follow it
-    before = [(start - 4, stop) for start, stop in frame.tables if stop <= here]
-    after = [(start - 4, stop) for start, stop in frame.tables if stop > here]
-    return b"".join((*_without(data, 0, here, before), *segments, *_without(data, here, len(data), after)))
-
-
-def _without(data: Any, start: int, stop: int, spans: list[tuple[int, int]]) -> Iterator[Any]:
-    for left_out, goes_on in spans:
-        yield data[start:left_out]
-        start = goes_on
-    yield data[start:stop]
+    pieces = []
+    place = 0
+    for left_out, goes_on in sorted([(here, here), *((start - 4, stop) for start, stop in frame.tables)]):
+        pieces.append(data[place:left_out])
+        if left_out == here:
+            pieces += segments
+        place = goes_on
+    return b"".join((*pieces, data[place:]))
 
 
 def is_tiled(data: Any) -> bool:

@@ -333,14 +333,11 @@ class Resize(Transform):
         if spec is None or len(spec.shape) not in (3, 4):
             return None
         rows, columns = spec.shape[-3], spec.shape[-2]
-        width: int | None
-        height: int | None
-        if rows is not None and columns is not None:
-            width, height = self.target(rows, columns)
-        elif isinstance(self.size, int) and self.keep_ratio:
-            width = height = None
-        else:
-            width, height = self.target(1, 1)
+        depends = isinstance(self.size, int) and self.keep_ratio
+        width: int | None = None
+        height: int | None = None
+        if not depends or (rows is not None and columns is not None):
+            width, height = self.target(rows or 1, columns or 1)
         return ArraySpec((*spec.shape[:-3], height, width, spec.shape[-1]), spec.dtype)
 
 

@@ -65,13 +65,27 @@ def settle(code: int, rng: Rng) -> int:
     return rng.integers(5) if code == RANDOM else code
 
 
+def settle_auto(code: int, size: tuple[int, int], before: tuple[int, int]) -> int:
+    """Replace AUTO by bicubic if both sides grow, area if both shrink, else bilinear; return other codes unchanged.
+
+    Args:
+        code: the interpolation.
+        size, before: (width, height) of the result and of the image.
+    """
+    if code != AUTO:
+        return code
+    if size[0] > before[0] and size[1] > before[1]:
+        return CUBIC
+    return AREA if size[0] < before[0] and size[1] < before[1] else LINEAR
+
+
 def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None = None) -> Array:
     """Resize to exactly `size`.
 
     Args:
         x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64.
         size: (width, height).
-        code: 0 to 4, or AUTO: bicubic if both sides grow, area if both shrink, else bilinear.
+        code: 0 to 4, or AUTO (see `settle_auto`).
         out: as for `Transform.apply`.
 
     Returns:
@@ -88,13 +102,7 @@ def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None =
         raise ValueError(f"an image of shape {x.shape} has no pixels to resize")
     if x.dtype not in _DTYPES:
         raise TypeError(f"cannot resize an image of dtype {x.dtype}; use Cast('float32') first")
-    if code == AUTO:
-        if height > rows and width > columns:
-            code = CUBIC
-        elif height < rows and width < columns:
-            code = AREA
-        else:
-            code = LINEAR
+    code = settle_auto(code, size, (columns, rows))
     import cv2
 
     result = result_array(x, (height, width, channels), x.dtype, out)

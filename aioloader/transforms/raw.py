@@ -86,26 +86,22 @@ def read_raw_header(data: Any) -> RawHeader:
     magic, version, dtype, channels, height, width, start = _HEADER.unpack_from(data)
     if magic != RAW_MAGIC:
         raise DecodeError("the first bytes are not those of a raw image", nbytes=nbytes)
-    if version != _VERSION or dtype != _UINT8 or channels not in (1, 3):
-        raise DecodeError(
-            f"version {version}, dtype {dtype} and {channels} channels; this release reads version {_VERSION} with "
-            f"dtype {_UINT8} (uint8) and 1 or 3 channels",
-            format="raw",
-            nbytes=nbytes,
-        )
-    if not (1 <= height <= _MOST and 1 <= width <= _MOST):
-        raise DecodeError(
-            f"the header announces height {height} and width {width}", format="raw", nbytes=nbytes
-        )
     needed = start + height * width * channels
-    if start < _HEADER.size or needed != nbytes:
-        raise DecodeError(
-            f"the header announces {width} x {height} x {channels} bytes of pixels from byte {start} on, which end at "
-            f"byte {needed}; the data is truncated, or its header is damaged",
-            format="raw",
-            nbytes=nbytes,
+    if version != _VERSION or dtype != _UINT8 or channels not in (1, 3):
+        reason = (
+            f"version {version}, dtype {dtype} and {channels} channels; this release reads version {_VERSION} with "
+            f"dtype {_UINT8} (uint8) and 1 or 3 channels"
         )
-    return RawHeader(height, width, channels, start)
+    elif not (1 <= height <= _MOST and 1 <= width <= _MOST):
+        reason = f"the header announces height {height} and width {width}"
+    elif start < _HEADER.size or needed != nbytes:
+        reason = (
+            f"the header announces {width} x {height} x {channels} bytes of pixels from byte {start} on, which end at "
+            f"byte {needed}; the data is truncated, or its header is damaged"
+        )
+    else:
+        return RawHeader(height, width, channels, start)
+    raise DecodeError(reason, format="raw", nbytes=nbytes)
 
 
 def raw_image(data: Any) -> Array:

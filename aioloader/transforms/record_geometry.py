@@ -20,13 +20,12 @@ from aioloader.transforms.base import Transform, check_image, check_range, drop_
 from aioloader.transforms.geometry import Box, Crop, place_on_canvas, random_box
 from aioloader.transforms.interpolation import (
     AREA,
-    AUTO,
-    CUBIC,
     LINEAR,
     NEAREST,
     interpolation_code,
     resize_image,
     settle,
+    settle_auto,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +103,9 @@ class RandomAffine(Transform):
         matrix[:, 2] = (np.array([width, height], np.float32) - centre) / 2
         size = int(width), int(height)
         result = result_array(image, (size[1], size[0], channels), image.dtype, out)
-        _warp(image, matrix, _settled(code, size, (columns, rows)), self.fill, result)
+        code = settle_auto(code, size, (columns, rows))
+        # OpenCV's warps have no interpolation by areas.
+        _warp(image, matrix, LINEAR if code == AREA else code, self.fill, result)
         return result
 
     def _extent(self, extent: float) -> np.float32:
@@ -180,14 +181,6 @@ def _fixed(places: Array) -> Array:
     """Convert places in pixels to fixed point."""
     found: Array = np.clip(np.rint(places * (1 << _BITS)), -_LARGEST, _LARGEST).astype(np.int64)
     return found
-
-
-def _settled(code: int, size: tuple[int, int], before: tuple[int, int]) -> int:
-    """Return an interpolation that OpenCV's warps support."""
-    if code == AUTO:
-        grows = size[0] > before[0] and size[1] > before[1]
-        return CUBIC if grows else LINEAR
-    return LINEAR if code == AREA else code
 
 
 class Border(Transform):
