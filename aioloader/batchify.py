@@ -248,7 +248,8 @@ class Pad:
         if any(array.shape != shape[1:] for array in arrays):
             out.fill(self._val)
         for place, array in enumerate(arrays):
-            out[(place, *(slice(extent) for extent in array.shape))] = array
+            region: tuple[int | slice, ...] = (place, *map(slice, array.shape))
+            out[region] = array
         return out
 
     @staticmethod
