@@ -172,14 +172,15 @@ class FileAnalysis:
                 before.append(last)
             if low == high:
                 continue
-            # Where the records between two gaps begin, and where the last of them ends.
-            edges = np.append(self.starts[low:high], self.starts[high - 1] + self.lengths[high - 1])
+            starts = self.starts[low:high]
+            end = starts[-1] + self.lengths[high - 1]
+            # Another record began where the last one of these ends, except at the end of the file.
+            edges = np.append(starts, end) if end < self.size else starts
             if number and not self._agrees(edges, shift, last):
-                coming = edges[: COMPARED + 1] if edges[-1] < self.size else edges[:-1][: COMPARED + 1]
-                shift = alignment.nearest_shift(coming, last, shift)
+                shift = alignment.nearest_shift(edges[: COMPARED + 1], last, shift)
                 if not self._agrees(edges, shift, last):
                     continue
-            expected = edges[:-1] - shift
+            expected = starts - shift
             fits = is_member(expected, self._places) & (expected > last)
             if number or 2 * fits.sum() > self._count_places(expected[0], expected[-1]):
                 known[low:high][fits] = expected[fits]
@@ -199,7 +200,8 @@ class FileAnalysis:
         of all where the file ends.
 
         Args:
-            edges: Offsets at which the records of the run begin, and at which the last one ends.
+            edges: Offsets at which the records of the run begin, and at which the one behind them began. At the end of
+                the file the last one is that of the file's last record.
             shift: Number to subtract.
             last: Offset in the index that is used; only greater ones count.
         """
@@ -208,7 +210,7 @@ class FileAnalysis:
         held = int(is_member(self._places[low:high], expected).sum())
         if expected[0] <= last or 2 * held <= high - low:
             return False
-        at_the_end = bool(edges[-1] == self.size) and high == len(self._places)
+        at_the_end = bool(edges[-1] == self.starts[-1]) and high == len(self._places)
         return held >= 2 or len(edges) > COMPARED or at_the_end
 
     def _match_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -129,6 +129,19 @@ def test_no_record_gets_the_key_of_another(
             assert payload not in records or payload == records[int(key) // 7]
 
 
+def test_the_end_of_the_file_is_not_the_beginning_of_a_record(tmp_path: Path) -> None:
+    records = [b"0000", b"0001B", b"0002CCC"]
+    places = [len(testing.frame(records[:number])) for number in range(3)]
+    whole = testing.frame(records)
+    path = tmp_path / "lost.rec"
+    # The last byte of the first record and all of the second are lost. The third begins and ends one byte before two
+    # offsets of the index, those of the second and of the third.
+    path.write_bytes(whole[: places[1] - 1] + whole[places[2] :])
+    rewrite(path, "".join(f"{key}\t{place}\n" for key, place in enumerate(places)))
+    report = verify(path)
+    assert (report.offsets.tolist(), report.key_at(0)) == ([places[1] - 1], None)
+
+
 def test_records_that_a_damaged_index_does_not_list_are_named(rec: Path) -> None:
     text = "".join(lines_of(rec))
     rewrite(rec, text[:-3])  # the last offset lacks digits
