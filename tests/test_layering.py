@@ -45,7 +45,7 @@ GROUPS = {
     "codecs": {"aioloader.jpeg.turbojpeg"},
     "transforms": {"aioloader.transforms"},
     "storage": {"aioloader.storage"},
-    "storage-rules": _of("aioloader.storage.cache", "admission base entries journal"),
+    "storage-rules": _of("aioloader.storage.cache", "base entries"),
     "remote": {"aioloader.storage.remote"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},

@@ -39,7 +39,7 @@ _FULL_S = 5.0
 class SpanCache(Cache):
     """Cache of spans in a directory. Safe against other threads and processes.
 
-    The bytes of a span are checked when a process first reads them. See `aioloader.storage.cache.admission` for the
+    The bytes of a span are checked when a process first reads them. See `aioloader.storage.cache.disk_quota` for the
     rules by which spans are added and evicted. After a disk was full, a warning is logged and nothing more is written
     until the cache is opened again.
 

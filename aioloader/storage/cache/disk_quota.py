@@ -6,26 +6,32 @@ between leaves the number too high by the bytes that it had taken; the first pro
 counts the bytes of the files again.
 
 A lock also marks the objects that are open: every process that has an object open holds a lock on its file `in-use`
-until it closes the object or ends. Objects that no process has open may be evicted.
+until it closes the object or ends.
+
+A span in the cache stays there as long as any process has its object open: when the limit is reached, nothing more is
+added. An epoch reads every span once, so the spans that were read last are those that will not be needed for the
+longest time. A cache that kept them ("least recently used") would evict every span of a set larger than the cache
+before it is needed again. Keeping the spans that are there yields as many hits as fit, in every order. Only objects
+that no process has open are evicted, the least recently used first, one segment at a time.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import struct
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.admission import Evictable, admit, choose_evicted
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from aioloader.foundation.types import Array, IntArray
 
@@ -55,6 +61,58 @@ def lock_within(fd: int, kind: int, seconds: float) -> bool:
 def open_file(path: str) -> int:
     """Open a file for reading and writing; make it if it is missing."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+@dataclass(frozen=True)
+class Evictable:
+    """Segment that may be evicted.
+
+    Attributes:
+        name: chosen by the caller.
+        used: when its object was last used (seconds).
+        made: when it was made; of one object the oldest is evicted first.
+        nbytes: bytes that are freed.
+    """
+
+    name: str
+    used: float
+    made: float
+    nbytes: int
+
+
+def admit(nbytes: IntArray, free: int) -> Array:
+    """Choose the spans that fit into the free space, the first ones first.
+
+    Args:
+        nbytes: int64 (n,), bytes of each.
+        free: bytes; may be negative.
+
+    Returns:
+        bool (n,).
+    """
+    admitted = np.zeros(len(nbytes), bool)
+    if free <= 0:
+        return admitted
+    fits = np.cumsum(nbytes) <= free
+    if fits.all():
+        return fits
+    # A span that is too large does not prevent smaller ones.
+    for number, size in enumerate(nbytes.tolist()):
+        if size <= free:
+            admitted[number] = True
+            free -= size
+    return admitted
+
+
+def choose_evicted(segments: Sequence[Evictable], needed: int) -> list[str]:
+    """Choose segments to evict so that `needed` bytes are freed; all of them if they have fewer bytes."""
+    chosen = []
+    for each in sorted(segments, key=lambda one: (one.used, one.made, one.name)):
+        if needed <= 0:
+            break
+        chosen.append(each.name)
+        needed -= each.nbytes
+    return chosen
 
 
 class DiskQuota:
@@ -98,7 +156,7 @@ class DiskQuota:
                 self._write(_files_nbytes(self._root))
             lock_within(self._users, fcntl.LOCK_SH, _PATIENCE_S)
             if self._read() > self._limit:
-                self._evict(self._read() - self._limit)
+                self._evict(_object_folders(self._root), self._read() - self._limit)
 
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -152,7 +210,7 @@ class DiskQuota:
             taken = self._read()
             missing = int(nbytes.sum()) - (self._limit - taken)
             if missing > 0 and taken > 0:
-                taken -= self._evict(missing)
+                taken -= self._evict(_object_folders(self._root), missing)
             may = admit(nbytes, min(self._limit - taken, self._disk_free()))
             self._write(taken + int(nbytes[may].sum()))
             return may
@@ -171,12 +229,12 @@ class DiskQuota:
 
     # -- eviction --------------------------------------------------------------------------------------------------
 
-    def _evict(self, needed: int) -> int:
+    def _evict(self, folders: Iterable[str], needed: float) -> int:
         """Delete segments of objects that no process has open; return the bytes freed. The file `room` is locked."""
         locks: dict[str, int] = {}
         try:
             segments = []
-            for folder in _object_folders(self._root):
+            for folder in folders:
                 fd = _lock_if_unused(folder)
                 if fd is not None:
                     locks[folder] = fd
@@ -203,22 +261,13 @@ class DiskQuota:
         with self._locked() as locked:
             if not locked:
                 return
-            freed = 0
-            for folder in _object_folders(self._root):
-                name = os.path.basename(folder)
-                if not name.startswith(name_key) or name == kept:
-                    continue
-                fd = _lock_if_unused(folder)
-                if fd is None:
-                    continue
-                try:
-                    freed += sum(delete_segment(one.name) for one in _segments(folder, 0.0))
-                    freed += _delete_if_empty(folder)
-                finally:
-                    os.close(fd)
-            if freed:
-                self._write(self._read() - freed)
-                self.evicted_nbytes += freed
+            folders = [
+                folder
+                for folder in _object_folders(self._root)
+                if (name := os.path.basename(folder)).startswith(name_key) and name != kept
+            ]
+            if folders:
+                self._evict(folders, math.inf)
 
 
 def _files_nbytes(root: str) -> int:
@@ -252,9 +301,10 @@ def _lock_if_unused(folder: str) -> int | None:
 def _segments(folder: str, used: float) -> list[Evictable]:
     found = []
     for name in _names(folder):
-        stem, suffix = os.path.splitext(os.path.join(folder, name))
-        if suffix == DATA:
-            found.append(Evictable(stem, used, _made(stem), _size(stem + DATA) + _size(stem + LINES)))
+        if name.endswith(DATA):
+            stem = os.path.join(folder, name.removesuffix(DATA))
+            made, nbytes = _time_and_size(stem + DATA)
+            found.append(Evictable(stem, used, made, nbytes + _time_and_size(stem + LINES)[1]))
     return found
 
 
@@ -265,18 +315,12 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _made(stem: str) -> float:
+def _time_and_size(path: str) -> tuple[float, int]:
     try:
-        return os.stat(stem + DATA).st_mtime
+        status = os.stat(path)
     except OSError:
-        return 0.0
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+        return 0.0, 0
+    return status.st_mtime, status.st_size
 
 
 def delete_segment(stem: str) -> int:
@@ -285,8 +329,8 @@ def delete_segment(stem: str) -> int:
 
 
 def _delete(path: str) -> int:
-    size = _size(path)
     try:
+        size = os.stat(path).st_size
         os.unlink(path)
     except OSError:
         return 0

@@ -17,8 +17,7 @@ import numpy as np
 
 from aioloader.storage.cache.disk_quota import DATA, IN_USE, LINES, DiskQuota, lock_within, open_file
 from aioloader.storage.cache.entries import ENTRY, Entries
-from aioloader.storage.cache.journal import LINE_NBYTES, parse_lines
-from aioloader.storage.cache.segment import SegmentWriter
+from aioloader.storage.cache.segment import LINE_NBYTES, SegmentWriter, parse_lines
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader
 
