@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves, unflatten
+from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,21 @@ class BatchRows:
     bases: tuple[int, ...] = ()
     spill: tuple[int, int] = (0, 0)
     leased: bool = False
+
+    def allocate(self, context: PipelineContext) -> bool:
+        """Take a slab for the rows and the spill region, if they need one; return False if there is no room."""
+        self.layout = None if context.custom_collate else context.layout
+        offsets, total = ([], 0) if self.layout is None else self.layout.offsets(self.rows)
+        spill = context.spill_per_sample * self.rows
+        if not total + spill:
+            self.bases = (0,) * len(offsets)
+            return True
+        slab = self.slab = context.memory.allocate(total + spill, lasting=True)
+        if slab is None:
+            return False
+        self.bases = tuple(slab.offset + offset for offset in offsets)
+        self.spill = (slab.offset + total, spill // 64 * 64)
+        return True
 
 
 def may_lease(context: PipelineContext, nbytes: int) -> bool:
@@ -118,7 +133,7 @@ def collate(
         assert slab is not None
         context.memory.lease(slab, roots)
         arrays.leased = True
-    return unflatten(layout.structure, leaves), len(kept)
+    return layout.build(leaves), len(kept)
 
 
 def write_row(memory: SlabMemory, arrays: BatchRows | Chunk, row: int, result: ChunkResult) -> None:
@@ -160,4 +175,4 @@ def _sample(memory: SlabMemory, result: ChunkResult, arrays: BatchRows, row: int
         result.objects[number][row] if spec is None else _array(memory, base, arrays.rows, spec)[row]
         for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True))
     ]
-    return unflatten(layout.structure, leaves)
+    return layout.build(leaves)
