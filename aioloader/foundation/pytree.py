@@ -7,6 +7,7 @@ A structure is a plain nested tuple, so that two samples can be compared with ``
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -52,6 +53,13 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
         return ("dataclass", cls, children)
     leaves.append(value)
     return LEAF
+
+
+def builder(structure: Structure) -> Callable[[Sequence[Any]], Any]:
+    """Return the function that puts leaves into a structure, for structures that are rebuilt many times."""
+    if structure is not LEAF and structure[0] in ("tuple", "list") and set(structure[2]) <= {LEAF}:
+        return tuple if structure[0] == "tuple" else list
+    return functools.partial(unflatten, structure)
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
@@ -130,11 +130,13 @@ class RowLayout:
         number: identifies the layout, so that each is sent to a worker once.
         structure: the samples' structure (see `aioloader.foundation.pytree`).
         leaves: spec of every leaf; None for one that has no fixed row (strings, objects).
+        build: puts leaves into the structure.
     """
 
     number: int
     structure: Any
     leaves: tuple[ArraySpec | None, ...]
+    build: Callable[[Sequence[Any]], Any]
 
     def offsets(self, rows: int) -> tuple[list[int], int]:
         """Return the byte offset of every leaf's array for `rows` samples, and the bytes of all: 64-byte aligned."""

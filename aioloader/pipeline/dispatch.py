@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.pytree import flatten, leaf_spec
+from aioloader.foundation.pytree import builder, flatten, leaf_spec
 from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Dispatch:
         """Take the row layout from the first sample that was made."""
         structure, leaves = flatten(sample)
         specs = tuple(leaf_spec(leaf) for leaf in leaves)
-        self._context.layout = RowLayout(next(_layout_numbers), structure, specs)
+        self._context.layout = RowLayout(next(_layout_numbers), structure, specs, builder(structure))
 
     def learn_costs(self, result: ChunkResult, rows: int) -> None:
         """Take the time and the memory that a sample needs from the merged result of a batch."""

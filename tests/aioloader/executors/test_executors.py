@@ -81,6 +81,7 @@ LAYOUT = RowLayout(
     1,
     ("tuple", None, (None, None)),
     (ArraySpec((SIZE,), np.dtype(np.int64)), ArraySpec((), np.dtype(np.int64))),
+    tuple,
 )
 
 
