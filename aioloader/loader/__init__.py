@@ -5,7 +5,8 @@ Both are thin front ends, `async_loader` and `sync_loader`, over `runtime`, whic
 over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoch.
 """
 
-from aioloader.loader.async_loader import AsyncBatches, AsyncDataLoader
+from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.loader.epoch import AsyncBatches
 from aioloader.loader.sync_loader import DataLoader
 
 __all__ = ("AsyncBatches", "AsyncDataLoader", "DataLoader")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.threads import Threads, run_off_loop
 from aioloader.loader.base import BaseLoader
+from aioloader.loader.epoch import AsyncBatches, Epoch
 from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime
 from aioloader.pipeline.epoch_runner import EpochRunner
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader.abc import Executor
-    from aioloader.loader.epoch import Epoch
-    from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.inline import InlinePipeline
 
 B = TypeVar("B")
@@ -66,107 +65,19 @@ def _spawn(pipeline: EpochRunner, entered: bool) -> None:
     )
 
 
-class AsyncBatches(Generic[B]):
-    """One epoch of an `AsyncDataLoader`, as an async iterator. Dropping it ends the epoch and keeps the workers.
-
-    One task at a time may wait for its next batch. A cancelled `__anext__` loses nothing: call it again.
-    """
-
-    def __init__(self, loader: AsyncDataLoader[B], runtime: LoaderRuntime, entered: bool) -> None:
-        self._loader = loader  # an iterator keeps its loader alive
-        self._runtime = runtime
-        self._entered = entered
-        if not runtime.inline:
-            _check_entered(entered)
-        self._epoch: Epoch = runtime.begin()
-        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
-        self._pass: InlinePipeline | EpochRunner | None = None
-        self._finalizer: weakref.finalize[..., Any] | None = None
-        self._busy = False
-        self._held: Delivery | None = None
-
-    @property
-    def epoch(self) -> int:
-        """Return the number of this epoch."""
-        return self._epoch.number
-
-    @property
-    def ready(self) -> bool:
-        """Return True if the next batch is ready, so that requesting it does not wait."""
-        return self._pass is not None and self._pass.ready
-
-    def __aiter__(self) -> AsyncBatches[B]:
-        return self
-
-    async def __anext__(self) -> B:
-        """Return the next batch.
-
-        Raises:
-            StopAsyncIteration: the epoch is over, or has failed before.
-            SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
-            TooManyErrorsError: more samples failed than ``max_errors``.
-            OutputError: a batch could not be converted as `output` requires; the epoch ends before it.
-            LoaderClosedError: the loader was closed.
-            RuntimeError: another task waits for its next batch, or another event loop uses the loader.
-        """
-        if self._busy:
-            raise RuntimeError(
-                "another task is waiting for the next batch of this iterator: make an iterator for each task"
-            )
-        if self._epoch.over:
-            raise StopAsyncIteration
-        self._busy = True
+async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlinePipeline | EpochRunner:
+    """Start the work of an epoch in the running event loop."""
+    if not runtime.is_open and not runtime.in_memory:
+        # This reads indexes and opens files, which must not block the loop.
+        opener = Threads(1, "aioloader-open")
         try:
-            if self._pass is None:
-                await self._start()
-            assert self._pass is not None
-            asked = self._epoch.asked()
-            while True:
-                delivery = self._held or await self._pass.next()
-                if delivery is None:
-                    self._epoch.finish()
-                    raise StopAsyncIteration
-                converted = await self._converted(delivery)
-                if self._epoch.take(delivery, converted):
-                    self._epoch.handed_out(asked, delivery.samples, delivery.timeline)
-                    batch: B = delivery.batch
-                    return batch
-        except (StopAsyncIteration, Exception):
-            self._stop()
-            raise
+            await opener.run(runtime.open)
         finally:
-            self._busy = False
-
-    async def _converted(self, delivery: Delivery) -> Callable[[Any], Any] | None:
-        """Convert a batch in a thread if that takes long. A call that is cancelled meanwhile keeps the batch."""
-        convert = self._runtime.convert
-        if convert is None or not convert.takes_long or not delivery.samples:
-            return None
-        self._held = delivery
-        converted = await anyio.to_thread.run_sync(convert.ahead, delivery.batch)
-        self._held = None
-        return converted
-
-    async def _start(self) -> None:
-        if not self._runtime.is_open and not self._runtime.in_memory:
-            # This reads indexes and opens files, which must not block the loop.
-            opener = Threads(1, "aioloader-open")
-            try:
-                await opener.run(self._runtime.open)
-            finally:
-                opener.close(0)
-        started = self._runtime.start(self._epoch)
-        if isinstance(started, EpochRunner):
-            _spawn(started, self._entered)
-            self._finalizer = weakref.finalize(self, started.stop)
-            self._finalizer.atexit = False
-        self._pass = started
-
-    def _stop(self) -> None:
-        if self._epoch.over:
-            self._epoch.end()
-            if self._finalizer is not None:
-                self._finalizer()
+            opener.close(0)
+    started = runtime.start(epoch)
+    if isinstance(started, EpochRunner):
+        _spawn(started, entered)
+    return started
 
 
 class AsyncDataLoader(BaseLoader, Generic[B]):
@@ -320,7 +231,11 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
 
     def __aiter__(self) -> AsyncBatches[B]:
         """Begin a new epoch."""
-        return AsyncBatches(self, self._runtime, self._entered)
+        runtime = self._runtime
+        if not runtime.inline:
+            _check_entered(self._entered)
+        epoch = runtime.begin()
+        return AsyncBatches(self, epoch, partial(_start, runtime, epoch, self._entered))
 
     def __iter__(self) -> Iterator[NoReturn]:
         raise TypeError(

@@ -1,9 +1,15 @@
-"""One pass over a dataset as the caller sees it: the batches that were delivered, the failed samples, and the end."""
+"""One epoch as the caller sees it: the batches that were delivered, the failed samples, and the end.
+
+`AsyncBatches` takes batches from the pipeline; its counterpart for plain ``for`` loops is in `sync_loader`.
+"""
 
 from __future__ import annotations
 
+import weakref
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import anyio.to_thread
 
 from aioloader.errors import SampleError
 from aioloader.foundation.error_budget import over_budget
@@ -13,7 +19,7 @@ from aioloader.pipeline.deliver import Delivery, DeliveryLog
 from aioloader.pipeline.iterable_plan import IterablePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aioloader.foundation.types import BatchTimeline
     from aioloader.loader.checkpoint import EpochCursor
@@ -22,7 +28,11 @@ if TYPE_CHECKING:
     from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
     from aioloader.observability.trace import PassTrace, Tracer
+    from aioloader.pipeline.epoch_runner import EpochRunner
+    from aioloader.pipeline.inline import InlinePipeline
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
+
+B = TypeVar("B")
 
 
 class CallerMetrics:
@@ -165,7 +175,7 @@ class Epoch:
         self._options = options
         self._metrics = metrics
         self._errors = errors
-        self._convert = convert
+        self.convert = convert
         self._start = cursor.consumed
         self._plan: EpochPlan | ListPlan | IterablePlan | None = None
         self._shows = bool(options.progress)
@@ -223,7 +233,7 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
-        convert = convert or self._convert
+        convert = convert or self.convert
         if convert is not None and delivery.samples:
             try:
                 delivery.batch = convert(delivery.batch)
@@ -291,3 +301,112 @@ class Epoch:
         if isinstance(self._plan, IterablePlan):
             self._planner.carried = (self.number + 1, self._plan.left_over)
         self.end()
+
+
+class Running(Protocol):
+    """Work of an epoch that has been started."""
+
+    @property
+    def ready(self) -> bool:
+        """Return True if the next batch is ready."""
+
+    def stop(self) -> None:
+        """End the epoch. From any thread, also inside the garbage collector."""
+
+
+R = TypeVar("R", bound=Running)
+
+
+class EpochIterator(Generic[B, R]):
+    """Base of the iterators over the batches of one epoch."""
+
+    def __init__(self, loader: object, epoch: Epoch) -> None:
+        self._loader = loader  # an iterator keeps its loader alive
+        self._epoch = epoch
+        weakref.finalize(self, epoch.end)  # where the loop over it is left early
+        self._running: R | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of this epoch."""
+        return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Return True if the next batch is ready, so that requesting it does not wait."""
+        return self._running is not None and self._running.ready
+
+    def _run(self, running: R) -> R:
+        """Take batches from `running`, and stop it with the iterator."""
+        self._running = running
+        self._stop = weakref.finalize(self, running.stop)
+        self._stop.atexit = False
+        return running
+
+    def _end(self) -> None:
+        """Close what the epoch has open if it is over."""
+        if self._epoch.over:
+            self._epoch.end()
+            if self._running is not None:
+                self._stop()
+
+
+class AsyncBatches(EpochIterator[B, "InlinePipeline | EpochRunner"]):
+    """One epoch of an `AsyncDataLoader`, as an async iterator. Dropping it ends the epoch and keeps the workers.
+
+    One task at a time may wait for its next batch. A cancelled `__anext__` loses nothing: call it again.
+    """
+
+    def __init__(
+        self, loader: object, epoch: Epoch, start: Callable[[], Awaitable[InlinePipeline | EpochRunner]]
+    ) -> None:
+        super().__init__(loader, epoch)
+        self._start = start
+        self._busy = False
+        self._held: Delivery | None = None
+
+    def __aiter__(self) -> AsyncBatches[B]:
+        return self
+
+    async def __anext__(self) -> B:
+        """Return the next batch.
+
+        Raises:
+            StopAsyncIteration: the epoch is over, or has failed before.
+            SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
+            TooManyErrorsError: more samples failed than ``max_errors``.
+            OutputError: a batch could not be converted as `output` requires; the epoch ends before it.
+            LoaderClosedError: the loader was closed.
+            RuntimeError: another task waits for its next batch, or another event loop uses the loader.
+        """
+        if self._busy:
+            raise RuntimeError(
+                "another task is waiting for the next batch of this iterator: make an iterator for each task"
+            )
+        epoch = self._epoch
+        if epoch.over:
+            raise StopAsyncIteration
+        self._busy = True
+        try:
+            running = self._running or self._run(await self._start())
+            asked = epoch.asked()
+            while True:
+                delivery = self._held or await running.next()
+                if delivery is None:
+                    epoch.finish()
+                    raise StopAsyncIteration
+                converted = None
+                if epoch.convert is not None and epoch.convert.takes_long and delivery.samples:
+                    # A call that is cancelled meanwhile keeps the batch.
+                    self._held = delivery
+                    converted = await anyio.to_thread.run_sync(epoch.convert.ahead, delivery.batch)
+                    self._held = None
+                if epoch.take(delivery, converted):
+                    epoch.handed_out(asked, delivery.samples, delivery.timeline)
+                    batch: B = delivery.batch
+                    return batch
+        except (StopAsyncIteration, Exception):
+            self._end()
+            raise
+        finally:
+            self._busy = False

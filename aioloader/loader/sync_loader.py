@@ -23,6 +23,7 @@ from aioloader.foundation.concurrency import Notification, Notify, deferred, loo
 from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
+from aioloader.loader.epoch import Epoch, EpochIterator
 from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader.abc import Executor
-    from aioloader.loader.epoch import Epoch
     from aioloader.pipeline.deliver import Delivery
 
 B = TypeVar("B")
@@ -188,17 +188,12 @@ class _HandOver:
             self._scope.cancel()
 
 
-class BlockingBatches(Generic[B]):
+class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
     """One epoch of a `DataLoader`, as an iterator. Dropping it ends the epoch and keeps the workers."""
 
     def __init__(self, loader: DataLoader[B], runtime: LoaderRuntime) -> None:
-        self._loader = loader  # an iterator keeps its loader alive
+        super().__init__(loader, runtime.begin())
         self._runtime = runtime
-        self._epoch: Epoch = runtime.begin()
-        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
-        self._inline: InlinePipeline | None = None
-        self._hand_over: _HandOver | None = None
-        self._finalizer: weakref.finalize[..., Any] | None = None
         self._lock = threading.Lock()
         portal = loader._portal
         if portal is not None and threading.current_thread() is portal.thread:
@@ -207,21 +202,9 @@ class BlockingBatches(Generic[B]):
         if runtime.can_block:
             running = runtime.start(self._epoch, blocking=True)
             assert isinstance(running, InlinePipeline)
-            self._inline = running
+            self._run(running)
         else:
-            self._hand_over = _HandOver(runtime, self._epoch, loader._open_portal())
-            self._finalizer = weakref.finalize(self, self._hand_over.stop)
-            self._finalizer.atexit = False
-
-    @property
-    def epoch(self) -> int:
-        """Return the number of this epoch."""
-        return self._epoch.number
-
-    @property
-    def ready(self) -> bool:
-        """Return True if the next batch is ready, so that requesting it does not wait."""
-        return self._hand_over is not None and self._hand_over.ready
+            self._run(_HandOver(runtime, self._epoch, loader._open_portal()))
 
     def __iter__(self) -> BlockingBatches[B]:
         return self
@@ -240,29 +223,27 @@ class BlockingBatches(Generic[B]):
     next = __next__
 
     def _next(self) -> B:
-        if self._epoch.over:
+        epoch, running = self._epoch, self._running
+        if epoch.over:
             raise StopIteration
         self._runtime.check_open()
-        asked = self._epoch.asked()
+        asked = epoch.asked()
         try:
             while True:
-                if self._inline is not None:
-                    delivery = run_blocking(self._inline.next())
+                if isinstance(running, InlinePipeline):
+                    delivery = run_blocking(running.next())
                 else:
-                    assert self._hand_over is not None
-                    delivery = self._hand_over.get()
+                    assert running is not None
+                    delivery = running.get()
                 if delivery is None:
-                    self._epoch.finish()
+                    epoch.finish()
                     raise StopIteration
-                if self._epoch.take(delivery):
-                    self._epoch.handed_out(asked, delivery.samples, delivery.timeline)
+                if epoch.take(delivery):
+                    epoch.handed_out(asked, delivery.samples, delivery.timeline)
                     batch: B = delivery.batch
                     return batch
         except Exception:
-            if self._epoch.over:
-                self._epoch.end()
-                if self._finalizer is not None:
-                    self._finalizer()
+            self._end()
             raise
 
 
