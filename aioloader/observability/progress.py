@@ -10,11 +10,9 @@ import importlib.util
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any, ClassVar, TextIO
 
 MODES = ("tqdm", "rich", "plain")
 _REDRAW_S = 0.1
@@ -56,7 +54,7 @@ class ProgressBar:
         file = sys.stderr if file is None else file
         if file is None:  # the program was started without standard error
             return
-        try:
+        with suppress(*_TERMINAL_ERRORS):
             if mode == "rich":
                 self._bar = _RichBar(label, total, unit)
             else:
@@ -75,15 +73,11 @@ class ProgressBar:
                     leave=live,
                     bar_format=None if live or total is None else _LINE,
                 )
-        except _TERMINAL_ERRORS:
-            pass
 
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
@@ -110,10 +104,8 @@ class ProgressBar:
         """Write the last state and end the line; may be called twice."""
         bar, self._bar = self._bar, None
         if bar is not None:
-            try:
+            with suppress(*_TERMINAL_ERRORS):
                 bar.close()
-            except _TERMINAL_ERRORS:
-                pass
 
 
 def open_progress_bar(

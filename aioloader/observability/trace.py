@@ -395,15 +395,9 @@ class PassTrace:
     def gathered(self, begin: float, samples: int) -> None:
         """Record that a batch was gathered from memory in the caller's thread."""
         if not self._over:
-            end = perf_counter()
-            self._tracer.slice(
-                "collate",
-                self._lane_here(begin, end),
-                begin,
-                end,
-                args={"samples": samples},
-                category="worker",
-            )
+            end, args = perf_counter(), {"samples": samples}
+            lane = self._lane_here(begin, end)
+            self._tracer.slice("collate", lane, begin, end, args=args, category="worker")
 
     # -- the caller --------------------------------------------------------------------------------------------------
 

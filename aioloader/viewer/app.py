@@ -30,16 +30,8 @@ if TYPE_CHECKING:
     from aioloader.viewer.rendering import RenderedImage
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-# Media types that a browser may display; others are only downloaded.
-_MEDIA_TYPES = {
-    "jpeg": "image/jpeg",
-    "png": "image/png",
-    "gif": "image/gif",
-    "webp": "image/webp",
-    "bmp": "image/bmp",
-    "avif": "image/avif",
-    "tiff": "image/tiff",
-}
+# Formats with a media type of the same name.
+_IMAGE_FORMATS = ("jpeg", "png", "gif", "webp", "bmp", "avif", "tiff")
 
 
 def make_app(
@@ -230,7 +222,7 @@ class _App:
         if contents.body is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
         kind = contents.record.format if contents.record.kind == IMAGE else None
-        media_type = _MEDIA_TYPES.get(kind or "", "application/octet-stream")
+        media_type = f"image/{kind}" if kind in _IMAGE_FORMATS else "application/octet-stream"
         suffix = {"jpeg": ".jpg", None: ".bin"}.get(kind, f".{kind}")
         headers: dict[str, Any] = {
             "content-disposition": f'attachment; filename="record-{contents.record.position}{suffix}"',

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import numpy as np
 
 from aioloader import __version__
 from aioloader.viewer.links import StaticLinks
@@ -145,7 +144,7 @@ class _Writer:
         await anyio.to_thread.run_sync(self._prepare)
         per_page = self._site.options.per_page
         by_label: dict[float, list[Shown]] = {}
-        everything = Listing(np.array(self.positions, np.int64), True)
+        everything = Listing(self.positions, True)
         for start in range(0, max(1, len(self.positions)), per_page):
             part = self.positions[start : start + per_page]
             shown = await self._site.thumbs(part)

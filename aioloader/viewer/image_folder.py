@@ -14,6 +14,8 @@ from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuch
 from aioloader.viewer.records import Record, failed, with_image
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.storage.local.source import LocalByteSource
     from aioloader.storage.remote.source import RemoteByteSource
 
@@ -36,6 +38,7 @@ class ImageFolder(Collection):
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
         self._source: LocalByteSource | RemoteByteSource | None = None
+        self._classes: Sequence[str] = ()
         self._places: dict[str, int] | None = None
         self._flat = False
 
@@ -53,7 +56,8 @@ class ImageFolder(Collection):
         self.decoder = dataset.decoder
         # Without a cache the source is one of these two.
         self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())
-        self._dataset = dataset
+        self._classes = dataset.synsets
+        self._dataset = dataset  # assigned last: `known` reads it in other threads
 
     @property
     def count(self) -> int | None:
@@ -64,7 +68,7 @@ class ImageFolder(Collection):
         return self.count or 0
 
     def _item(self, position: int) -> tuple[str, int]:
-        if self._dataset is None or not 0 <= position < len(self._dataset):
+        if self._dataset is None or not 0 <= position < self.known:
             raise NoSuchRecordError(f"there is no image {position}: the folder has {self.known:,}")
         return self._dataset.items[position]
 
@@ -103,12 +107,11 @@ class ImageFolder(Collection):
         return LabelChunk(labels, np.empty(0, np.int64), np.empty(0, np.float32))
 
     def label_name(self, label: float) -> str:
-        names = [] if self._dataset is None else self._dataset.synsets
-        return names[int(label)] if label.is_integer() and 0 <= label < len(names) else ""
+        known = label.is_integer() and 0 <= label < len(self._classes)
+        return self._classes[int(label)] if known else ""
 
     def label_of_name(self, name: str) -> float | None:
-        names = [] if self._dataset is None else self._dataset.synsets
-        return float(names.index(name)) if name in names else None
+        return float(self._classes.index(name)) if name in self._classes else None
 
     def close(self) -> None:
         if self._source is not None:

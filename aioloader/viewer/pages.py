@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aioloader import __version__
 from aioloader.storage.urls import is_url, name_of
@@ -182,10 +181,7 @@ class Pages:
 def _neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | None, int | None, int]:
     """Return the positions of the records before and after one, and the number of its page."""
     positions = listing.positions
-    if isinstance(positions, range):
-        place = min(max(0, position - positions.start), len(positions))
-    else:
-        place = int(np.searchsorted(positions, position))
+    place = bisect_left(positions, position)
     inside = place < len(positions) and int(positions[place]) == position
     before = int(positions[place - 1]) if place > 0 else None
     after_place = place + 1 if inside else place
