@@ -392,13 +392,10 @@ class _Case(DerivedMetrics):
 
 def _faster(limit: str, gain: float) -> str:
     """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
+    what = f"{limit.partition(' ')[2]} in half the time"
     if limit == "decode":
-        return (
-            f"decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True) would give "
-            f"{_times(gain)}"
-        )
-    name = limit.partition(" ")[2]
-    return f"{name} in half the time would give {_times(gain)}"
+        what = "decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True)"
+    return f"{what} would give {_times(gain)}"
 
 
 def _times(gain: float) -> str:

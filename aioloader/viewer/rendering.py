@@ -73,22 +73,15 @@ def as_file(image: Array, *, exact: bool = False) -> RenderedImage:
     return RenderedImage(content, "image/jpeg", width, height)
 
 
-class _ThreadState(threading.local):
-    """Image reader of one thread."""
-
-    def __init__(self, max_pixels: int | None) -> None:
-        self.reader = LazyImageReader(max_pixels=max_pixels, dct_scaling=True)
-
-
-class ImageRenderer:
-    """Renderer of stored images; usable in any thread.
+class ImageRenderer(threading.local):
+    """Renderer of stored images; usable in any thread, and each has its own image reader.
 
     Args:
         max_pixels: larger images are refused before they are decoded.
     """
 
     def __init__(self, max_pixels: int | None) -> None:
-        self._local = _ThreadState(max_pixels)
+        self._reader = LazyImageReader(max_pixels=max_pixels, dct_scaling=True)
 
     def make(self, contents: Contents, side: int) -> tuple[Record, RenderedImage | None]:
         """Render the image of a record.
@@ -110,7 +103,7 @@ class ImageRenderer:
         return replace(record, width=width, height=height), as_file(pixels)
 
     def _pixels(self, body: Any, side: int) -> tuple[Array, int, int]:
-        lazy = self._local.reader.open(body)
+        lazy = self._reader.open(body)
         width, height = lazy.width, lazy.height
         size = fitted(width, height, side)
         shrink = scale_for((width, height), size) if lazy.shrinks else 1

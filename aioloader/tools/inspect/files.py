@@ -49,13 +49,12 @@ def inspect_folder(path: str, options: Options) -> Inspection:
     # In the order of the names; with a time limit in random order, for an even sample.
     order = np.random.default_rng(0).permutation(len(items)) if seconds is not None else np.arange(len(items))
     for looked, number in enumerate(order.tolist(), start=1):
-        nbytes = dataset.file_nbytes(number)
-        sizes.append(nbytes if nbytes >= 0 else None)
+        sizes.append(dataset.file_nbytes(number))
         if looked % _BETWEEN_LOOKS == 0:
             tick(looked)
             if seconds is not None and monotonic() - begun > seconds:
                 break
-    known = np.array([size for size in sizes if size is not None])
+    known = np.array([size for size in sizes if size >= 0])
     chosen = evenly(len(items), options.sample).tolist()
     images = images_in(
         _sample(dataset, chosen, path),
