@@ -41,16 +41,8 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.tools.demo import demo
 
-    report = demo(
-        options.path,
-        images=options.images,
-        batch_size=options.batch_size,
-        epochs=options.epochs,
-        size=options.size,
-        num_workers=options.num_workers,
-        executor=options.executor,
-        out=options.out,
-    )
+    arguments = {name: value for name, value in vars(options).items() if name != "command"}
+    report = demo(**arguments)
     _print_demo(report, options.executor)
     return 0
 

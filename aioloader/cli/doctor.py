@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
+from aioloader.cli.arguments import Commands, real
 
 
 def add(commands: Commands) -> None:
@@ -39,10 +37,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _duration(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    value = real(text)
     if not 0 <= value <= 3600:
         raise argparse.ArgumentTypeError("must be between 0 and 3600")
     return value

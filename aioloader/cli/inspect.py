@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from aioloader.cli.arguments import Commands, natural, positive, seconds
+from aioloader.cli.arguments import Commands, add_max_pixels, positive, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,13 +45,7 @@ def add(commands: Commands) -> None:
         help="approximate time for reading headers; of a larger set an even sample is read",
     )
     inspect.add_argument("--all", action="store_true", help="read all headers, regardless of the time")
-    inspect.add_argument(
-        "--max-pixels",
-        type=natural,
-        default=178_956_970,
-        metavar="N",
-        help="images of more pixels count as damaged, as the datasets refuse them by default; 0: no limit",
-    )
+    add_max_pixels(inspect, "images of more pixels count as damaged, as the datasets refuse them by default")
     inspect.add_argument("--json", action="store_true", help="print JSON")
     inspect.set_defaults(command=_run)
 
@@ -75,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
             options.path,
             sample=options.sample,
             seconds=None if options.all else options.seconds,
-            max_pixels=options.max_pixels or None,
+            max_pixels=options.max_pixels,
             stage=stage,
         )
     print(json.dumps(found.facts(), indent=2) if options.json else "\n".join(_text(found)))

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import Commands, error_limit, natural, positive, share
+from aioloader.cli.arguments import Commands, add_max_pixels, error_limit, natural, positive, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,13 +118,7 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="re-encoded JPEGs become a few percent smaller; slower",
     )
-    group.add_argument(
-        "--max-pixels",
-        type=natural,
-        default=178_956_970,
-        metavar="N",
-        help="refuse images of more pixels than this, as the datasets do by default; 0: no limit",
-    )
+    add_max_pixels(group, "refuse images of more pixels than this, as the datasets do by default")
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
@@ -150,8 +144,10 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
         help="largest number of failed images; less than 1: largest share of them",
     )
     group.add_argument("--error-report", metavar="JSON", help="file to write the failures to")
-    group.add_argument("--report", metavar="JSON", help="name of the report (default: OUT.json)")
-    group.add_argument("--no-resume", action="store_true", help="do not resume an interrupted run")
+    group.add_argument("--report", dest="json", metavar="JSON", help="name of the report (default: OUT.json)")
+    group.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="do not resume an interrupted run"
+    )
 
 
 def _color(text: str) -> int:
@@ -169,14 +165,18 @@ def _run(options: argparse.Namespace) -> int:
     from aioloader.observability.progress import ProgressBar
     from aioloader.tools.pack import pack
 
+    # The names of the other options are those of the parameters of `pack`.
+    arguments = {
+        name: value for name, value in vars(options).items() if name not in ("command", "error_report")
+    }
     bar: ProgressBar | None = None
 
     def begin(done: int, count: int, reason: str) -> None:
         nonlocal bar
         if reason:
-            print(f"aioloader: an earlier run cannot be resumed: {reason}", file=sys.stderr)
+            _note(f"an earlier run cannot be resumed: {reason}")
         if done:
-            print(f"aioloader: resuming at image {done + 1:,} of {count:,}", file=sys.stderr)
+            _note(f"resuming at image {done + 1:,} of {count:,}")
         bar = ProgressBar("packing", count, done=done)
 
     def tick(done: int) -> None:
@@ -184,34 +184,7 @@ def _run(options: argparse.Namespace) -> int:
         bar.update(done)
 
     try:
-        report = pack(
-            options.source,
-            options.out,
-            kind=options.kind,
-            root=options.root,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            train_ratio=options.train_ratio,
-            test_ratio=options.test_ratio,
-            shards=options.shards,
-            encoding=options.encoding,
-            pass_through=options.pass_through,
-            tile=options.tile,
-            resize=options.resize,
-            center_crop=options.center_crop,
-            color=options.color,
-            quality=options.quality,
-            optimize=options.optimize,
-            num_workers=options.num_workers,
-            executor=options.executor,
-            on_error=options.on_error,
-            max_errors=options.max_errors,
-            max_pixels=options.max_pixels or None,
-            json=options.report,
-            resume=not options.no_resume,
-            begin=begin,
-            tick=tick,
-        )
+        report = pack(**arguments, begin=begin, tick=tick)
     except TooManyErrorsError as error:
         _write_errors(options.error_report, error.errors)
         raise
@@ -227,26 +200,29 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _note(text: str) -> None:
+    print(f"aioloader: {text}", file=sys.stderr)
+
+
 def _print_hint(error: BaseException, done: int, options: argparse.Namespace) -> None:
     from aioloader.packing.run import can_go_on
 
     if isinstance(error, FileNotFoundError):
         if options.kind is None and options.source.lower().endswith(".lst"):
             text = "paths of a list are relative to --root, by default the list's folder"
-            print(f"aioloader: {text}; --on-error skip leaves out missing files", file=sys.stderr)
+            _note(f"{text}; --on-error skip leaves out missing files")
     elif done and can_go_on(options.out):
-        print("aioloader: run the same command again to resume", file=sys.stderr)
+        _note("run the same command again to resume")
 
 
 def _print_report(report: PackReport, options: argparse.Namespace) -> None:
     for failed in report.errors:
         done = "left out" if failed.replaced_by is None else "replaced"
-        print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
+        _note(f"{done} {failed.path}: {failed.reason}")
     if report.others:
-        print(
-            f"aioloader: {len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
-            "...), and a pattern matches them too: delete them",
-            file=sys.stderr,
+        _note(
+            f"{len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
+            "...), and a pattern matches them too: delete them"
         )
     _write_errors(options.error_report, report.errors)
     counted = sum(report.labels.values()) == report.records  # otherwise some have several labels

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import Commands, natural, positive
+from aioloader.cli.arguments import Commands, add_max_pixels, natural, positive, within
 
 if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection
@@ -30,7 +31,9 @@ def add(commands: Commands) -> None:
         help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per "
         "class; or the URL of one",
     )
-    view.add_argument("--port", type=_port, default=8765, metavar="N", help="port; 0: any free one")
+    view.add_argument(
+        "--port", type=partial(within, 0, 65535), default=8765, metavar="N", help="port; 0: any free one"
+    )
     view.add_argument("--host", type=_host, default=_HOST, metavar=_HOST, help="the only allowed value")
     view.add_argument("--no-browser", action="store_true", help="only print the address")
     view.add_argument(
@@ -42,31 +45,13 @@ def add(commands: Commands) -> None:
         metavar="MODULE:NAME",
         help="a transform of yours, which is run to show its results",
     )
-    view.add_argument("--per-page", type=_per_page, default=48, metavar="N", help="records per page")
     view.add_argument(
-        "--max-pixels",
-        type=natural,
-        default=178_956_970,
-        metavar="N",
-        help="refuse images of more pixels than this; 0: no limit",
+        "--per-page", type=partial(within, 1, 500), default=48, metavar="N", help="records per page"
     )
+    add_max_pixels(view, "refuse images of more pixels than this")
     view.add_argument("--export", metavar="DIR", help="write the pages to files in a folder instead")
     view.add_argument("--limit", type=positive, default=240, metavar="N", help="most records to export")
     view.set_defaults(command=_run)
-
-
-def _port(text: str) -> int:
-    number = natural(text)
-    if number > 65535:
-        raise argparse.ArgumentTypeError("must be 0 to 65535")
-    return number
-
-
-def _per_page(text: str) -> int:
-    number = positive(text)
-    if number > 500:
-        raise argparse.ArgumentTypeError("must be 1 to 500")
-    return number
 
 
 def _host(text: str) -> str:
@@ -82,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     from aioloader.viewer.opening import open_collection
 
     # First, so that a wrong path is reported even if the extra is not installed.
-    with closing(open_collection(options.path, max_pixels=options.max_pixels or None)) as collection:
+    with closing(open_collection(options.path, max_pixels=options.max_pixels)) as collection:
         _check_installed(served=options.export is None)
         return _view(options, collection)
 
@@ -98,7 +83,7 @@ def _view(options: argparse.Namespace, collection: Collection) -> int:
         per_page=options.per_page,
         size=options.size,
         seed=options.seed,
-        max_pixels=options.max_pixels or None,
+        max_pixels=options.max_pixels,
         custom=custom,
     )
     if options.export is not None:
