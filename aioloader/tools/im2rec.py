@@ -52,11 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(words)
         return _make_lists(options) if options.list else _make_records(options)
     except KeyboardInterrupt:
-        print("im2rec: interrupted; run the same command again to resume", file=sys.stderr)
+        _note("interrupted; run the same command again to resume")
         return 130
     except (OSError, ValueError, LoaderError) as error:
-        print(f"im2rec: error: {error}", file=sys.stderr)
+        _note(f"error: {error}")
         return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
+
+
+def _note(text: str) -> None:
+    print(f"im2rec: {text}", file=sys.stderr)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
@@ -139,16 +143,13 @@ def _make_lists(options: argparse.Namespace) -> int:
     images, classes = walk_images(os.path.abspath(options.root), options.exts, options.recursive)
     if not images:
         into = "" if options.recursive else "; --recursive includes sub-folders"
-        print(
-            f"im2rec: there are no images ({' '.join(options.exts)}) in {options.root}{into}", file=sys.stderr
-        )
+        _note(f"there are no images ({' '.join(options.exts)}) in {options.root}{into}")
         return 1
     for folder, number in classes.items():
         print(folder, number)
     if options.test_ratio and options.train_ratio == 1.0:
-        print(
-            f"im2rec: --test-ratio {options.test_ratio} does nothing without --train-ratio: one list has all images",
-            file=sys.stderr,
+        _note(
+            f"--test-ratio {options.test_ratio} does nothing without --train-ratio: one list has all images"
         )
     mix = options.shuffle and not options.no_shuffle
     images = in_mxnet_order(images) if mix else images
@@ -192,33 +193,27 @@ def _lists_of(prefix: str) -> list[str]:
     if own and folder != prefix:
         for path in found:
             if path not in own:
-                print(f"im2rec: {path} is ignored: it is not a list of {prefix}", file=sys.stderr)
+                _note(f"{path} is ignored: it is not a list of {prefix}")
         return own
     return found
 
 
 def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
     def bad_line(number: int, line: str, reason: str) -> None:
-        print(f"im2rec: {path}, line {number} is skipped ({line[:80]!r}): {reason}", file=sys.stderr)
+        _note(f"{path}, line {number} is skipped ({line[:80]!r}): {reason}")
 
     images = list(read_lines(path, bad_line))
     if not options.pack_label and any(len(image.labels) > 1 for image in images):
-        print(
-            f"im2rec: {path} has lines with several labels; only the first is stored; --pack-label stores all",
-            file=sys.stderr,
-        )
+        _note(f"{path} has lines with several labels; only the first is stored; --pack-label stores all")
     if len({image.key for image in images}) < len(images):
-        print(
-            f"im2rec: {path} has an id more than once: only one of these records can be found by its key",
-            file=sys.stderr,
-        )
+        _note(f"{path} has an id more than once: only one of these records can be found by its key")
     print("Creating .rec file from", path, "in", os.path.dirname(path))
     begin = time.monotonic()
 
     def begin_at(done: int, count: int, reason: str) -> None:
         if done or reason:
             text = f"resuming at image {done + 1} of {count}" if done else f"starting over: {reason}"
-            print(f"im2rec: {text}", file=sys.stderr)
+            _note(text)
 
     def tick(done: int) -> None:
         if done % _PRINT_EVERY == 0:
@@ -237,12 +232,9 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
         tick=tick,
     )
     for error in report.errors:
-        print(f"im2rec: id {error.key} is skipped: {error.path}: {error.reason}", file=sys.stderr)
+        _note(f"id {error.key} is skipped: {error.path}: {error.reason}")
     if report.errors:
-        print(
-            f"im2rec: {report.rec} has {report.records} records; {len(report.errors)} were skipped",
-            file=sys.stderr,
-        )
+        _note(f"{report.rec} has {report.records} records; {len(report.errors)} were skipped")
 
 
 # -- the C++ program's form --------------------------------------------------------------------------------------------
@@ -331,7 +323,7 @@ def _read_keywords(words: Sequence[str]) -> _Keywords:
         name, equals, value = word.partition("=")
         known = getattr(options, name, None)
         if not equals or known is None:
-            print(f"im2rec: unknown option {word!r} is ignored", file=sys.stderr)
+            _note(f"unknown option {word!r} is ignored")
             continue
         try:
             setattr(options, name, type(known)(value))
@@ -378,9 +370,7 @@ def read_blank_separated(lines: Sequence[bytes], width: int, name: str) -> Itera
             key = int(fields[0])
             float(fields[1])
         except (ValueError, IndexError):
-            print(
-                f"im2rec: {name}, line {number} is skipped ({line[:80]!r}): no id and label", file=sys.stderr
-            )
+            _note(f"{name}, line {number} is skipped ({line[:80]!r}): no id and label")
             continue
         try:
             labels = tuple(float(field) for field in fields[1 : 1 + width])
