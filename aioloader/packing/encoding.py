@@ -9,7 +9,9 @@ counted; a damaged one is an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
@@ -154,19 +156,15 @@ class Encoding:
         if self.name != "png":
             small = eight_bits(small)
         if self.name == "raw":
-            data, tiled = encode_raw(without_alpha(small)), False
+            data = encode_raw(without_alpha(small))
         else:
-            bgr = to_bgr(small)
-            if self.name in ("png", "webp"):
-                data, tiled = self._by_opencv(bgr), False
-            else:
-                data, tiled = self._jpeg(bgr), self.tile
-                if small.shape[2] == 3:
-                    data = _insert_segments(data, profile)
-                if self.tile:
-                    data = with_tile_table(data)
+            data = self._by_opencv(to_bgr(small))
+            if profile and small.shape[2] == 3:
+                data = _insert_segments(data, profile)
+            if self.tile:
+                data = with_tile_table(data)
         cropped, resized = square.shape != image.shape, small.shape != square.shape
-        return Encoded(data, source_nbytes, resized=resized, tiled=tiled, cropped=cropped, reencoded=True)
+        return Encoded(data, source_nbytes, resized=resized, tiled=self.tile, cropped=cropped, reencoded=True)
 
     def _would_change(self, data: bytes) -> bool:
         """Return whether "keep" with these options changes an image."""
@@ -208,27 +206,25 @@ class Encoding:
             decode_image(data, max_pixels=self.max_pixels)
         return Encoded(data, len(data), kept=NO_TILES)
 
-    def _quality(self) -> int:
-        return _QUALITIES.get(self.name, _QUALITY)[2] if self.quality is None else self.quality
-
-    def _jpeg(self, bgr: Array) -> bytes:
+    def _by_opencv(self, bgr: Array) -> bytes:
+        """Encode an image as PNG, as WebP, or else as JPEG."""
         import cv2
 
-        options = [cv2.IMWRITE_JPEG_QUALITY, self._quality()]
-        if self.optimize:
+        name = self.name if self.name in ("png", "webp") else "jpg"
+        flags = {"png": cv2.IMWRITE_PNG_COMPRESSION, "webp": cv2.IMWRITE_WEBP_QUALITY}
+        default = _QUALITIES.get(name, _QUALITY)[2]
+        options = [
+            flags.get(name, cv2.IMWRITE_JPEG_QUALITY),
+            default if self.quality is None else self.quality,
+        ]
+        if self.optimize and name == "jpg":
             options += [cv2.IMWRITE_JPEG_OPTIMIZE, 1]
         if self.tile:
             # The number of MCUs in a row depends on the encoder's chroma sampling: encode one row of pixels to find it.
             frame = read_frame(_by_opencv(".jpg", bgr[:1], options))
             assert frame is not None
             options += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(frame)]
-        return _by_opencv(".jpg", bgr, options)
-
-    def _by_opencv(self, bgr: Array) -> bytes:
-        import cv2
-
-        option = cv2.IMWRITE_PNG_COMPRESSION if self.name == "png" else cv2.IMWRITE_WEBP_QUALITY
-        return _by_opencv(f".{self.name}", bgr, [option, self._quality()])
+        return _by_opencv(f".{name}", bgr, options)
 
 
 def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
@@ -243,9 +239,7 @@ def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
     if not done:
         height, width = bgr.shape[:2]
         raise DecodeError(f"cannot encode {width} x {height} pixels as {suffix}: {reason}")
-    result: Any = buffer
-    data: bytes = result.tobytes()
-    return data
+    return np.asarray(buffer).tobytes()
 
 
 # -- colour profiles ---------------------------------------------------------------------------------------------------

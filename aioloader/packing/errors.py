@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from aioloader.packing.sources import Source
 
+_JOURNALLED = ("index", "position", "key", "path", "stage")
+
 
 class PackError(LoaderError, ValueError):
     """Error raised when an image cannot be packed; the cause is chained.
@@ -79,18 +81,6 @@ def as_raised(failed: SampleError) -> BaseException:
     return error
 
 
-def none_packed(failed: SampleError, count: int, part: str) -> PackError:
-    """Return the exception that ends packing when every image of a part failed.
-
-    Args:
-        failed: error of the first image of the part.
-        count: number of images of the part.
-        part: its name, or "".
-    """
-    of = f" of the part {part}" if part else ""
-    return PackError(str(failed.path), f"{failed.reason}; and none of the {count} images{of} could be packed")
-
-
 def check_errors(limit: float | None, errors: Sequence[SampleError], done: int, at_end: bool = False) -> None:
     """Raise an error if more images failed than are allowed.
 
@@ -114,8 +104,8 @@ def check_errors(limit: float | None, errors: Sequence[SampleError], done: int, 
 def record_of(error: SampleError) -> dict[str, Any]:
     """Return an error as JSON values; `recorded` is the inverse."""
     cause = error.__cause__
-    kept: dict[str, Any] = {"index": error.index, "position": error.position, "path": error.path}
-    kept |= {"key": error.key, "stage": error.stage, "reason": error.reason, "by": error.replaced_by}
+    kept: dict[str, Any] = {name: getattr(error, name) for name in ("reason", *_JOURNALLED)}
+    kept["by"] = error.replaced_by
     if isinstance(cause, DecodeError):
         kept["cause"] = ["decode", cause.reason, cause.format, cause.nbytes]
     elif isinstance(cause, OSError) and cause.errno is not None:
@@ -127,15 +117,7 @@ def record_of(error: SampleError) -> dict[str, Any]:
 
 def recorded(kept: Mapping[str, Any]) -> SampleError:
     """Return the error that `record_of` converted; of a cause of a rare type only the type's name is restored."""
-    error = SampleError(
-        kept["reason"],
-        dataset="pack",
-        index=kept["index"],
-        position=kept["position"],
-        key=kept["key"],
-        path=kept["path"],
-        stage=kept["stage"],
-    )
+    error = SampleError(kept["reason"], dataset="pack", **{name: kept[name] for name in _JOURNALLED})
     error.replaced_by = kept["by"]
     kind, *facts = kept["cause"]
     cause: BaseException

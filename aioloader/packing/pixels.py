@@ -76,8 +76,7 @@ def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXEL
     if image is None:
         raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
     check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
-    result: Array = image
-    return result
+    return np.asarray(image)
 
 
 def is_grey_jpeg(data: bytes) -> bool:
@@ -114,8 +113,7 @@ def shrunk(image: Array, shorter: int | None) -> Array:
     import cv2
 
     size = (width * shorter // side, height * shorter // side)
-    result: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    small: Array = result
+    small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
     return small[:, :, None] if small.ndim == 2 else small
 
 
@@ -142,6 +140,4 @@ def _swapped(image: Array, out: Array | None = None) -> Array:
     import cv2
 
     code = cv2.COLOR_RGB2BGR if channels == 3 else cv2.COLOR_RGBA2BGRA
-    result: Any = cv2.cvtColor(image, code, dst=out)
-    swapped: Array = result
-    return swapped
+    return np.asarray(cv2.cvtColor(image, code, dst=out))

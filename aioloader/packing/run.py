@@ -19,7 +19,6 @@ from aioloader.packing.errors import (
     as_raised,
     check_errors,
     failure_of,
-    none_packed,
     record_of,
     recorded,
 )
@@ -261,12 +260,16 @@ class _Packing:
     def _put(self, position: int, number: int, image: Encoded) -> None:
         if self._first is None:
             self._first = number
+        self._replace_waiting(number, image)
+        self._write(position, number, number, image)
+
+    def _replace_waiting(self, number: int, image: Encoded) -> None:
+        """Write image `number` in place of each failed one that still needs a replacement."""
         waiting, self._waiting = self._waiting, []
         for failed in waiting:
             failed.replaced_by = number
             assert failed.position is not None
             self._write(failed.position, failed.index, number, image)
-        self._write(position, number, number, image)
 
     def _write(self, position: int, place_of: int, number: int, image: Encoded) -> None:
         """Write a record with the key of image `place_of`, and the labels, name and bytes of image `number`."""
@@ -282,26 +285,17 @@ class _Packing:
         if self._part is None:
             return
         if self._first is None:
-            first = self._report.errors[-1]
-            for each in reversed(self._report.errors):
-                if self._part_of(each) != self._part:
-                    break
-                first = each
-            count = sum(o.stop - o.start for o in self._job.plan.outputs if o.part == self._part)
-            raise none_packed(first, count, self._part)
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            image = self._encoded_again(self._first)
-            for failed in waiting:
-                failed.replaced_by = self._first
-                assert failed.position is not None
-                self._write(failed.position, failed.index, self._first, image)
+            files = [file for file in self._job.plan.outputs if file.part == self._part]
+            count = files[-1].stop - files[0].start
+            first = self._report.errors[-count]
+            of = f" of the part {self._part}" if self._part else ""
+            raise PackError(
+                str(first.path), f"{first.reason}; and none of the {count} images{of} could be packed"
+            )
+        if self._waiting:
+            self._replace_waiting(self._first, self._encoded_again(self._first))
         self._first = None
         self._part = None
-
-    def _part_of(self, failed: SampleError) -> str:
-        assert failed.position is not None
-        return next(o.part for o in self._job.plan.outputs if o.start <= failed.position < o.stop)
 
     def _encoded_again(self, number: int) -> Encoded:
         job = self._job

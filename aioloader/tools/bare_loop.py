@@ -112,9 +112,7 @@ class ImageWorker:
             return np.asarray(self._cv2.cvtColor(decoded, self._cv2.COLOR_BGR2RGB), np.uint8)
 
     def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
-        result: Any = self._cv2.resize(image, (width, height), dst=out, interpolation=self._code)
-        resized: Array = result
-        return resized
+        return np.asarray(self._cv2.resize(image, (width, height), dst=out, interpolation=self._code))
 
 
 def serve(commands: Connection[Any, Any], images: list[bytes | Array], work: Work) -> None:

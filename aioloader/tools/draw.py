@@ -160,8 +160,7 @@ def _background(rng: Rng, height: int, width: int, hue: float) -> Array:
         light = np.array(_colour(hue + rng.uniform(-0.15, 0.25), 0.35, 1.0), np.float32)
         small += (light - small) * (np.exp(-distance / spread)[..., None] * rng.uniform(0.25, 0.6))
     small *= (1.0 - 0.55 * ((x - 0.5) ** 2 + (y - 0.5) ** 2))[..., None]
-    image: Array = cv2.resize(small.astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
-    return image
+    return np.asarray(cv2.resize(small.astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC))
 
 
 def _outline(name: str) -> Array:
@@ -217,8 +216,7 @@ def _soft(mask: Array, spread: float) -> Array:
     height, width = mask.shape
     small = cv2.resize(mask, (width // 4, height // 4), interpolation=cv2.INTER_AREA)
     small = cv2.GaussianBlur(small, (0, 0), max(0.5, spread / 4))
-    soft: Array = cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
-    return soft
+    return np.asarray(cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR))
 
 
 def _blend(image: Array, mask: Array, colour: tuple[float, ...], opacity: float) -> None:

@@ -15,7 +15,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
@@ -183,7 +183,7 @@ class _FaceEncoder:
 
         image = _covering(decode_image(data, max_pixels=self.max_pixels), self.size)
         options = [cv2.IMWRITE_JPEG_QUALITY, self.quality]
-        encoded: Any = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
+        encoded = np.asarray(cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1])
         return Encoded(encoded.tobytes(), len(data), resized=True)
 
 
@@ -195,10 +195,9 @@ def _covering(image: Array, size: tuple[int, int]) -> Array:
     scale = max(size[0] / height, size[1] / width)
     tall, wide = max(size[0], round(height * scale)), max(size[1], round(width * scale))
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    scaled: Any = cv2.resize(image, (wide, tall), interpolation=how)
+    scaled = np.asarray(cv2.resize(image, (wide, tall), interpolation=how))
     top, left = (tall - size[0]) // 2, (wide - size[1]) // 2
-    cut: Array = np.ascontiguousarray(scaled[top : top + size[0], left : left + size[1]])
-    return cut
+    return np.ascontiguousarray(scaled[top : top + size[0], left : left + size[1]])
 
 
 class _Records:
