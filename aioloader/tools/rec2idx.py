@@ -1,6 +1,6 @@
-"""``python -m aioloader.tools.rec2idx REC IDX``: an .idx for a record file, keys 0, 1, 2, ... as from MXNet's tool.
+"""Writing of the .idx of a record file by scanning it, with keys 0, 1, 2, ...
 
-``aioloader index REC`` does the same.
+``python -m aioloader.tools.rec2idx REC IDX`` does it as MXNet's tool, ``aioloader index REC`` for remote files too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,50 @@ import argparse
 import os
 import shutil
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import recordio
+from aioloader.storage.urls import beside, is_url, name_of, redact_url
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+def write_index(
+    path: str, out: str | None = None, *, tick: Callable[[int], object] | None = None
+) -> tuple[str, int]:
+    """Write an .idx with the keys 0, 1, 2, ... in the order of the file; an old one is replaced.
+
+    Args:
+        path: the .rec file, or its URL, of which only the records' headers are read.
+        out: the .idx, a path or URL; None: next to the file.
+        tick: called regularly with the number of bytes scanned so far.
+
+    Returns:
+        the path of the index, and its number of records.
+
+    Raises:
+        OSError: the file cannot be read, or the index cannot be written.
+        RecordIOError: the file is damaged, or would be overwritten; nothing is written.
+    """
+    target = beside(path, ".idx") if out is None else out
+    if target == path:
+        raise recordio.RecordIOError(f"the index would overwrite {redact_url(path)}; choose another name")
+    if is_url(path):
+        from aioloader.storage.remote import register
+
+        register()
+    if not is_url(target):
+        return target, len(recordio.build_index(path, target, tick=tick))
+    from aioloader.storage.remote.upload import upload
+
+    with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
+        local = os.path.join(folder, name_of(target))
+        index = recordio.build_index(path, local, tick=tick)
+        upload(local, target)
+    return redact_url(target), len(index)
 
 
 class IndexCreator:

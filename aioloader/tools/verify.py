@@ -18,8 +18,8 @@ from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.record_heads import read_heads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.header_sample import evenly
 from aioloader.tools.paths import record_files_at
+from aioloader.tools.samples import evenly
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 

@@ -16,10 +16,9 @@ import numpy as np
 from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
 from aioloader.storage.urls import is_url
-from aioloader.tools.fetching import fetch
-from aioloader.tools.header_sample import evenly
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
+from aioloader.tools.samples import evenly, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,11 +17,10 @@ from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
-from aioloader.tools.fetching import fetch
-from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 from aioloader.tools.paths import version_at
+from aioloader.tools.samples import evenly, fetch, sample_headers
 from aioloader.transforms.formats import read_header
 from recordio import (
     CorruptRecordError,

@@ -14,11 +14,11 @@ import simplejpeg
 import recordio
 from aioloader import jpeg
 from aioloader.datasets.record_layout import detection_label, key_range
-from aioloader.tools import header_sample
+from aioloader.tools import samples
 from aioloader.tools.draw import draw_image
-from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect import inspect
 from aioloader.tools.inspect.images import is_progressive
+from aioloader.tools.samples import evenly, sample_headers
 from tests.conftest import with_orientation
 
 JPEGS = [simplejpeg.encode_jpeg(draw_image(seed, height=40, width=60 + seed)) for seed in range(4)]
@@ -262,8 +262,8 @@ def test_the_sample_is_as_large_as_asked_for(tmp_path: Path) -> None:
 def test_headers_can_be_an_even_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.rec", [(float(n), b"body") for n in range(1000)])
     offsets = recordio.Index.open(path.with_suffix(".idx")).offsets
-    monkeypatch.setattr(header_sample, "_BETWEEN_TICKS", 10)
-    monkeypatch.setattr(header_sample, "_MOST_SAMPLED", 300)
+    monkeypatch.setattr(samples, "_BETWEEN_TICKS", 10)
+    monkeypatch.setattr(samples, "_MOST_SAMPLED", 300)
     ticks: list[int] = []
     numbers, found = sample_headers(str(path), offsets, seconds=1e9, tick=ticks.append)
     assert 250 < len(found) <= 300

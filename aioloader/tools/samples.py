@@ -1,4 +1,4 @@
-"""Reading of the headers of a record file's records, or of an even sample of them.
+"""Reading of samples of a data set: the headers of records, or whole items of a remote dataset.
 
 Millions of headers take seconds from memory or a fast disk, and minutes from a slow one. They are read in passes over
 the whole file, so that reading can stop after any pass with an even sample.
@@ -16,6 +16,7 @@ from aioloader.datasets.record_heads import RecordHeads, read_heads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -83,3 +84,34 @@ def evenly(count: int, most: int) -> IntArray:
     if count <= most:
         return np.arange(count, dtype=np.int64)
     return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+
+
+def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseException]:
+    """Read items concurrently; one that fails does not affect the others.
+
+    Args:
+        dataset: a dataset over URLs, without a cache.
+        numbers: int64 (n,), numbers of the items; all their bytes are held in memory.
+
+    Returns:
+        for each item its bytes (of a record, with the framing), or the error.
+
+    Raises:
+        RemoteReadError: no item can be read.
+    """
+    from aioloader.storage.remote.source import RemoteByteSource
+
+    source = dataset.open_source()
+    assert isinstance(source, RemoteByteSource)
+    try:
+        plan = source.blocking(source.plan, dataset.spans(numbers))
+        data = memoryview(bytearray(plan.nbytes))
+        failed: dict[int, BaseException] = dict(plan.failures) | dict(
+            source.blocking(source.read, plan, data)
+        )
+    finally:
+        source.close()
+    return [
+        failed[place] if place in failed else data[start : start + length].toreadonly()
+        for place, (start, length) in enumerate(zip(plan.start.tolist(), plan.length.tolist(), strict=True))
+    ]
