@@ -5,6 +5,7 @@ On other systems every function returns None or an empty result.
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -16,28 +17,18 @@ _TIMES = slice(11, 15)
 
 def process_tree(pid: int) -> list[int]:
     """Return a process and its living descendants, parents before children; empty if it cannot be found."""
-    found = [pid] if (_PROC / str(pid) / "stat").exists() else []
+    found = [pid] if _text(f"{pid}/stat") else []
     for parent in found:  # the list grows during the loop
-        for thread in _numbers(_PROC / str(parent) / "task"):
-            try:
-                children = (_PROC / str(parent) / "task" / str(thread) / "children").read_text()
-            except OSError:
-                continue
-            found += [int(child) for child in children.split()]
+        for children in glob.glob(f"{parent}/task/*/children", root_dir=_PROC):
+            found += map(int, _text(children).split())
     return found
 
 
 def cpu_seconds(pid: int) -> float | None:
     """Return the CPU seconds of a process, its living descendants, and those that have ended and been reaped."""
-    total = None
-    for member in process_tree(pid):
-        try:
-            text = (_PROC / str(member) / "stat").read_text()
-        except OSError:
-            continue
-        ticks = sum(map(int, text.rpartition(")")[2].split()[_TIMES]))
-        total = (total or 0.0) + ticks / _TICKS_PER_S
-    return total
+    stats = filter(None, (_text(f"{member}/stat") for member in process_tree(pid)))
+    ticks = [sum(map(int, stat.rpartition(")")[2].split()[_TIMES])) for stat in stats]
+    return sum(ticks) / _TICKS_PER_S if ticks else None
 
 
 def memory_nbytes(pid: int) -> int | None:
@@ -45,21 +36,14 @@ def memory_nbytes(pid: int) -> int | None:
 
     Reading it walks page tables, so do not call it while something is being timed.
     """
-    total = None
-    for member in process_tree(pid):
-        try:
-            text = (_PROC / str(member) / "smaps_rollup").read_text()
-        except OSError:
-            continue
-        for line in text.splitlines():
-            if line.startswith("Pss:"):
-                total = (total or 0) + int(line.split()[1]) * 1024
-                break
-    return total
+    lines = [line for member in process_tree(pid) for line in _text(f"{member}/smaps_rollup").splitlines()]
+    kib = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return 1024 * sum(kib) if kib else None
 
 
-def _numbers(folder: Path) -> list[int]:
+def _text(name: str) -> str:
+    """Return the text of a file below /proc; "" if it cannot be read, as after the end of its process."""
     try:
-        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
+        return (_PROC / name).read_text()
     except OSError:
-        return []
+        return ""
