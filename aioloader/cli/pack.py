@@ -49,14 +49,8 @@ def add(commands: Commands) -> None:
     pack.add_argument(
         "out", metavar="OUT", help="the .rec file to write, with or without its extension; or its URL"
     )
-    _add_source(pack.add_argument_group("source"))
-    _add_order(pack.add_argument_group("order and files"))
-    _add_images(pack.add_argument_group("images"))
-    _add_work(pack.add_argument_group("work"))
     pack.set_defaults(command=_run)
-
-
-def _add_source(group: argparse._ArgumentGroup) -> None:
+    group = pack.add_argument_group("source")
     group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the list's folder)")
     group.add_argument(
         "--from",
@@ -64,9 +58,7 @@ def _add_source(group: argparse._ArgumentGroup) -> None:
         choices=("mnist", "fashion-mnist", "cifar10", "cifar100"),
         help="SRC is the folder with the published files of this set",
     )
-
-
-def _add_order(group: argparse._ArgumentGroup) -> None:
+    group = pack.add_argument_group("order and files")
     group.add_argument("--shuffle", action="store_true", help="shuffle the records of each part")
     group.add_argument(
         "--seed", type=natural, default=0, metavar="N", help="seed of the order and the split (default: 0)"
@@ -78,9 +70,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shards", type=positive, metavar="N", help="divide into N files, OUT-00000-of-0000N.rec and so on"
     )
-
-
-def _add_images(group: argparse._ArgumentGroup) -> None:
+    group = pack.add_argument_group("images")
     group.add_argument(
         "--encoding",
         choices=("keep", "raw", "jpg", "png", "webp"),
@@ -119,9 +109,7 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
         help="re-encoded JPEGs become a few percent smaller; slower",
     )
     add_max_pixels(group, "refuse images of more pixels than this, as the datasets do by default")
-
-
-def _add_work(group: argparse._ArgumentGroup) -> None:
+    group = pack.add_argument_group("work")
     group.add_argument(
         "--num-workers", type=positive, metavar="N", help="number of workers (default: one per core)"
     )

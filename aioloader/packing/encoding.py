@@ -16,7 +16,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
 from aioloader.packing.jpegtran import rewrite
-from aioloader.packing.pixels import decoded, eight_bits, is_grey_jpeg, middle, shrunk, to_bgr, without_alpha
+from aioloader.packing.pixels import decoded, is_grey_jpeg, middle, shrunk, to_bgr
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
 from aioloader.transforms.decode import check_extents, check_scans
 from aioloader.transforms.formats import read_header
@@ -153,10 +153,10 @@ class Encoding:
         """
         square = middle(image) if self.center_crop else image
         small = shrunk(square, self.resize)
-        if self.name != "png":
-            small = eight_bits(small)
+        if self.name != "png" and small.dtype == np.uint16:
+            small = (small >> 8).astype(np.uint8)  # only PNG has 16 bits a channel
         if self.name == "raw":
-            data = encode_raw(without_alpha(small))
+            data = encode_raw(np.ascontiguousarray(small[:, :, :3]))
         else:
             data = self._by_opencv(to_bgr(small))
             if profile and small.shape[2] == 3:

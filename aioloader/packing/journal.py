@@ -186,19 +186,13 @@ def _open_locked(path: Path) -> int | None:
                 os.close(fd)
                 return None
             # The previous holder may have deleted it in the meantime: then this file has no name any more.
-            if _is_still(fd, path):
-                return fd
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)
-
-
-def _is_still(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _lock(fd: int) -> bool:

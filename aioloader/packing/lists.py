@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 class Listed(NamedTuple):
-    """Line of a list.
+    """Line of a list, or another image to be packed.
 
     Attributes:
-        key: its id.
+        key: its id; None: the record's number becomes its key.
         labels: at least one.
-        path: relative to the root.
+        path: relative to the root; the image's name in the .lst.
     """
 
-    key: int
+    key: int | None
     labels: tuple[float, ...]
     path: str
 

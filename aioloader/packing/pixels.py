@@ -117,16 +117,6 @@ def shrunk(image: Array, shorter: int | None) -> Array:
     return small[:, :, None] if small.ndim == 2 else small
 
 
-def eight_bits(image: Array) -> Array:
-    """Convert an image to 8 bits a channel; of 16 bits keep the upper 8."""
-    return (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
-
-
-def without_alpha(image: Array) -> Array:
-    """Return an image with 1 or 3 channels, C-contiguous."""
-    return np.ascontiguousarray(image[:, :, :3])
-
-
 def to_bgr(image: Array) -> Array:
     """Convert an image to OpenCV's order of colours, C-contiguous; `image` itself may be overwritten."""
     return _swapped(image, image if image.flags.c_contiguous else None)

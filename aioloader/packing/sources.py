@@ -13,6 +13,7 @@ import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from aioloader.datasets.imagelist import inside_root, read_list
+from aioloader.packing.lists import Listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +23,6 @@ if TYPE_CHECKING:
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 _KEYS = 1 << 64
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-class Item(NamedTuple):
-    """Name, labels and key of an image.
-
-    Attributes:
-        name: its name in the .lst.
-        labels: at least one.
-        key: its key in the source; None: the record's number becomes its key.
-    """
-
-    name: str
-    labels: tuple[float, ...]
-    key: int | None = None
 
 
 @dataclass
@@ -57,7 +44,7 @@ class Source:
 
     kind: str
     path: str
-    items: Sequence[Item]
+    items: Sequence[Listed]
     paths: Sequence[str] = ()
     images: Array | None = None
     classes: tuple[str, ...] = ()
@@ -68,7 +55,7 @@ class Source:
 
     def place(self, number: int) -> str:
         """Return the name of an image for error messages: its file, or its name in the set."""
-        return self.paths[number] if self.paths else f"{self.path}:{self.items[number].name}"
+        return self.paths[number] if self.paths else f"{self.path}:{self.items[number].path}"
 
 
 class Listing(NamedTuple):
@@ -98,7 +85,7 @@ def examine(source: Source) -> Listing:
             else:
                 facts = (path, status.st_size, status.st_mtime_ns)
                 total += status.st_size
-        digest.update(repr((*item, *facts)).encode("utf-8", "surrogatepass"))
+        digest.update(repr((item.path, item.labels, item.key, *facts)).encode("utf-8", "surrogatepass"))
     if source.images is not None:
         digest.update(repr(source.images.shape).encode())
         digest.update(np.ascontiguousarray(source.images).data)
@@ -143,7 +130,7 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
     for name, _ in found:
         if "\t" in name or "\n" in name or "\r" in name:
             raise ValueError(f"a list cannot contain the name {name!r}: rename the file")
-    items = [Item(name.replace(os.sep, "/"), labels[label]) for name, label in found]
+    items = [Listed(None, labels[label], name.replace(os.sep, "/")) for name, label in found]
     made = Source("folder", root, items, [os.path.join(root, name) for name, _ in found], classes=classes)
     if classes:
         folders, images = _scan(root)
@@ -226,7 +213,7 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
         seen.add(key)
         if any(math.isfinite(label) and abs(label) > _LARGEST for label in labels):
             raise ValueError(f"{place}: the id {key} has a label outside the range of float32")
-        items.append(Item(name, tuple(labels), key))
+        items.append(Listed(key, tuple(labels), name))
         paths.append(os.path.join(folder, inside_root(name, key)))
     if not items:
         raise ValueError(f"{place} lists no images")
@@ -270,7 +257,7 @@ def set_source(name: str, folder: str | os.PathLike[str]) -> Source:
         raise ValueError(f"there is no set {name!r}: it must be one of {', '.join(_SETS)}")
     dataset_class, options, words = _SETS[name]
     classes = tuple(words.split())
-    items: list[Item] = []
+    items: list[Listed] = []
     arrays = []
     parts = {}
     for part in ("train", "test"):
@@ -283,6 +270,6 @@ def set_source(name: str, folder: str | os.PathLike[str]) -> Source:
             )
         parts[part] = len(images)
         arrays.append(images)
-        items += [Item(f"{part}/{n:05}", (float(label),)) for n, label in enumerate(labels.tolist())]
+        items += [Listed(None, (float(label),), f"{part}/{n:05}") for n, label in enumerate(labels.tolist())]
     stacked = np.concatenate(arrays)
     return Source(name, str(folder), items, images=stacked, classes=classes, parts=parts)

@@ -21,7 +21,7 @@ import numpy as np
 
 import recordio
 from aioloader.datasets import InsightFaceDataset
-from aioloader.errors import DecodeError, LoaderError, SampleError
+from aioloader.errors import LoaderError, SampleError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded
@@ -30,6 +30,8 @@ from aioloader.packing.stream import encoded_in_order
 from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
+from aioloader.transforms.decode import too_large
+from aioloader.transforms.formats import read_header
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
@@ -170,14 +172,10 @@ class _FaceEncoder:
     max_pixels: int | None
 
     def __call__(self, data: bytes) -> Encoded:
-        name, height, width = image_size(data)
-        if self.max_pixels is not None and height * width > self.max_pixels:
-            raise DecodeError(
-                f"{height * width} pixels are more than max_pixels={self.max_pixels}",
-                format=name,
-                nbytes=len(data),
-            )
-        if self.size is None or (height, width) == self.size:
+        header = read_header(data)
+        if self.max_pixels is not None and header.height * header.width > self.max_pixels:
+            raise too_large(header, self.max_pixels, len(data))
+        if self.size is None or (header.height, header.width) == self.size:
             return Encoded(data, len(data))
         import cv2
 

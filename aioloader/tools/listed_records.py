@@ -11,7 +11,7 @@ import numpy as np
 from aioloader.packing.plan import Plan
 from aioloader.packing.report import Packed, PackReport
 from aioloader.packing.run import Job, run
-from aioloader.packing.sources import Item, Source
+from aioloader.packing.sources import Source
 from aioloader.tools.pack import library_versions
 
 if TYPE_CHECKING:
@@ -64,11 +64,10 @@ def pack_list(
     idx = place.with_suffix(".idx")
     indexed = index or idx.exists()
     file = Packed(place, idx if indexed else None, None, stop=len(images))
-    items = [Item(listed.path, listed.labels, listed.key) for listed in images]
     options = {**asdict(encode), "all_labels": all_labels, "on_error": on_error, "index": indexed}
     options["libraries"] = {} if encode.pass_through else library_versions()
     job = Job(
-        source=Source("list", str(rec), items, list(paths)),
+        source=Source("list", str(rec), images, paths),
         plan=Plan(np.arange(len(images), dtype=np.int64), (file,)),
         encode=encode,
         out=place,

@@ -208,16 +208,9 @@ def pack(
     if os.fspath(out).endswith(("/", os.sep)):
         raise ValueError(f"{str(out)!r} is the name of a folder: add a name for the record file")
     found = _source(source, kind, root)
-    plan = make_plan(
-        len(found.items),
-        place,
-        shuffle=shuffle,
-        seed=seed,
-        train_ratio=train_ratio,
-        test_ratio=test_ratio,
-        parts=found.parts,
-        shards=shards,
-    )
+    order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
+    order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
+    plan = make_plan(len(found.items), place, parts=found.parts, **order)
     for output in plan.outputs:
         # A list that is the source itself is not overwritten.
         if found.lst is not None and output.lst is not None and output.lst.exists():
@@ -239,8 +232,7 @@ def pack(
         )
     options = asdict(encode)
     options["encoding"], options["tile"] = options.pop("name"), bool(options.pop("jpegtran"))
-    options |= {"shuffle": shuffle, "seed": seed, "train_ratio": train_ratio, "test_ratio": test_ratio}
-    options |= {"shards": shards, "on_error": on_error, "max_errors": max_errors}
+    options |= {**order, "on_error": on_error, "max_errors": max_errors}
     options["root"] = None if root is None else str(root)
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
     if executor is None:
