@@ -30,7 +30,7 @@ from aioloader.packing.stream import encoded_in_order
 from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
-from aioloader.transforms.decode import too_large
+from aioloader.transforms.decode import check_extents
 from aioloader.transforms.formats import read_header
 from recordio._partial_files import published
 
@@ -173,8 +173,7 @@ class _FaceEncoder:
 
     def __call__(self, data: bytes) -> Encoded:
         header = read_header(data)
-        if self.max_pixels is not None and header.height * header.width > self.max_pixels:
-            raise too_large(header, self.max_pixels, len(data))
+        check_extents(header, self.max_pixels, len(data))
         if self.size is None or (header.height, header.width) == self.size:
             return Encoded(data, len(data))
         import cv2
