@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
+
+from aioloader.loader.base import BaseLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,123 +40,67 @@ def _one(attribute: str) -> Callable[[Stats], Mapping[str, float | None]]:
     return lambda stats: {"": getattr(stats, attribute)}
 
 
+def _failed(stats: Stats) -> Mapping[str, float | None]:
+    return {"skipped": stats.skipped, "replaced": stats.replaced}
+
+
+def _stages(stats: Stats) -> Mapping[str, float | None]:
+    return {name: stage.busy_s for name, stage in stats.stages.items() if name != "consumer"}
+
+
+def _lag(stats: Stats) -> Mapping[str, float | None]:
+    return {"0.5": stats.loop_lag_p50_s, "0.99": stats.loop_lag_p99_s, "1": stats.loop_lag_max_s}
+
+
 MEASURES = (
-    Measure("delivered", "samples", kind="counter", about="Samples delivered.", read=_one("samples")),
-    Measure("delivered", "batches", kind="counter", about="Batches delivered.", read=_one("batches")),
-    Measure(
-        "failed",
-        "samples",
-        kind="counter",
-        about="Samples that failed, by outcome.",
-        read=lambda stats: {"skipped": stats.skipped, "replaced": stats.replaced},
-        label="outcome",
-    ),
-    Measure("read", "By", kind="counter", about="Bytes read.", read=_one("bytes_read")),
+    Measure("delivered", "samples", "counter", "Samples delivered.", _one("samples")),
+    Measure("delivered", "batches", "counter", "Batches delivered.", _one("batches")),
+    Measure("failed", "samples", "counter", "Samples that failed, by outcome.", _failed, label="outcome"),
+    Measure("read", "By", "counter", "Bytes read.", _one("bytes_read")),
     Measure(
         "stage",
         "s",
-        kind="counter",
-        about="Time spent in each stage, summed over batches or workers.",
-        read=lambda stats: {name: stage.busy_s for name, stage in stats.stages.items() if name != "consumer"},
+        "counter",
+        "Time spent in each stage, summed over batches or workers.",
+        _stages,
         label="stage",
     ),
+    Measure("wait", "s", "counter", "Time that the caller waited for batches.", _one("wait_s")),
+    Measure("consumer", "s", "counter", "Time that the caller took between batches.", _one("consumer_s")),
+    Measure("worker", "restarts", "counter", "Workers that were replaced.", _one("restarts")),
+    Measure("storage", "requests", "counter", "Requests sent over the network.", _one("requests")),
+    Measure("storage", "retries", "counter", "Requests repeated after a failure.", _one("retries")),
     Measure(
-        "wait", "s", kind="counter", about="Time that the caller waited for batches.", read=_one("wait_s")
+        "storage", "hedges", "counter", "Requests sent again because the first was slow.", _one("hedges")
     ),
+    Measure("storage.received", "By", "counter", "Bytes received over the network.", _one("request_bytes")),
+    Measure("in_flight", "batches", "level", "Batches in flight.", _one("in_flight")),
+    Measure("pool", "workers", "level", "Workers.", _one("workers")),
+    Measure("memory.used", "By", "level", "Slab memory in use.", _one("memory_bytes")),
+    Measure("memory.limit", "By", "level", "Slab memory allowed.", _one("memory_limit_bytes")),
+    Measure("starvation", "1", "gauge", "Share of the time that the caller waited.", _one("starvation")),
     Measure(
-        "consumer",
-        "s",
-        kind="counter",
-        about="Time that the caller took between batches.",
-        read=_one("consumer_s"),
+        "worker.occupancy", "1", "gauge", "Share of the time that the workers were busy.", _one("occupancy")
     ),
-    Measure("worker", "restarts", kind="counter", about="Workers that were replaced.", read=_one("restarts")),
-    Measure(
-        "storage", "requests", kind="counter", about="Requests sent over the network.", read=_one("requests")
-    ),
-    Measure(
-        "storage", "retries", kind="counter", about="Requests repeated after a failure.", read=_one("retries")
-    ),
-    Measure(
-        "storage",
-        "hedges",
-        kind="counter",
-        about="Requests sent again because the first was slow.",
-        read=_one("hedges"),
-    ),
-    Measure(
-        "storage.received",
-        "By",
-        kind="counter",
-        about="Bytes received over the network.",
-        read=_one("request_bytes"),
-    ),
-    Measure("in_flight", "batches", kind="level", about="Batches in flight.", read=_one("in_flight")),
-    Measure("pool", "workers", kind="level", about="Workers.", read=_one("workers")),
-    Measure("memory.used", "By", kind="level", about="Slab memory in use.", read=_one("memory_bytes")),
-    Measure(
-        "memory.limit", "By", kind="level", about="Slab memory allowed.", read=_one("memory_limit_bytes")
-    ),
-    Measure(
-        "starvation",
-        "1",
-        kind="gauge",
-        about="Share of the time that the caller waited.",
-        read=_one("starvation"),
-    ),
-    Measure(
-        "worker.occupancy",
-        "1",
-        kind="gauge",
-        about="Share of the time that the workers were busy.",
-        read=_one("occupancy"),
-    ),
-    Measure(
-        "cache.hit", "1", kind="gauge", about="Share of spans that were in the cache.", read=_one("hit_rate")
-    ),
-    Measure(
-        "loop.lag",
-        "s",
-        kind="gauge",
-        about="Delay of the event loop, by quantile.",
-        read=lambda stats: {
-            "0.5": stats.loop_lag_p50_s,
-            "0.99": stats.loop_lag_p99_s,
-            "1": stats.loop_lag_max_s,
-        },
-        label="quantile",
-    ),
+    Measure("cache.hit", "1", "gauge", "Share of spans that were in the cache.", _one("hit_rate")),
+    Measure("loop.lag", "s", "gauge", "Delay of the event loop, by quantile.", _lag, label="quantile"),
 )
-
-
-@runtime_checkable
-class MeasuredLoader(Protocol):
-    """A loader with statistics."""
-
-    @property
-    def closed(self) -> bool:
-        """Return True once the loader is closed."""
-        ...
-
-    def stats(self) -> Stats:
-        """Return the current statistics."""
-        ...
 
 
 class Loaders:
     """Loaders by name, until they are closed or collected."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, weakref.ref[MeasuredLoader]] = {}
+        self._by_name: dict[str, weakref.ref[BaseLoader]] = {}
 
-    def add(self, name: str, loader: MeasuredLoader) -> None:
+    def add(self, name: str, loader: BaseLoader) -> None:
         """Add a loader.
 
         Raises:
             ValueError: another loader has the name.
             TypeError: it is not a loader.
         """
-        if not isinstance(loader, MeasuredLoader):
+        if not isinstance(loader, BaseLoader):
             raise TypeError(f"a loader was expected, got {loader!r}")
         found = self._by_name.get(name)
         other = None if found is None else found()
@@ -162,7 +108,7 @@ class Loaders:
             raise ValueError(f"another loader is registered as {name!r}: choose a different name")
         self._by_name[name] = weakref.ref(loader)
 
-    def drop(self, name: str, loader: MeasuredLoader) -> None:
+    def drop(self, name: str, loader: BaseLoader) -> None:
         """Remove a loader; nothing happens if it is not registered."""
         found = self._by_name.get(name)
         if found is not None and found() is loader:

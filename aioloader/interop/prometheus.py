@@ -32,11 +32,8 @@ __all__ = ("register", "unregister")
 _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 
-class _Collector:
+class _Collector(Loaders):
     """Collector of all loaders of one registry, because a registry accepts every metric name only once."""
-
-    def __init__(self) -> None:
-        self.loaders = Loaders()
 
     def describe(self) -> Iterator[Any]:
         """Return the metrics without values."""
@@ -44,7 +41,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         """Iterate over the metrics with their current values."""
-        found = list(self.loaders.stats())
+        found = list(self.stats())
         for measure in MEASURES:
             family = _family(measure)
             for name, stats in found:
@@ -81,11 +78,11 @@ def register(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY)
         collector = _Collector()
         registry.register(collector)
         _collectors[registry] = collector
-    collector.loaders.add(name, loader)
+    collector.add(name, loader)
 
 
 def unregister(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY) -> None:
     """Stop the export of a loader that is still open. Nothing happens if it is not registered."""
     collector = _collectors.get(registry)
     if collector is not None:
-        collector.loaders.drop(name, loader)
+        collector.drop(name, loader)
