@@ -1,19 +1,96 @@
-"""Batches of tensors on a device, copied there ahead of the caller, with a state that counts delivered batches."""
+"""Batches as tensors, on a device if wanted, copied there ahead of the caller; a state counts delivered batches."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.to_thread
+import torch
 
-from aioloader.interop.torch._tensors import Mover
+from aioloader.foundation.pytree import flatten, map_leaves
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import BaseLoader
+from aioloader.loader.outputs import torch_leaf
 from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+_tensor = torch_leaf()
+
+
+def as_tensors(batch: Any) -> Any:
+    """Return the batch with tensors that share the arrays' memory; arrays of dtypes that torch lacks are unchanged.
+
+    Args:
+        batch: arrays in tuples, lists, dicts, named tuples or dataclasses.
+    """
+    return map_leaves(_tensor, batch)
+
+
+class Mover:
+    """Copier of batches to a device: `start` starts a copy, and `arrive` waits for it at delivery.
+
+    Batches are copied to a CUDA device from pinned memory, on a separate stream, while the caller computes. The pinned
+    memory belongs to torch and is not reused before the copy has ended; so the loader may reuse the batch's memory as
+    soon as the copy has started.
+
+    Args:
+        device: target device; None: tensors over the batch's own memory.
+
+    Attributes:
+        takes_long: True if `start` copies in the calling thread.
+
+    Raises:
+        RuntimeError: torch has no such device here.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = None if device is None else torch.device(device)
+        self._stream: Any = None
+        if self.device is not None and self.device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise RuntimeError(
+                    f"torch finds no CUDA device here for device={str(device)!r}; use 'cpu' or None"
+                )
+            if self.device.index is None:  # each thread has its own current device
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            self._stream = torch.cuda.Stream(self.device)
+        self.takes_long = self.device is not None and self.device.type not in ("cpu", "meta")
+
+    def start(self, batch: Any) -> tuple[Any, Any]:
+        """Start the copy of a batch, in any thread; return its tensors and the event that `arrive` waits for."""
+        tensors = as_tensors(batch)
+        if self.device is None:
+            return tensors, None
+        if self._stream is None:
+            return map_leaves(self._to, tensors), None
+        with torch.cuda.stream(self._stream):
+            moved = map_leaves(self._to_cuda, tensors)
+            return moved, self._stream.record_event()
+
+    def _to(self, leaf: Any) -> Any:
+        return leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _to_cuda(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.device.type == "cpu" and not leaf.is_pinned():
+            leaf = leaf.pin_memory()
+        return leaf.to(self.device, non_blocking=True)
+
+    def arrive(self, tensors: Any, event: Any) -> Any:
+        """Return the tensors; later work on the current stream of this thread runs after the copy."""
+        if event is not None:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(event)
+            for leaf in flatten(tensors)[1]:
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
+                    leaf.record_stream(current)  # its memory belongs to the other stream
+        return tensors
 
 
 def to_device(
@@ -99,16 +176,16 @@ class StatefulLoader(BaseLoader):
 
     def __iter__(self) -> _Pass:
         """Begin a new epoch. An unfinished one no longer changes the state."""
-        return _Pass(self, self._begin(iter(self.loader)))
+        return self._begin(_Pass, iter(self.loader))
 
     def __aiter__(self) -> _AsyncPass:
         """Begin a new epoch. An unfinished one no longer changes the state."""
-        return _AsyncPass(self, self._begin(aiter(self.loader)))
+        return self._begin(_AsyncPass, aiter(self.loader))
 
-    def _begin(self, batches: Any) -> _CopyQueue:
+    def _begin(self, kind: Callable[[StatefulLoader, Any], T], batches: Any) -> T:
         self._pass += 1
         self._state = self.loader.state_dict()
-        return _CopyQueue(self, batches, self._mover, self._ahead, self._pass)
+        return kind(self, batches)
 
     def _set_state(self, number: int, state: dict[str, Any] | None) -> None:
         """Record the state after a batch of an epoch; None at its end, when the loader's own state is valid."""
@@ -147,44 +224,39 @@ class StatefulLoader(BaseLoader):
         self.loader.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.loader.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self.loader.__exit__(*error)
 
     async def __aenter__(self) -> StatefulLoader:
         await self.loader.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.loader.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: Any) -> None:
+        await self.loader.__aexit__(*error)
 
 
 class _CopyQueue:
-    """Queue of the batches of one epoch that are copied ahead of the caller. Its methods do not wait."""
+    """Queue of the batches of one epoch that are copied ahead of the caller. Its methods do not wait.
 
-    def __init__(self, owner: StatefulLoader, batches: Any, mover: Mover, ahead: int, number: int) -> None:
-        self.batches = batches
-        self.mover = mover
+    Args:
+        owner: the loader; an iterator keeps its loader alive.
+        batches: iterator over the batches of the wrapped loader.
+    """
+
+    def __init__(self, owner: StatefulLoader, batches: Any) -> None:
         self._owner = owner
-        self._most = ahead
-        self._number = number
+        self._batches = batches
+        self._mover = owner._mover
+        self._number = owner._pass
         self._moving: deque[tuple[Any, Any, dict[str, Any]]] = deque()
         self._end: BaseException | None = None
         self._over = False
         self._busy = False
-        self.taken: Any = None  # a batch, and the loader's state just after it was taken
+        self._taken: Any = None  # a batch, and the loader's state just after it was taken
 
-    def enter(self) -> None:
-        """Begin a request for a batch.
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """Return a context for one request.
 
         Raises:
             RuntimeError: another request has not ended.
@@ -194,44 +266,40 @@ class _CopyQueue:
                 "this iterator is already waiting for its next batch: use one iterator per caller"
             )
         self._busy = True
-
-    def leave(self) -> None:
-        """End the request."""
-        self._busy = False
+        try:
+            yield
+        finally:
+            self._busy = False
 
     @property
-    def should_copy(self) -> bool:
+    def _should_copy(self) -> bool:
         """Return True if a copy should start: a batch is needed, or the next one is ready and the queue is not full."""
-        if self.taken is not None:
+        if self._taken is not None:
             return True
         if self._over or self._end is not None:
             return False
-        return not self._moving or (len(self._moving) <= self._most and self.batches.ready)
+        return not self._moving or (len(self._moving) <= self._owner._ahead and self._batches.ready)
 
-    def hold(self, batch: Any) -> None:
+    def _hold(self, batch: Any) -> None:
         """Store a batch of the loader until its copy has started, because the start may fail or be cancelled."""
-        self.taken = batch, self._owner.loader.state_dict()
+        self._taken = batch, self._owner.loader.state_dict()
 
-    def put(self, moved: tuple[Any, Any]) -> None:
+    def _put(self, moved: tuple[Any, Any]) -> None:
         """Add the stored batch, whose copy has started."""
-        self._moving.append((*moved, self.taken[1]))
-        self.taken = None
+        self._moving.append((*moved, self._taken[1]))
+        self._taken = None
 
-    def finish(self, error: BaseException) -> None:
-        """Record the error or StopIteration of the loader, which is raised after the batches in the queue."""
-        self._end = error
-
-    def take(self) -> Any:
+    def _take(self) -> Any:
         """Return the next batch.
 
         Raises:
-            BaseException: the recorded error, once.
+            BaseException: the error of the loader, or its StopIteration, once, after the batches in the queue.
             StopIteration: after that.
         """
         if self._moving:
             tensors, event, state = self._moving.popleft()
             self._owner._set_state(self._number, state)
-            return self.mover.arrive(tensors, event)
+            return self._mover.arrive(tensors, event)
         if self._over:
             raise StopIteration
         self._over = True
@@ -243,63 +311,47 @@ class _CopyQueue:
             self._end = None  # breaks the cycle error -> traceback -> frame -> this
 
 
-class _Pass:
+class _Pass(_CopyQueue):
     """Iterator over one epoch for ``for``."""
-
-    def __init__(self, owner: StatefulLoader, ahead: _CopyQueue) -> None:
-        self._owner = owner  # an iterator keeps its loader alive
-        self._queue = ahead
 
     def __iter__(self) -> _Pass:
         return self
 
     def __next__(self) -> Any:
-        queue = self._queue
-        queue.enter()
-        try:
-            while queue.should_copy:
-                if queue.taken is None:
+        with self._request():
+            while self._should_copy:
+                if self._taken is None:
                     try:
-                        queue.hold(next(queue.batches))
+                        self._hold(next(self._batches))
                     except Exception as error:
-                        queue.finish(error)
+                        self._end = error
                         continue
-                queue.put(queue.mover.start(queue.taken[0]))
-            return queue.take()
-        finally:
-            queue.leave()
+                self._put(self._mover.start(self._taken[0]))
+            return self._take()
 
 
-class _AsyncPass:
+class _AsyncPass(_CopyQueue):
     """Iterator over one epoch for ``async for``. A cancelled call loses no batch: call it again."""
-
-    def __init__(self, owner: StatefulLoader, ahead: _CopyQueue) -> None:
-        self._owner = owner
-        self._queue = ahead
 
     def __aiter__(self) -> _AsyncPass:
         return self
 
     async def __anext__(self) -> Any:
-        queue = self._queue
-        queue.enter()
-        try:
-            while queue.should_copy:
-                if queue.taken is None:
+        with self._request():
+            while self._should_copy:
+                if self._taken is None:
                     try:
-                        queue.hold(await anext(queue.batches))
+                        self._hold(await anext(self._batches))
                     except Exception as error:
-                        queue.finish(error)
+                        self._end = error
                         continue
-                queue.put(await self._started(queue.taken[0]))
-            return queue.take()
-        except StopIteration:
-            raise StopAsyncIteration from None
-        finally:
-            queue.leave()
+                self._put(await self._started(self._taken[0]))
+            try:
+                return self._take()
+            except StopIteration:
+                raise StopAsyncIteration from None
 
     async def _started(self, batch: Any) -> tuple[Any, Any]:
-        mover = self._queue.mover
-        if mover.takes_long:  # a copy to pinned memory would block the event loop
-            return await anyio.to_thread.run_sync(mover.start, batch)
-        return mover.start(batch)
+        if self._mover.takes_long:  # a copy to pinned memory would block the event loop
+            return await anyio.to_thread.run_sync(self._mover.start, batch)
+        return self._mover.start(batch)

@@ -21,6 +21,7 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
+from aioloader.interop.torch._device import as_tensors
 from aioloader.interop.torch._items import Items, WorkerSetup, WorkerStage, known_dataset, reads_batches
 from aioloader.interop.torch._samples import (
     Collated,
@@ -29,7 +30,6 @@ from aioloader.interop.torch._samples import (
     encode_sample,
     restore_batch,
 )
-from aioloader.interop.torch._tensors import as_tensors
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
