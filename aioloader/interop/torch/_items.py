@@ -79,7 +79,6 @@ class Items:
         self.display_name = type(dataset).__name__
         self._dataset = dataset
         self._setup = setup
-        self._begun = False
         self._keep = keep
 
     def __len__(self) -> int:
@@ -87,9 +86,7 @@ class Items:
         return len(self._dataset) if hasattr(self._dataset, "__len__") else sys.maxsize
 
     def __getitem__(self, index: int) -> Any:
-        if not self._begun:
-            self._setup.begin()
-            self._begun = True
+        self._setup.begin()
         return index if self._keep is None else self._keep(self._dataset[index])
 
 

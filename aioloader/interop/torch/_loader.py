@@ -7,6 +7,7 @@ import math
 import warnings
 import weakref
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -180,7 +181,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             read = self.dataset.__getitems__ if together else None
             batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation, read)
         elif known:
-            restore = _Known(single)
+            restore = partial(_restore_known, single=single)
         else:
             batchify = RowCollate(self.num_workers > 0)
             restore = batchify.batch
@@ -192,12 +193,13 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             num_workers=self.num_workers,
             prefetch=max(1, (self.prefetch_factor or 1) * self.num_workers),
             timeout=self.timeout or math.inf,
-            output=_Pinned(restore) if self.pin_memory and torch.accelerator.is_available() else restore,
+            output=partial(_pinned, restore)
+            if self.pin_memory and torch.accelerator.is_available()
+            else restore,
         )
         order.runtime = weakref.ref(engine._runtime)
-        engine._runtime.watch_globals = (
-            False  # scripts for torch use them, and without workers in a fixed order
-        )
+        # Scripts for torch use the global generators, and without workers in a fixed order.
+        engine._runtime.watch_globals = False
         return engine
 
     def close(self) -> None:
@@ -303,15 +305,10 @@ class _Order:
         return np.asarray(numbers, np.int64)
 
 
-class _Known:
-    """Conversion of a batch that this project collated to the batch that default_collate would have made."""
-
-    def __init__(self, single: bool) -> None:
-        self._single = single
-
-    def __call__(self, batch: Any) -> Any:
-        tensors = _as_lists(as_tensors(batch), False)
-        return [tensors] if self._single else tensors
+def _restore_known(batch: Any, *, single: bool) -> Any:
+    """Convert a batch that this project collated to the batch that default_collate would have made."""
+    tensors = _as_lists(as_tensors(batch), False)
+    return [tensors] if single else tensors
 
 
 def _as_lists(value: Any, in_sequence: bool) -> Any:
@@ -325,16 +322,11 @@ def _as_lists(value: Any, in_sequence: bool) -> Any:
     return value
 
 
-class _Pinned:
-    """Copy of a batch's tensors to pinned memory, as in torch's loader."""
+def _pinned(restore: Callable[[Any], Any], batch: Any) -> Any:
+    """Copy the tensors of a restored batch to pinned memory, as in torch's loader."""
+    from torch.utils.data._utils.pin_memory import pin_memory
 
-    def __init__(self, restore: Any) -> None:
-        self._restore = restore
-
-    def __call__(self, batch: Any) -> Any:
-        from torch.utils.data._utils.pin_memory import pin_memory
-
-        return pin_memory(self._restore(batch))
+    return pin_memory(restore(batch))
 
 
 class _Batches:
@@ -355,9 +347,8 @@ class _Batches:
         """Return the next batch, blocking; raise the exceptions of the dataset and the collate function unchanged."""
         if not torch.autograd._profiler_enabled():
             return self._next()
-        with torch.profiler.record_function(
-            "enumerate(DataLoader)#aioloader.__next__"
-        ):  # as torch's loaders do
+        # As torch's loaders do.
+        with torch.profiler.record_function("enumerate(DataLoader)#aioloader.__next__"):
             return self._next()
 
     def _next(self) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 _TUPLE, _LIST, _DICT, _NAMED, _TENSOR, _BFLOAT16, _ARRAY, _SCALAR, _BOOL, _INT, _FLOAT, _TEXT = range(12)
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+# A number is encoded as a numpy scalar, whose type alone shows that it fits a row.
+_NUMBERS: dict[type, tuple[int, Callable[[Any], Any]]] = {
+    int: (_INT, np.int64),
+    float: (_FLOAT, np.float64),
+    bool: (_BOOL, np.bool_),
+}
+_PYTHON: dict[int, type] = {kind: cls for cls, (kind, _) in _NUMBERS.items()}
 _NATIVE = [np.dtype(code) for code in "?bBhHiIlLqQefdFD"]
 _to_tensor = torch_leaf()
 
@@ -53,25 +60,18 @@ class _NoRow(Exception):
     """Error raised for a sample that cannot be encoded as a row."""
 
 
+@dataclass(slots=True)
 class UnencodedSample:
     """Sample that could not be encoded."""
 
-    __slots__ = ("sample",)
-
-    def __init__(self, sample: Any) -> None:
-        self.sample = sample
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return UnencodedSample, (self.sample,)
+    sample: Any
 
 
+@dataclass(slots=True)
 class FinishedBatch:
     """Batch that needs no further conversion."""
 
-    __slots__ = ("batch",)
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
+    batch: Any
 
 
 # -- in the worker -----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def encode_sample(sample: Any) -> Any:
     signature = bytearray()
     try:
         rows = _encode(sample, signature)
-    except _NoRow:
+    except (_NoRow, OverflowError):  # of an integer that 64 bits cannot hold
         return UnencodedSample(sample)
     key = bytes(signature)
     array = _signatures.get(key)
@@ -97,17 +97,10 @@ def _encode(value: Any, signature: bytearray) -> Any:
     cls = type(value)
     if cls is torch.Tensor:
         return _encode_tensor(value, signature)
-    if cls is int:
-        if not _SMALLEST <= value <= _LARGEST:
-            raise _NoRow
-        signature.append(_INT)
-        return np.int64(value)  # the type of a numpy scalar alone shows that it fits a row
-    if cls is float:
-        signature.append(_FLOAT)
-        return np.float64(value)
-    if cls is bool:
-        signature.append(_BOOL)
-        return np.bool_(value)
+    if cls in _NUMBERS:
+        kind, convert = _NUMBERS[cls]
+        signature.append(kind)
+        return convert(value)
     if cls is str or cls is bytes:
         signature.append(_TEXT)
         return value
@@ -147,22 +140,20 @@ def _encode_container(value: Any, cls: type, signature: bytearray) -> Any:
 
 
 def _encode_tensor(value: Any, signature: bytearray) -> Array:
-    array = _plain_array(value)
-    if array is not None:
-        signature.append(_TENSOR)
-        return array
-    if value.dtype == torch.bfloat16:  # not a dtype of numpy: store its bits
-        array = _plain_array(value.view(torch.int16))
-        if array is not None:
-            signature.append(_BFLOAT16)
-            return array
-    raise _NoRow
+    array = _bits(value)
+    if array is None:
+        raise _NoRow
+    signature.append(_BFLOAT16 if value.dtype == torch.bfloat16 else _TENSOR)
+    return array
 
 
-def _plain_array(tensor: Any) -> Array | None:
-    """Return a tensor's memory as an array; None if it requires a gradient, is on another device, or is not dense."""
+def _bits(tensor: Any) -> Array | None:
+    """Return a tensor's memory as an array; None if it requires a gradient, is on another device, or is not dense.
+
+    Numpy does not have the dtype bfloat16, so such a tensor's array is int16.
+    """
     try:
-        array: Array = tensor.numpy()
+        array: Array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     except (TypeError, RuntimeError):
         return None
     return array
@@ -252,8 +243,8 @@ def _decode_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
     leaf = value if row is None else value[row]
     if kind == _TEXT:
         return leaf
-    if kind in (_INT, _FLOAT, _BOOL):
-        return (int, float, bool)[(_INT, _FLOAT, _BOOL).index(kind)](leaf)
+    if kind in _PYTHON:
+        return _PYTHON[kind](leaf)
     if kind == _SCALAR:
         return np.asarray(leaf)[()]
     array = np.array(leaf)  # a copy, because the row is in the batch's memory
@@ -287,9 +278,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def _put_aside(self, value: Any) -> tuple[str, int] | None:
         kind, array = "array", value
         if isinstance(value, torch.Tensor):
-            kind, array = "tensor", _plain_array(value)
-            if array is None and value.dtype == torch.bfloat16:
-                kind, array = "bfloat16", _plain_array(value.view(torch.int16))
+            kind, array = "bfloat16" if value.dtype == torch.bfloat16 else "tensor", _bits(value)
         if array is None or array.dtype.hasobject or not array.nbytes:
             return None
         self.arrays.append(np.asarray(array, order="C"))
