@@ -1,20 +1,43 @@
 """IDX files of bytes, the format of MNIST.
 
+Reads have a size limit: a compressed megabyte can unpack to a gigabyte, and a header can announce any size.
+
 Format: two zero bytes, type 8 (uint8), number of axes, big-endian uint32 extents, values in C order.
 """
 
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from aioloader.datasets.bounded import MOST_NBYTES, read_up_to
-
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
+
+
+MOST_NBYTES = 1 << 31
+"""Largest unpacked size in bytes of one file of arrays: forty times that of MNIST."""
+
+_PIECE = 1 << 20
+
+
+class Readable(Protocol):
+    """Object with `read(size)`."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; none at the end."""
+        ...
+
+
+def read_up_to(file: Readable, most: int) -> bytes:
+    """Return the bytes of a file, at most the first `most`; memory grows with the bytes read, not those announced."""
+    data = bytearray()
+    while piece := file.read(min(most - len(data), _PIECE)):
+        data += piece
+    return bytes(data)
 
 
 def read_idx(path: str, axes: int) -> Array:
@@ -35,9 +58,7 @@ def read_idx(path: str, axes: int) -> Array:
             if len(head) < size or head[:4] != bytes((0, 0, 8, axes)):
                 raise ValueError(f"{path} is not an IDX file of bytes with {axes} axes")
             shape = tuple(np.frombuffer(head, ">u4", axes, 4).tolist())
-            count = 1
-            for extent in shape:
-                count *= extent
+            count = math.prod(shape)
             if max(count, *shape) > MOST_NBYTES:
                 raise ValueError(f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are refused")
             # One byte more, to find out whether the file is longer than announced.

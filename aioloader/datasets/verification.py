@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import os
 import pickletools
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,12 +71,12 @@ class _Refused(Exception):
     """Error raised for an instruction that lists of images do not need."""
 
 
+@dataclass
 class _Array:
     """Array under construction: the name of its dtype and its bytes."""
 
-    def __init__(self) -> None:
-        self.dtype = ""
-        self.data = b""
+    dtype: str = ""
+    data: bytes = b""
 
     def build(self, state: Any) -> None:
         _, _, dtype, _, data = state
@@ -85,11 +87,11 @@ class _Array:
         return values
 
 
+@dataclass(frozen=True)
 class _Dtype:
     """Numpy dtype, by a name such as "u1"."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def build(self, state: Any) -> None:
         """Ignore the other properties of a dtype, such as the byte order, which single bytes do not have."""
@@ -180,8 +182,7 @@ class _Machine:
         self._stack.append(self._since_mark())
 
     def _append(self, _: Any) -> None:
-        value = self._stack.pop()
-        self._extend([value])
+        self._extend([self._stack.pop()])
 
     def _appends(self, _: Any) -> None:
         self._extend(self._since_mark())
@@ -194,21 +195,16 @@ class _Machine:
     def _tuple(self, _: Any) -> None:
         self._stack.append(tuple(self._since_mark()))
 
-    def _last(self, count: int) -> None:
+    def _last(self, count: int, _: Any) -> None:
         if len(self._stack) < count:
             raise ValueError("values are missing")
         values = tuple(self._stack[-count:])
         del self._stack[-count:]
         self._stack.append(values)
 
-    def _tuple1(self, _: Any) -> None:
-        self._last(1)
-
-    def _tuple2(self, _: Any) -> None:
-        self._last(2)
-
-    def _tuple3(self, _: Any) -> None:
-        self._last(3)
+    _tuple1 = partialmethod(_last, 1)
+    _tuple2 = partialmethod(_last, 2)
+    _tuple3 = partialmethod(_last, 3)
 
     def _global(self, argument: Any) -> None:
         module, _, name = str(argument).partition(" ")
@@ -274,11 +270,7 @@ def _bytes(*arguments: Any) -> bytes:
     return b""
 
 
-def _reconstruct(*_: Any) -> _Array:
-    return _Array()
-
-
-def _ndarray(*_: Any) -> _Array:
+def _new_array(*_: Any) -> _Array:
     return _Array()
 
 
@@ -291,17 +283,15 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def _frombuffer(data: Any, dtype: Any, *_: Any) -> _Array:
-    array = _Array()
-    array.dtype, array.data = dtype.name, bytes(data)
-    return array
+    return _Array(dtype.name, bytes(data))
 
 
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _encode,
-    ("numpy", "ndarray"): _ndarray,
+    ("numpy", "ndarray"): _new_array,
     ("numpy", "dtype"): _dtype,
     **{(module, "bytes"): _bytes for module in ("builtins", "__builtin__")},
-    **{(module, "_reconstruct"): _reconstruct for module in _MULTIARRAY},
+    **{(module, "_reconstruct"): _new_array for module in _MULTIARRAY},
     **{(module, "scalar"): _scalar for module in _MULTIARRAY},
     **{(module, "_frombuffer"): _frombuffer for module in _NUMERIC},
 }

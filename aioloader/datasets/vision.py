@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from aioloader.datasets.arrays import ArrayDataset
-from aioloader.datasets.bounded import MOST_NBYTES, Bounded, read_up_to
-from aioloader.datasets.idx import read_idx
+from aioloader.datasets.idx import MOST_NBYTES, Readable, read_idx, read_up_to
 from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.rng import default_rng
 from aioloader.storage.urls import path_of
@@ -29,7 +28,41 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 _PIXELS = 32 * 32 * 3
+_MOST_VAIN_READS = 1000
 _MOST_ARCHIVE_NBYTES = 1 << 29  # unpacked: three times the size of the published archives
+
+
+class _Bounded:
+    """Unpacked archive; limits the bytes that are read from it, and the number of reads past its end.
+
+    Args:
+        file: the unpacked archive.
+        path: path of the archive, for the error.
+    """
+
+    def __init__(self, file: Readable, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._left = _MOST_ARCHIVE_NBYTES
+        self._vain = 0
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; none at the end.
+
+        Raises:
+            ValueError: the stream has more bytes than allowed; or the caller reads on and on past the end.
+        """
+        # One byte more than allowed shows whether the limit is exceeded.
+        data = self._file.read(min(size, self._left + 1))
+        self._left -= len(data)
+        self._vain += not data
+        if self._vain > _MOST_VAIN_READS:
+            raise ValueError(f"{self._path} is damaged: it ends too early")
+        if self._left < 0:
+            raise ValueError(
+                f"{self._path} has more than {_MOST_ARCHIVE_NBYTES} bytes when unpacked, which is the limit"
+            )
+        return data
 
 
 class _VisionDataset(ArrayDataset):
@@ -40,10 +73,16 @@ class _VisionDataset(ArrayDataset):
     _sha1: ClassVar[dict[str, str]] = {}
 
     def __init__(
-        self, root: str | os.PathLike[str] | None, own_stage: Stage | None, check_sha1: bool
+        self,
+        root: str | os.PathLike[str] | None = None,
+        train: bool = True,
+        transform: Callable[..., Any] | None = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
         self._root = path_of(_default_root(self._name) if root is None else root)
-        self._own_stage = own_stage
+        self._train = train
+        self._own_stage = stage_of_argument(self, transform)
         self._check_sha1 = check_sha1
         super().__init__(*self._load())
 
@@ -115,20 +154,10 @@ class MNIST(_VisionDataset):
         "t10k-labels-idx1-ubyte.gz": "763e7fa3757d93b0cdec073cef058b2004252c17",
     }
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        train: bool = True,
-        transform: Callable[..., Any] | None = None,
-        *,
-        check_sha1: bool = False,
-    ) -> None:
-        self._part = "train" if train else "t10k"
-        super().__init__(root, stage_of_argument(self, transform), check_sha1)
-
     def _load(self) -> tuple[Array, Array]:
-        images = self._read_idx(f"{self._part}-images-idx3-ubyte", 3)
-        labels = self._read_idx(f"{self._part}-labels-idx1-ubyte", 1)
+        part = "train" if self._train else "t10k"
+        images = self._read_idx(f"{part}-images-idx3-ubyte", 3)
+        labels = self._read_idx(f"{part}-labels-idx1-ubyte", 1)
         return images[..., np.newaxis], labels.astype(np.int32)
 
     def _read_idx(self, name: str, axes: int) -> Array:
@@ -179,19 +208,14 @@ class CIFAR10(_VisionDataset):
         "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
         "test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c",
     }
+    _train_files = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+    _test_files: tuple[str, ...] = ("test_batch.bin",)
     _label_bytes = 1
     _label_column = 0
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        train: bool = True,
-        transform: Callable[..., Any] | None = None,
-        *,
-        check_sha1: bool = False,
-    ) -> None:
-        self._files = [f"data_batch_{number}.bin" for number in range(1, 6)] if train else ["test_batch.bin"]
-        super().__init__(root, stage_of_argument(self, transform), check_sha1)
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return self._train_files if self._train else self._test_files
 
     def _load(self) -> tuple[Array, Array]:
         width = self._label_bytes + _PIXELS
@@ -222,7 +246,7 @@ class CIFAR10(_VisionDataset):
         try:
             # As a stream, a corrupt archive that refers backwards is an error instead of an endless loop.
             with gzip.open(archive) as unpacked:
-                stream = _bounded(unpacked, archive)
+                stream: Any = _Bounded(unpacked, archive)  # tarfile needs only `read`
                 with tarfile.open(fileobj=stream, mode="r|") as tar:
                     for member in tar:
                         name = os.path.basename(member.name)
@@ -259,6 +283,8 @@ class CIFAR100(CIFAR10):
 
     _name = "cifar100"
     _archive = "cifar-100-binary.tar.gz"
+    _train_files = ("train.bin",)
+    _test_files = ("test.bin",)
     _label_bytes = 2
     _sha1: ClassVar[dict[str, str]] = {
         "cifar-100-binary.tar.gz": "a0bb982c76b83111308126cc779a992fa506b90b",
@@ -275,14 +301,9 @@ class CIFAR100(CIFAR10):
         *,
         check_sha1: bool = False,
     ) -> None:
-        self._files = ["train.bin"] if train else ["test.bin"]
         self._label_column = int(fine_label)
-        _VisionDataset.__init__(self, root, stage_of_argument(self, transform), check_sha1)
-
-
-def _bounded(file: Any, path: str) -> Any:
-    """Return a bounded stream for tarfile, which needs only its method `read`."""
-    return Bounded(file, _MOST_ARCHIVE_NBYTES, path)
+        super().__init__(root, train, check_sha1=check_sha1)
+        self._own_stage = stage_of_argument(self, transform)
 
 
 def _read(path: str) -> bytes:
