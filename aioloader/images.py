@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from aioloader.datasets import Dataset, ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
-from aioloader.datasets.insightface_files import insightface_file
+from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
 from aioloader.loader.async_loader import AsyncDataLoader

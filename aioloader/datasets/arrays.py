@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.base import Dataset
-from aioloader.datasets.gather import as_gatherable
+from aioloader.datasets.resolve import as_gatherable
 from aioloader.foundation.validation import require
 from aioloader.samplers.training import class_labels
 

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.insightface_layout import (
+    PROPERTY,
     FaceHeader,
     Identities,
     ImageLines,
+    Property,
     choose_identities,
     choose_images,
     face_header,
     identity_ranges,
+    read_property,
     slack,
 )
-from aioloader.datasets.insightface_property import PROPERTY, Property, read_property
 from aioloader.datasets.record import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 
 REC = "train.rec"
+# Enough of the end of an .idx for its last line.
+_TAIL_NBYTES = 256
 
 
 class InsightFaceDataset(ImageRecordDataset):
@@ -377,16 +381,53 @@ class InsightFaceDataset(ImageRecordDataset):
         return np.flatnonzero(np.isnan(labels))
 
     def _labels_at(self, indices: IntArray) -> Array:
-        """Read the labels of images in the order of the file; return float32 (n,)."""
-        offsets = np.asarray(self.table.index.offsets[self.lines.at(indices)])
-        order = np.argsort(offsets, kind="stable")
-        found = np.empty(len(indices), np.float32)
-        heads = read_heads(self._path, offsets[order], labels=1, version=self.table.version)
-        found[order] = heads.first_label
-        lost = order[~heads.packed]
-        if len(lost):
-            key = self.location(int(indices[lost.min()])).key
+        """Read the labels of images, float32 (n,)."""
+        offsets = self.table.index.offsets[self.lines.at(indices)]
+        heads = read_heads(self._path, offsets, labels=1, version=self.table.version)
+        if not heads.packed.all():
+            key = self.location(int(indices[np.flatnonzero(~heads.packed)[0]])).key
             raise ValueError(
                 f"{self._path}: the record with the key {key!r} has no label: the file is corrupt"
             )
-        return found
+        return heads.first_label
+
+
+def insightface_file(path: str | os.PathLike[str]) -> str | None:
+    """Return the .rec file of a set in InsightFace's layout; None if `path` is not such a set.
+
+    A folder is such a set if it contains train.rec and a `property` file, or train.rec with a header record. A .rec
+    file is one if it has such a header, or is named train.rec and next to a `property` file. Only a few bytes are read,
+    and the .idx only if these bytes may be a header.
+
+    Args:
+        path: a folder or a file; ``~`` is expanded.
+    """
+    given = path_of(path)
+    rec = os.path.join(given, REC) if os.path.isdir(given) else given
+    idx = os.path.splitext(rec)[0] + ".idx"
+    if not os.path.isfile(rec) or not os.path.isfile(idx):
+        return None
+    try:
+        if os.path.basename(rec) == REC:
+            read_property(os.path.join(os.path.dirname(rec), PROPERTY))
+            return rec
+    except (OSError, LayoutError):
+        pass
+    try:
+        if not read_heads(rec, np.array(_ends(idx), np.int64)).bare.any():
+            return None
+        return None if InsightFaceDataset(rec).find_header() is None else rec
+    except LayoutError:
+        return rec  # a corrupt set
+    except (OSError, ValueError, EOFError):
+        return None  # the error is raised when the file is read
+
+
+def _ends(idx: str) -> list[int]:
+    """Return the offsets on the first and the last line of an .idx, where the header or an identity record is."""
+    with open(idx, "rb", buffering=1 << 13) as file:  # a small buffer, since few bytes are needed
+        first = file.readline(_TAIL_NBYTES)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
+        last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]
+    fields = [line.split(b"\t") for line in (first, last)]
+    return [int(field[1]) for field in fields if len(field) == 2 and field[1].strip().isdigit()]

@@ -1,4 +1,4 @@
-"""Layout of InsightFace's training sets: the header, the images and the identity records. Pure functions.
+"""Layout of InsightFace's training sets: the header, the images, the identity records, and the file `property`.
 
 Rule: the record with the key 0 is a header: it has no body, and its labels are (first, end). The keys 1 to first - 1
 are images, ordered by identity; the keys first to end - 1 are the identities, again without a body, whose labels are
@@ -11,6 +11,7 @@ All these numbers are float32, so a number beyond 2**24 may be rounded: `slack` 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -18,11 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from aioloader.errors import LayoutError
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.urls import is_url, redact_url
 from recordio import MAGIC, HeaderError, unpack
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
+PROPERTY = "property"
+"""Name of the file."""
+
+_MOST_NBYTES = 4096
+_MOST_NUMBER = 1 << 31
 _EXACT = 1 << 24
 # A framed record with two labels and no body: part head, image header, labels.
 _IDENTITY_NBYTES = 8 + 24 + 8
@@ -244,3 +252,58 @@ def _no_identity(key: int, path: str) -> LayoutError:
 def slack(number: int) -> int:
     """Return the largest rounding error of a whole number that was stored as float32; 0 up to 2**24."""
     return 0 if number < _EXACT else int(np.spacing(np.float32(number))) // 2
+
+
+class Property(NamedTuple):
+    """Content of the file `property`.
+
+    Attributes:
+        num_classes: number of identities.
+        height, width: extents of the images in pixels.
+    """
+
+    num_classes: int
+    height: int
+    width: int
+
+
+def read_property(path: str) -> Property:
+    """Read a `property` file, local or in object storage.
+
+    Raises:
+        OSError: it cannot be read.
+        LayoutError: it is malformed.
+    """
+    if is_url(path):
+        from aioloader.storage.remote.opening import read_text
+
+        text = read_text(path)[:_MOST_NBYTES]
+    else:
+        with os.fdopen(open_regular(path), "rb") as file:
+            text = file.read(_MOST_NBYTES)
+    return parse_property(text.decode("ascii", "replace"), redact_url(path))
+
+
+def parse_property(text: str, path: str) -> Property:
+    """Parse the text of a `property` file: ``number of identities,height,width`` on its first line.
+
+    Args:
+        text: text of the file; lines after the first are ignored.
+        path: path of the file, for the error.
+
+    Raises:
+        LayoutError: the first line does not have that form.
+    """
+    line = text.partition("\n")[0].strip()
+    fields = line.split(",")
+    try:
+        numbers = [int(field) for field in fields]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not all(1 <= number < _MOST_NUMBER for number in numbers):
+        raise LayoutError(
+            "the first line must be the number of identities, the height and the width of the images, such as "
+            f"'85742,112,112', but is {line[:80]!r}",
+            path=path,
+        )
+    return Property(*numbers)

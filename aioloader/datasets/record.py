@@ -370,16 +370,12 @@ class ImageRecordDataset(RecordFileDataset):
 
 def _labels_of(path: str, table: RecordTable) -> Array:
     """Read the label of every record of a file, float32 (n,)."""
-    offsets = table.index.offsets
-    order = np.argsort(offsets, kind="stable")
-    heads = read_heads(path, offsets[order], version=table.version)
-    lost = order[~_scalar(heads)]
+    heads = read_heads(path, table.index.offsets, version=table.version)
+    lost = np.flatnonzero(~_scalar(heads))
     if len(lost):
-        key = table.index.key_at(int(lost.min()))
+        key = table.index.key_at(int(lost[0]))
         raise ValueError(f"{redact_url(path)}: the record with the key {key!r} has no single label")
-    found = np.empty(len(offsets), np.float32)
-    found[order] = heads.label
-    return found
+    return heads.label
 
 
 def begins_with_a_record(path: str) -> bool:

@@ -1,13 +1,18 @@
-"""Headers of many image records, read without the images.
+"""Headers of image records: many are read without the images, and show the kinds of records.
 
 A header is 32 bytes with the record's framing, and reading it fetches a page or two. Headers of records close to each
 other are read as one span of the file.
+
+InsightFace's train.rec (face recognition): record 0 has no image, and two labels, the first key of its identity
+records and the last one plus one. An identity record has no image either, and two labels, the first key of its images
+and the last one plus one. Detection (MXNet's `ImageDetRecordIter`): label vectors that begin with the width of their
+header and the width of an object; see `aioloader.mxnet.io.ImageDetRecordIter`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +37,7 @@ _FRAMING_NBYTES = 8
 # One span of up to this many bytes per record is read faster than the headers one by one.
 _CLOSE = 8 << 10
 _AT_ONCE = 4096
+_MOST_WIDTH = 1000
 
 
 class RecordHeads:
@@ -106,8 +112,7 @@ def read_heads(
 
     Args:
         path: the record file, or its URL.
-        offsets: int64 (n,), offsets of the records; an offset outside of the file is not `valid`. Reading is fastest
-            in the order of the file.
+        offsets: int64 (n,), offsets of the records; an offset outside of the file is not `valid`.
         labels: number of labels of a vector to read.
         version: version of the object if `path` is a URL; None: it is requested from the server.
 
@@ -115,11 +120,22 @@ def read_heads(
         OSError: the file cannot be read.
     """
     offsets = np.asarray(offsets, np.int64)
+    order = np.argsort(offsets, kind="stable")
+    width = _HEAD.itemsize + 4 * labels
     if is_url(path):
         from aioloader.storage.remote import opening
 
-        return RecordHeads(*opening.read_heads(path, version, offsets, _HEAD.itemsize + 4 * labels))
-    rows = np.zeros((len(offsets), _HEAD.itemsize + 4 * labels), np.uint8)
+        found, found_nbytes = opening.read_heads(path, version, offsets[order], width)
+    else:
+        found, found_nbytes = _read_file(path, offsets[order], width)
+    rows, got = np.empty_like(found), np.empty_like(found_nbytes)
+    rows[order], got[order] = found, found_nbytes
+    return RecordHeads(rows, got)
+
+
+def _read_file(path: str, offsets: IntArray, width: int) -> tuple[Array, IntArray]:
+    """Read the first `width` bytes at ascending offsets; return them, and how many there are at each."""
+    rows = np.zeros((len(offsets), width), np.uint8)
     got = np.zeros(len(offsets), np.int64)
     fd = open_regular(path)
     try:
@@ -129,7 +145,7 @@ def read_heads(
             _read(fd, nbytes, offsets[part], rows[part], got[part])
     finally:
         os.close(fd)
-    return RecordHeads(rows, got)
+    return rows, got
 
 
 def _read(fd: int, nbytes: int, offsets: IntArray, rows: Array, got: IntArray) -> None:
@@ -149,3 +165,57 @@ def _read(fd: int, nbytes: int, offsets: IntArray, rows: Array, got: IntArray) -
         for place in inside.tolist():
             start = place * width
             got[place] = read_into(fd, view[start : start + width], int(offsets[place]))
+
+
+class Detection(NamedTuple):
+    """Layout of a detection label.
+
+    Attributes:
+        header_width: number of values in the header, including the two widths; at least 2.
+        object_width: number of values of an object; at least 5: class, left, top, right, bottom, and perhaps more.
+        objects: number of objects.
+    """
+
+    header_width: int
+    object_width: int
+    objects: int
+
+
+def key_range(labels: Sequence[float], body_nbytes: int) -> tuple[int, int] | None:
+    """Return the keys in a header record of InsightFace's layout (record 0, or an identity record).
+
+    Args:
+        labels: label vector of the record.
+        body_nbytes: number of bytes after its header.
+
+    Returns:
+        first key, and last key plus one; None for any other record.
+    """
+    if body_nbytes or len(labels) != 2:
+        return None
+    first, stop = float(labels[0]), float(labels[1])
+    if not (first.is_integer() and stop.is_integer() and 0 <= first <= stop):
+        return None
+    return int(first), int(stop)
+
+
+def detection_label(labels: Sequence[float] | Array) -> Detection | None:
+    """Return the layout of a label vector of a detection set; None for any other label vector.
+
+    Args:
+        labels: the label vector of a record.
+    """
+    if len(labels) < 2:
+        return None
+    header, width = float(labels[0]), float(labels[1])
+    if not (
+        header.is_integer()
+        and width.is_integer()
+        and 2 <= header <= _MOST_WIDTH
+        and 5 <= width <= _MOST_WIDTH
+    ):
+        return None
+    objects, rest = divmod(len(labels) - int(header), int(width))
+    if rest or objects < 0:
+        return None
+    return Detection(int(header), int(width), objects)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader.datasets.insightface_files import insightface_file
+from aioloader.datasets.insightface import insightface_file
 from aioloader.errors import SampleError
 from aioloader.images import image_dataset
 from aioloader.loader.async_loader import AsyncDataLoader

@@ -102,7 +102,7 @@ class ValidImages(ImageRecordDataset):
         finally:
             source.close()
         heads = read_heads(self._path, report.offsets, version=self._versions[0])
-        # Such records refer to ranges of others; see `aioloader.datasets.record_layout`.
+        # Such records refer to ranges of others; see `aioloader.datasets.record_heads`.
         return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
 
     def _framed(self, number: int) -> Spans:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.datasets.insightface_files import insightface_file
+from aioloader.datasets.insightface import insightface_file
 from aioloader.images import check_record_file
 from aioloader.storage.urls import is_url, path_of
 from aioloader.tools.paths import record_files_at

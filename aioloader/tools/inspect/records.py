@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.insightface_layout import face_header
-from aioloader.datasets.insightface_property import PROPERTY, read_property
+from aioloader.datasets.insightface_layout import PROPERTY, face_header, read_property
 from aioloader.datasets.record import RecordFileDataset
-from aioloader.datasets.record_layout import Detection, detection_label, key_range
+from aioloader.datasets.record_heads import Detection, detection_label, key_range
 from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans

@@ -12,7 +12,7 @@ import pytest
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, InsightFaceDataset, abc, images
 from aioloader.datasets import insightface
-from aioloader.datasets.insightface_files import insightface_file
+from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize

@@ -15,9 +15,9 @@ from aioloader.datasets.insightface_layout import (
     choose_images,
     face_header,
     identity_ranges,
+    parse_property,
     slack,
 )
-from aioloader.datasets.insightface_property import parse_property
 from tests.aioloader.datasets.faces import Reader, numbers_record, plain_set, write_records
 
 
