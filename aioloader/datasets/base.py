@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.abc import MapDataset, PositionalSampler
 from aioloader.datasets.bulk_items import samples_of
-from aioloader.datasets.resolve import ViewParts, gathered
+from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
@@ -104,7 +104,20 @@ class Dataset:
         Raises:
             Exception: the exception of ``dataset[index]`` or of a transform, unchanged.
         """
-        return await _in_thread(self.__getitem__, index)
+        parts = self.view_parts() if isinstance(self, View) else None
+        if parts is None:
+            return await _in_thread(self.__getitem__, index)
+        place = index if parts.indices is None else int(parts.indices[operator.index(index)])
+        # The dataset below may be any object with ``__getitem__``.
+        below, stage = parts.parent, parts.stage
+        sample = await (
+            below.get(place) if isinstance(below, Dataset) else _in_thread(below.__getitem__, place)
+        )
+        if stage is None:
+            return sample
+        if stage.is_async:
+            return await stage.apply_async(sample, default_rng())
+        return await _in_thread(lambda: stage.apply(sample, default_rng()))
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """Return the samples that satisfy a condition. Every sample is read once, now.
@@ -182,11 +195,6 @@ class IndexedView(Dataset):
         """Return the dataset below and the indices."""
         return ViewParts(self._parent, indices=self._indices) if _inherits_items(self, IndexedView) else None
 
-    async def get(self, index: int) -> Any:
-        if not _inherits_items(self, IndexedView):
-            return await super().get(index)
-        return await _get(self._parent, int(self._indices[operator.index(index)]))
-
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return the samples at several indices; see `FileDataset.__getitems__`."""
         return samples_of(self, indices, owner=IndexedView)
@@ -219,14 +227,6 @@ class TransformedView(Dataset):
         """Return the dataset below and the stage."""
         return ViewParts(self._parent, stage=self._stage) if _inherits_items(self, TransformedView) else None
 
-    async def get(self, index: int) -> Any:
-        if not _inherits_items(self, TransformedView):
-            return await super().get(index)
-        sample = await _get(self._parent, index)
-        if self._stage.is_async:
-            return await self._stage.apply_async(sample, default_rng())
-        return await _in_thread(lambda: self._stage.apply(sample, default_rng()))
-
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return the samples at several indices; see `FileDataset.__getitems__`."""
         return samples_of(self, indices, owner=TransformedView)
@@ -250,13 +250,6 @@ async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     return await to_thread.run_sync(fn, *args)
 
 
-async def _get(dataset: MapDataset[Any], index: int) -> Any:
-    """Return a sample of the dataset below a view, which may be any object with ``__getitem__``."""
-    if isinstance(dataset, Dataset):
-        return await dataset.get(index)
-    return await _in_thread(dataset.__getitem__, index)
-
-
 class SimpleDataset(Dataset):
     """Dataset over an object with a length and items, such as a list.
 
@@ -276,11 +269,6 @@ class SimpleDataset(Dataset):
             return None
         known = self._data if isinstance(self._data, Dataset) else gathered(self._data)
         return None if known is None else ViewParts(known)
-
-    async def get(self, index: int) -> Any:
-        if isinstance(self._data, Dataset) and _inherits_items(self, SimpleDataset):
-            return await self._data.get(index)
-        return await super().get(index)
 
     def __len__(self) -> int:
         return len(self._data)

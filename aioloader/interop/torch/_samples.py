@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -60,18 +59,23 @@ class _NoRow(Exception):
     """Error raised for a sample that cannot be encoded as a row."""
 
 
-@dataclass(slots=True)
+# Not a dataclass, and neither is the next: the fields of a dataclass are collated.
 class UnencodedSample:
     """Sample that could not be encoded."""
 
-    sample: Any
+    __slots__ = ("sample",)
+
+    def __init__(self, sample: Any) -> None:
+        self.sample = sample
 
 
-@dataclass(slots=True)
 class FinishedBatch:
     """Batch that needs no further conversion."""
 
-    batch: Any
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
 
 
 # -- in the worker -----------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_what_is_ready_is_taken_ahead_and_does_not_count(torch, to_device):
         batches = to_device(loader, "cpu", 2)
         passing = iter(batches)
         first = next(passing)[1].tolist()
-        while not passing._queue.batches.ready:
+        while not passing._batches.ready:
             time.sleep(0.001)
         second = next(passing)[1].tolist()
         state = batches.state_dict()
