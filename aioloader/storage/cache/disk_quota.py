@@ -104,7 +104,7 @@ def admit(nbytes: IntArray, free: int) -> Array:
     return admitted
 
 
-def choose_evicted(segments: Sequence[Evictable], needed: int) -> list[str]:
+def choose_evicted(segments: Sequence[Evictable], needed: float) -> list[str]:
     """Choose segments to evict so that `needed` bytes are freed; all of them if they have fewer bytes."""
     chosen = []
     for each in sorted(segments, key=lambda one: (one.used, one.made, one.name)):
