@@ -192,7 +192,7 @@ class ImageFolderDataset(FileDataset):
         return items
 
     def _list_objects(self) -> _Tree:
-        from aioloader.storage.remote.listing import list_folder
+        from aioloader.storage.remote.opening import list_folder
 
         folder = list_folder(self._root)
         entries = [(name, join(self._root, name), True) for name in folder.folders]

@@ -67,6 +67,6 @@ def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[s
 
 
 def _matching(pattern: str) -> list[str]:
-    from aioloader.storage.remote.listing import list_matching
+    from aioloader.storage.remote.opening import list_matching
 
     return list_matching(pattern)

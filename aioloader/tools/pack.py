@@ -280,7 +280,7 @@ def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.Pat
 
 def _upload(folder: Path, out: str) -> tuple[str, ...]:
     """Upload all files of a folder next to a URL; return their URLs, record files first."""
-    from aioloader.storage.remote.upload import delete, upload
+    from aioloader.storage.remote.stores import delete, upload
 
     files = sorted(folder.iterdir(), key=lambda path: (path.suffix != ".rec", path.name))
     urls = tuple(sibling(out, path.name) for path in files)

@@ -51,7 +51,7 @@ def record_files_at(path: str) -> list[str]:
         if not is_url(path):
             names = glob.glob(os.path.join(glob.escape(path), "*"))
             return sorted(name for name in names if os.path.splitext(name)[1].lower() == _SUFFIX)
-        from aioloader.storage.remote.listing import list_folder
+        from aioloader.storage.remote.opening import list_folder
 
         return sorted(join(path, name) for name in list_folder(path).files if name.endswith(_SUFFIX))
     if is_url(path) or os.path.exists(path):

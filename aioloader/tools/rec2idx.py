@@ -46,7 +46,7 @@ def write_index(
         register()
     if not is_url(target):
         return target, len(recordio.build_index(path, target, tick=tick))
-    from aioloader.storage.remote.upload import upload
+    from aioloader.storage.remote.stores import upload
 
     with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
         local = os.path.join(folder, name_of(target))

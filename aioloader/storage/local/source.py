@@ -6,6 +6,8 @@ closed. A failure concerns one item only: its error is reported, and the other i
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,7 +82,14 @@ class LocalByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._thread_count, self._watch, self.direct)
+        make = partial(
+            LocalByteSource,
+            whole_files=self.whole_files,
+            threads=self._thread_count,
+            watch=self._watch,
+            direct=self.direct,
+        )
+        return make, (self.paths,)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -107,7 +116,7 @@ class LocalByteSource:
             failures: Failures = []
             parts = [(spans.file, places, length, failures) for places in _split(np.arange(len(spans)))]
             await self._run_parts(self._files.find_sizes, parts)
-            return self._laid_out(spans, length, sorted(failures, key=_place))
+            return self._laid_out(spans, length, sorted(failures, key=itemgetter(0)))
         if self.whole_files or doubtful(spans.length).any():
             return await self.run_in_thread(self.plan_blocking, spans)
         return self.plan_blocking(spans)
@@ -124,7 +133,7 @@ class LocalByteSource:
                     length[place] = self._extent(number, offset, guess)
                 except (OSError, ValueError, EOFError) as error:
                     failures.append((place, error))
-        failures.sort(key=_place)
+        failures.sort(key=itemgetter(0))
         return length, failures
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
@@ -215,7 +224,7 @@ class LocalByteSource:
     def _checked(self, plan: ReadPlan, out: memoryview, failures: Failures) -> Failures:
         if not self.whole_files:
             self._report_wrong_lengths(plan, out, failures)
-        return sorted(failures, key=_place)
+        return sorted(failures, key=itemgetter(0))
 
     def _read_one(self, plan: ReadPlan, read: Read, out: memoryview, failures: Failures) -> None:
         try:
@@ -367,19 +376,9 @@ class LocalByteSource:
         return [results[number] for number in range(len(parts))]
 
 
-def _remake(
-    paths: Sequence[str], whole_files: bool, threads: int, watch: bool, direct: bool
-) -> LocalByteSource:
-    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch, direct=direct)
-
-
 def _split(rows: IntArray) -> list[IntArray]:
     """Split rows into the parts that are read at the same time, neighbours together."""
     return np.array_split(rows, min(_PARTS, max(1, len(rows))))
-
-
-def _place(failure: tuple[int, BaseException]) -> int:
-    return failure[0]
 
 
 def _each(reads: IntArray) -> Iterator[Read]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -71,48 +71,33 @@ class Counters:
     pieces: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """Range that has not arrived yet."""
 
-    __slots__ = (
-        "attempts",
-        "begun",
-        "done",
-        "hedge",
-        "hedged",
-        "number",
-        "overdue",
-        "range",
-        "since",
-        "task",
-    )
-
-    def __init__(self, number: int, range_: ObjectRange) -> None:
-        self.number = number
-        self.range = range_
-        self.since = monotonic()
-        self.attempts = 0
-        self.begun: float | None = None  # when the request in flight was sent
-        self.overdue = False  # the request in flight was given up
-        self.hedged = False
-        self.done = False
-        self.task: asyncio.Task[None] | None = None
-        self.hedge: asyncio.Task[None] | None = None
+    number: int
+    range: ObjectRange
+    since: float = field(default_factory=monotonic)
+    attempts: int = 0
+    begun: float | None = None  # when the request in flight was sent
+    overdue: bool = False  # the request in flight was given up
+    hedged: bool = False
+    done: bool = False
+    task: asyncio.Task[None] | None = None
+    hedge: asyncio.Task[None] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """State of one call of `Client.fetch`."""
 
-    def __init__(
-        self, task: asyncio.Task[object], take: Callable[[int, Response], None], timeout_s: float
-    ) -> None:
-        self.task = task
-        self.take = take
-        self.timeout_s = timeout_s
-        self.deadline = monotonic() + timeout_s
-        self.pending: set[PendingRequest] = set()
-        self.failures: dict[int, RemoteReadError] = {}
-        self.timer: asyncio.TimerHandle | None = None
+    task: asyncio.Task[object]
+    take: Callable[[int, Response], None]
+    timeout_s: float
+    deadline: float
+    pending: set[PendingRequest] = field(default_factory=set)
+    failures: dict[int, RemoteReadError] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
 
 
 class Client:
@@ -162,7 +147,7 @@ class Client:
             return {}
         task = asyncio.current_task()
         assert task is not None
-        call = _Call(task, take, timeout_s)
+        call = _Call(task, take, timeout_s, monotonic() + timeout_s)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._watch(call, tasks)

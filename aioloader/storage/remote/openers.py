@@ -58,21 +58,13 @@ class _Object:
             parts += [ObjectRange(self.url, at, min(MOST_BYTES, stop - at), version) for at in begins]
             counts.append(len(begins))
         found = iter(await self._client.get(parts, _TIMEOUT_S))
-        return [_joined([next(found) for _ in range(count)]) for count in counts]
+        return [b"".join([next(found) for _ in range(count)]) for count in counts]  # one block is not copied
 
     def _close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.close()
         self._client.close()
-
-
-def _state_of(version: Version) -> str | None:
-    return version.tag if version.identified else None
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class BlockingObject(_Object):
@@ -118,7 +110,7 @@ class BlockingObject(_Object):
 
     def state(self) -> str | None:
         """Return the version of the object; None if the server does not identify it."""
-        return _state_of(self._call(self._described))
+        return self._call(self._described).tag
 
     def in_order(self) -> Stream:
         """Return a source for one pass from the beginning, see `recordio.RangeSource`."""
@@ -154,7 +146,7 @@ class AsyncObject(_Object):
 
     async def state(self) -> str | None:
         """Return the version of the object; None if the server does not identify it."""
-        return _state_of(await self._here(self._described))
+        return (await self._here(self._described)).tag
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""

@@ -72,7 +72,7 @@ class RemoteByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._versions)
+        return partial(RemoteByteSource, whole_files=self.whole_files, versions=self._versions), (self.paths,)
 
     def __del__(self) -> None:
         if not self._closed:
@@ -88,15 +88,12 @@ class RemoteByteSource:
     def identity(self, number: int) -> tuple[str, str] | None:
         """Return name and version of an object for a cache.
 
-        None before the version was requested, and if the server does not identify it (`Version.identified`): a cache
-        could not distinguish its bytes from those of another version.
+        None before the version was requested, and if the server does not identify it (`Version.tag`): a cache could not
+        distinguish its bytes from those of another version.
         """
         version = self._versions[number]
-        return (
-            None
-            if version is None or not version.identified
-            else (redact_url(self.paths[number]), version.tag)
-        )
+        tag = None if version is None else version.tag
+        return None if tag is None else (redact_url(self.paths[number]), tag)
 
     def stats(self) -> StorageStats:
         """Return the statistics so far."""
@@ -277,7 +274,3 @@ class RemoteByteSource:
 
 
 _OF_ONE_OBJECT = ("missing", "denied", "refused")
-
-
-def _remake(urls: Sequence[str], whole_files: bool, versions: Sequence[Version | None]) -> RemoteByteSource:
-    return RemoteByteSource(urls, whole_files=whole_files, versions=versions)

@@ -1,4 +1,4 @@
-"""Stores of objects, by the package obstore, which is imported here and only when a URL is used.
+"""Stores of objects, and uploads to them, by the package obstore, which is imported here and only when a URL is used.
 
 Credentials and settings are those that the tools of each cloud find in the environment; `configure` adds to them.
 The library's own retries are off: `aioloader.storage.remote.client` retries and counts the attempts.
@@ -12,10 +12,11 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import ForkedError
+from aioloader.errors import ForkedError, RemoteWriteError
 from aioloader.foundation.version import __version__
 from aioloader.storage.remote.environment import azure, google, s3
-from aioloader.storage.urls import BUCKETS, WEB, locate, scheme_of
+from aioloader.storage.remote.failures import classify
+from aioloader.storage.urls import BUCKETS, WEB, locate, redact_url, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,11 +84,6 @@ def _client_options(base: str, given: Mapping[str, Any]) -> dict[str, Any]:
         "allow_http": base.startswith("http://"),
         **given,
     }
-
-
-def open_store(url: str) -> Any:
-    """Return a store that retries by itself, for writing an object once."""
-    return _open(locate(url).store, url, {})
 
 
 def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, etag: str | None = None) -> Any:
@@ -161,3 +157,38 @@ class Stores:
         """Close idle connections; the others are closed when they become idle."""
         self._stores.clear()
         self._latest = None
+
+
+def _writable(url: str) -> tuple[Any, str]:
+    """Return a store that retries by itself, for writing an object once, and the object's path in it."""
+    store, path = locate(url)
+    return _open(store, url, {}), path
+
+
+def upload(path: str | os.PathLike[str], url: str) -> None:
+    """Upload a file to a URL; an existing object is replaced when all bytes have arrived.
+
+    Raises:
+        ImportError: obstore is not installed.
+        OSError: the file cannot be read.
+        RemoteWriteError: the object cannot be written.
+    """
+    with open(path, "rb") as file:
+        try:
+            library().put(*_writable(url), file)
+        except Exception as error:
+            raise RemoteWriteError(redact_url(url), classify(error).text) from error
+
+
+def delete(url: str) -> None:
+    """Remove an object; a missing one is not an error.
+
+    Raises:
+        RemoteWriteError: it cannot be removed.
+    """
+    try:
+        library().delete(*_writable(url))
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise RemoteWriteError(redact_url(url), classify(error).text) from error

@@ -32,14 +32,9 @@ class Version(NamedTuple):
     modified: datetime | None
 
     @property
-    def identified(self) -> bool:
-        """Return whether the server identifies the version; a size alone does not."""
-        return bool(self.etag or self.modified)
-
-    @property
-    def tag(self) -> str:
-        """Return one name for this version, for caches."""
-        return self.etag or f"{self.nbytes}-{self.modified and self.modified.isoformat()}"
+    def tag(self) -> str | None:
+        """Return one name for this version, for caches; None if the server does not identify it: a size does not."""
+        return self.etag or (f"{self.nbytes}-{self.modified.isoformat()}" if self.modified else None)
 
     def same(self, other: Version) -> bool:
         """Return whether both versions are the same as far as they can be distinguished."""

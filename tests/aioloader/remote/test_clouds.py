@@ -118,7 +118,7 @@ def test_packed_files_are_uploaded(
 @pytest.mark.remote
 def test_large_objects_are_uploaded_in_parts(writable: str, tmp_path: Path) -> None:
     from aioloader.storage.remote.opening import read_text
-    from aioloader.storage.remote.upload import delete, upload
+    from aioloader.storage.remote.stores import delete, upload
 
     path = tmp_path / "large"
     path.write_bytes(np.random.RandomState(0).bytes(12 << 20))

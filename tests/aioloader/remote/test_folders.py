@@ -15,7 +15,7 @@ import pytest
 import aioloader
 from aioloader import transforms
 from aioloader.errors import RemoteReadError
-from aioloader.storage.remote.listing import arrange, as_answered
+from aioloader.storage.remote.opening import arrange, as_answered
 from aioloader.storage.remote.transport import Version
 from tests.aioloader.remote.conftest import assert_same
 
