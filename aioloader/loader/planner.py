@@ -22,7 +22,7 @@ from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, Order, PositionalOrder
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.base import order_fingerprint
+from aioloader.samplers.basic import order_fingerprint
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:

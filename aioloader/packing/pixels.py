@@ -10,8 +10,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.decode import check_extents, checked_header, upright
-from aioloader.transforms.exif import read_orientation
-from aioloader.transforms.formats import ImageHeader, read_header
+from aioloader.transforms.formats import ImageHeader, read_header, read_orientation
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ and resume by arithmetic, without iterating over the indices before. Every sampl
 weight, class or set.
 """
 
-from aioloader.samplers.base import Sampler
 from aioloader.samplers.basic import (
     BatchSampler,
     FilterSampler,
     IntervalSampler,
     RandomSampler,
+    Sampler,
     SequentialSampler,
 )
 from aioloader.samplers.training import (

@@ -1,8 +1,8 @@
 """The order of an epoch: a keyed permutation of range(n), or windows of it, of which any range is computed separately.
 
 Rule (docs/design.md, "Order and randomness"). The key of an order is (seed, epoch); it depends on nothing else.
-`permute` computes one order over all items, `Windows` the order for data that are slow to read in random order, and
-`permute_rounds` and `permute_each` many short orders at once.
+`permute` computes one order over all items, `permute_in_windows` the order for data that are slow to read in random
+order, and `permute_rounds` and `permute_each` many short orders at once.
 
 One order over all, below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn
 independently from one distribution are exchangeable, so every order of distinct words is equally likely: this is a
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.rng import CHOICE_DOMAIN, ORDER_DOMAIN, TURN_DOMAIN, Rng
-from aioloader.samplers.base import check_count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,7 +46,7 @@ _FOLD = np.uint64(32)
 _SORT_EACH = 32
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
 _WORD = (1 << 64) - 1
-_CHUNKS = 16  # of a window
+CHUNKS_OF_A_WINDOW = 16
 
 
 def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
@@ -246,11 +245,11 @@ def _encipher_each(
     return (high << low_bits) | low
 
 
-class Windows:
-    """Order for data that are slow to read in random order: chunks of neighbours, several of them shuffled at a time.
+def permute_in_windows(seed: int, epoch: int, n: int, start: int, stop: int, *, window: int) -> IntArray:
+    """Compute positions of an epoch's order for data that are slow to read in random order.
 
     Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another start. The chunks are put
-    in a random order, and each window of `shuffle_window` indices of the result is shuffled. A window holds 16 chunks,
+    in a random order, and each window of `window` indices of the result is shuffled. A window holds 16 chunks,
     so its records are in 16 to 19 ranges of the file (in more if it is below 240 and not a multiple of 16), and a
     chunk's records are read close together in time. The rest that does not fill a chunk comes in the last window.
     Chunks and windows are computed on demand: memory is that of one window.
@@ -260,46 +259,32 @@ class Windows:
     or have chunks much shorter than its classes.
 
     Args:
-        length: number of indices.
-        window: indices that are shuffled together, at least 16.
+        seed, epoch: as for `permute`.
+        n: number of items.
+        start, stop: the positions start <= p < stop, 0 <= start <= stop <= n.
+        window: indices that are shuffled together, at least `CHUNKS_OF_A_WINDOW`.
 
-    Attributes:
-        window: as passed.
-
-    Raises:
-        ValueError: `window` is too small.
+    Returns:
+        int64 (stop - start,), a new array.
     """
-
-    def __init__(self, length: int, window: int) -> None:
-        self._length = length
-        self.window = check_count("shuffle_window", window, _CHUNKS)
-        self._chunk = self.window // _CHUNKS
-
-    def order(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """Return the indices at positions start <= p < stop of an epoch, int64 (stop - start,)."""
-        if start == stop:
-            return np.empty(0, np.int64)
-        ring_start = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
-        parts = []
-        for number in range(start // self.window, (stop - 1) // self.window + 1):
-            begin = number * self.window
-            size = min(self.window, self._length - begin)
-            low, high = max(start, begin) - begin, min(stop, begin + size) - begin
-            places = begin + _window_order(seed, epoch, number, size)[low:high]
-            parts.append((self._at(seed, epoch, places, begin, begin + size) + ring_start) % self._length)
-        return np.concatenate(parts)
-
-    def _at(self, seed: int, epoch: int, places: IntArray, begin: int, end: int) -> IntArray:
-        """Return the indices at places of the sequence of chunks, all in [begin, end), relative to the ring's start."""
-        chunk = self._chunk
-        whole = self._length // chunk
-        first = begin // chunk
+    if start == stop:
+        return np.empty(0, np.int64)
+    chunk = window // CHUNKS_OF_A_WINDOW
+    ring_start = Rng(seed, epoch, 0, TURN_DOMAIN).integers(n)
+    parts = []
+    for number in range(start // window, (stop - 1) // window + 1):
+        begin = number * window
+        end = min(begin + window, n)
+        low, high = max(start, begin) - begin, min(stop, end) - begin
+        places = begin + _window_order(seed, epoch, number, end - begin)[low:high]
+        # The chunks that the window touches; the rest that does not fill a chunk is last.
+        first, whole = begin // chunk, n // chunk
         chunks = permute(seed, epoch, whole, min(first, whole), min(-(-end // chunk), whole))
-        if end > whole * chunk:  # the rest that does not fill a chunk is last
+        if end > whole * chunk:
             chunks = np.append(chunks, whole)
         which, inside = np.divmod(places, chunk)
-        result: IntArray = chunks[which - first] * chunk + inside
-        return result
+        parts.append((chunks[which - first] * chunk + inside + ring_start) % n)
+    return np.concatenate(parts)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from aioloader.foundation.validation import require
 from aioloader.rng import CHOICE_DOMAIN, Rng
-from aioloader.samplers.base import SeededSampler, check_count, epoch_length
+from aioloader.samplers.basic import SeededSampler, check_count, epoch_length
 from aioloader.samplers.epoch_order import epoch_key, mix, permute_rounds
 
 if TYPE_CHECKING:

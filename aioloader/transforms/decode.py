@@ -17,8 +17,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.jpeg import harmless, markers_are_whole, read_frame
 from aioloader.transforms.base import drop_grey_axis
-from aioloader.transforms.exif import orientation_entry, read_orientation
-from aioloader.transforms.formats import ImageHeader, read_header
+from aioloader.transforms.formats import ImageHeader, orientation_entry, read_header, read_orientation
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
@@ -305,3 +304,31 @@ def upright(image: Array, orientation: int, scratch: BufferPool | None = None) -
     if code is not None:
         cv2.flip(plane, code, dst=plane)
     return result
+
+
+def stored_box(
+    box: tuple[int, int, int, int], orientation: int, height: int, width: int
+) -> tuple[int, int, int, int]:
+    """Return the place in the stored image of a rectangle of the upright one.
+
+    Args:
+        box: (x, y, width, height) in the upright image.
+        orientation: 1 to 8.
+        height, width: extents of the stored image.
+
+    Returns:
+        (x, y, width, height) in the stored image.
+    """
+    x, y, w, h = box
+    if orientation >= 5:  # turning upright exchanges height and width
+        # Undo the flip that follows the transposition, then the transposition.
+        if orientation in (6, 7):
+            x = height - x - w
+        if orientation in (7, 8):
+            y = width - y - h
+        return y, x, h, w
+    if orientation in (2, 3):
+        x = width - x - w
+    if orientation in (3, 4):
+        y = height - y - h
+    return x, y, w, h

@@ -17,8 +17,8 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.cut import RectangleDecoder
 from aioloader.jpeg.turbojpeg import library_path
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, upright
-from aioloader.transforms.exif import read_orientation, stored_box
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, stored_box, upright
+from aioloader.transforms.formats import read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
 if TYPE_CHECKING:

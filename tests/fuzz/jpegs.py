@@ -24,8 +24,7 @@ from aioloader.jpeg import (
     tile_table,
     with_tile_table,
 )
-from aioloader.transforms.decode import decode_image
-from aioloader.transforms.exif import stored_box
+from aioloader.transforms.decode import decode_image, stored_box
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.fuzz.mutation import TELLING, change, pick
 from tests.fuzz.target import CORPUS, Draw, Finding, corpus_of

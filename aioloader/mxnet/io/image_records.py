@@ -25,8 +25,7 @@ from aioloader.transforms.decode import (
     decode_image,
     upright,
 )
-from aioloader.transforms.exif import read_orientation
-from aioloader.transforms.formats import ImageHeader
+from aioloader.transforms.formats import ImageHeader, read_orientation
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack

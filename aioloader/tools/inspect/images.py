@@ -12,8 +12,7 @@ from aioloader.jpeg import is_tiled, read_frame
 from aioloader.jpeg.frame import SOF2
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
-from aioloader.transforms.exif import read_orientation
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.formats import read_header, read_orientation
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:

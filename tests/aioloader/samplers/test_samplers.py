@@ -18,7 +18,7 @@ from aioloader.samplers import (
     Sampler,
     SequentialSampler,
 )
-from aioloader.samplers.base import order_fingerprint
+from aioloader.samplers.basic import order_fingerprint
 
 
 def _is_odd(value: int) -> bool:

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioloader.transforms import Scratch
-from aioloader.transforms.decode import upright
-from aioloader.transforms.exif import orientation_entry, read_orientation, stored_box
+from aioloader.transforms.decode import stored_box, upright
+from aioloader.transforms.formats import orientation_entry, read_orientation
 from tests.aioloader.transforms.orientations import TURNED
 
 
