@@ -68,63 +68,31 @@ __all__ = (
 if not any(isinstance(finder, ImportAlias) for finder in sys.meta_path):
     sys.meta_path.insert(0, ImportAlias())
 
-# Name in mx: module of this package. Each is loaded when it is first used.
-_MODULES = {
-    **{name: name for name in ("base", "context", "contrib", "gluon", "image", "io")},
-    **{
-        name: name
-        for name in ("ndarray", "numpy", "numpy_extension", "random", "recordio", "test_utils", "util")
-    },
-    "img": "image",
-    "nd": "ndarray",
-    "np": "numpy",
-    "npx": "numpy_extension",
-    "rnd": "random",
-}
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Modules of this package; each is loaded when it is first used.
+_MODULES = _names(
+    "base context contrib gluon image io ndarray numpy numpy_extension random recordio test_utils util"
+)
+_SHORT_NAMES = {"img": "image", "nd": "ndarray", "np": "numpy", "npx": "numpy_extension", "rnd": "random"}
 
 # Names in mx that are defined in `mx.util`.
-_SWITCHES = frozenset(
-    (
-        *("is_np_array", "is_np_shape", "np_array", "np_shape"),
-        *("set_np_shape", "use_np", "use_np_array", "use_np_shape"),
-    )
-)
+_SWITCHES = _names("is_np_array is_np_shape np_array np_shape set_np_shape use_np use_np_array use_np_shape")
 
 # MXNet's parts for training. They can be imported and raise when used.
-_OUTSIDE = frozenset(
-    (
-        *(
-            "autograd",
-            "callback",
-            "executor",
-            "init",
-            "initializer",
-            "kv",
-            "kvstore",
-            "lr_scheduler",
-            "metric",
-        ),
-        *(
-            "mod",
-            "model",
-            "module",
-            "mon",
-            "monitor",
-            "operator",
-            "optimizer",
-            "profiler",
-            "rnn",
-            "sym",
-            "symbol",
-        ),
-        *("visualization", "viz"),
-    )
+_OUTSIDE = _names(
+    "autograd callback executor init initializer kv kvstore lr_scheduler metric mod model module mon monitor operator "
+    "optimizer profiler rnn sym symbol visualization viz"
 )
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        value: Any = importlib.import_module(f"aioloader.mxnet.{_MODULES[name]}")
+    module = _SHORT_NAMES.get(name, name)
+    if module in _MODULES:
+        value: Any = importlib.import_module(f"aioloader.mxnet.{module}")
     elif name in _SWITCHES:
         value = getattr(importlib.import_module("aioloader.mxnet.util"), name)
     elif name in _OUTSIDE:

@@ -43,40 +43,25 @@ def array(
     return _nd.array(object, ctx or device, dtype or getattr(object, "dtype", None))
 
 
-def empty(
-    shape: int | Sequence[int],
-    dtype: npt.DTypeLike | None = None,
-    order: str = "C",
-    ctx: Context | None = None,
-    device: Context | None = None,
-) -> NDArray:
-    """Return an array whose elements are not set."""
-    del order
-    return _nd.empty(shape, ctx or device, dtype or numpy.float32)
+def _maker(make: Callable[..., NDArray]) -> Callable[..., NDArray]:
+    """Return a function of `mx.nd` that makes an array of a given shape, with the parameters of `mx.np`."""
+
+    def call(
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike | None = None,
+        order: str = "C",
+        ctx: Context | None = None,
+        device: Context | None = None,
+    ) -> NDArray:
+        del order
+        return make(shape, ctx or device, dtype)
+
+    call.__name__ = call.__qualname__ = make.__name__
+    call.__doc__ = make.__doc__
+    return call
 
 
-def zeros(
-    shape: int | Sequence[int],
-    dtype: npt.DTypeLike | None = None,
-    order: str = "C",
-    ctx: Context | None = None,
-    device: Context | None = None,
-) -> NDArray:
-    """Return an array of zeros."""
-    del order
-    return _nd.zeros(shape, ctx or device, dtype or numpy.float32)
-
-
-def ones(
-    shape: int | Sequence[int],
-    dtype: npt.DTypeLike | None = None,
-    order: str = "C",
-    ctx: Context | None = None,
-    device: Context | None = None,
-) -> NDArray:
-    """Return an array of ones."""
-    del order
-    return _nd.ones(shape, ctx or device, dtype or numpy.float32)
+empty, zeros, ones = map(_maker, (_nd.empty, _nd.zeros, _nd.ones))
 
 
 def full(
@@ -89,7 +74,7 @@ def full(
 ) -> NDArray:
     """Return an array filled with `fill_value`."""
     del order
-    return _nd.full(shape, fill_value, ctx or device, dtype or numpy.float32)
+    return _nd.full(shape, fill_value, ctx or device, dtype)
 
 
 def arange(
@@ -101,7 +86,7 @@ def arange(
     device: Context | None = None,
 ) -> NDArray:
     """Return numbers from `start` up to but without `stop`."""
-    return _nd.arange(start, stop, step, ctx=ctx or device, dtype=dtype or numpy.float32)
+    return _nd.arange(start, stop, step, ctx=ctx or device, dtype=dtype)
 
 
 def _giving_ndarrays(function: Callable[..., Any]) -> Callable[..., Any]:
