@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from recordio._partial_files import published
 
 __all__ = ("almost_equal", "assert_almost_equal", "download", "same")
 
@@ -55,20 +56,18 @@ def download(
         raise ValueError(f"{url} names no file: give fname")
     if dirname is not None:
         path = os.path.join(dirname, path)
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     if os.path.exists(path) and not overwrite:
         return path
-    part = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.part")
     left = retries
     while True:
         try:
-            with open(part, "wb") as file, urllib.request.urlopen(url, timeout=timeout) as source:
-                shutil.copyfileobj(source, file)
-                missing = getattr(source, "length", None)
-            if missing:
-                raise OSError(f"the answer ended {missing} bytes too early")
-            os.replace(part, path)
+            with published(path) as (part,):
+                with open(part, "wb") as file, urllib.request.urlopen(url, timeout=timeout) as source:
+                    shutil.copyfileobj(source, file)
+                    missing = getattr(source, "length", None)
+                if missing:
+                    raise OSError(f"the answer ended {missing} bytes too early")
             return path
         except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
             left -= 1
@@ -78,9 +77,6 @@ def download(
                 error.close()  # it holds the connection
             if left < 1 or refused:
                 raise MXNetError(f"{url} could not be fetched: {error}") from error
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,13 @@ import numpy as np
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.ndarray_file import load, save
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.foundation.types import Array
     from aioloader.mxnet.io.backend_iter import Batches
-
-_NAME = "mean_img"
 
 
 def mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -> Array:
@@ -41,7 +39,11 @@ def mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -
             raise MXNetError(f"the mean image {path} cannot be written: {folder} is not a writable folder")
         with closing(make()) as batches:
             mean = _mean(batches)
-        _write(path, mean)
+        try:
+            with published(path) as (partial,):
+                save(partial, {"mean_img": mean})
+        except OSError as error:
+            raise MXNetError(f"the mean image {path}: {error.strerror}") from error
         return mean
     found = load(path)
     arrays = list(found.values()) if isinstance(found, dict) else found
@@ -66,20 +68,3 @@ def _mean(batches: Batches) -> Array:
     if not count:
         raise MXNetError("there are no records to make a mean image of")
     return (total / count).astype(np.float32)
-
-
-def _write(path: str, mean: Array) -> None:
-    # Write to a temporary name first: another process may be waiting to read the file.
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".mean_img-")
-        os.close(handle)
-        try:
-            save(temporary, {_NAME: mean})
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise MXNetError(f"the mean image {path} cannot be written: {error.strerror}") from error
