@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
@@ -103,34 +104,20 @@ class ResizeIter(_Current):
         return True
 
 
-class _Ahead:
-    """Next batch of one iterator, produced in a separate thread."""
+def _next_batch(iterator: Any) -> Future[Any]:
+    """Return the next batch of an iterator, produced in a separate thread; None at the end."""
+    batch: Future[Any] = Future()
 
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
-        self._batch: Any = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="aioloader-prefetching-iter", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._batch = self._iterator.next()
+            batch.set_result(iterator.next())
+        except StopIteration:
+            batch.set_result(None)
         except BaseException as error:
-            self._error = error
+            batch.set_exception(error)
 
-    def wait(self) -> None:
-        """Wait until the batch is complete."""
-        self._thread.join()
-
-    def batch(self) -> Any:
-        """Return the batch, or None at the end; raise the iterator's error."""
-        self.wait()
-        if isinstance(self._error, StopIteration):
-            return None
-        if self._error is not None:
-            raise self._error
-        return self._batch
+    threading.Thread(target=run, name="aioloader-prefetching-iter", daemon=True).start()
+    return batch
 
 
 class PrefetchingIter(_Current):
@@ -169,7 +156,7 @@ class PrefetchingIter(_Current):
         self._over = False
         # Once the next batch is in progress, the inner iterators' states include a batch that nobody has taken.
         self._states = [_state_or_error(one) for one in self.iters]
-        self._ahead = [_Ahead(one) for one in self.iters]
+        self._ahead = [_next_batch(one) for one in self.iters]
 
     @property
     def provide_data(self) -> list[Any]:
@@ -183,8 +170,7 @@ class PrefetchingIter(_Current):
 
     def reset(self) -> None:
         """Wait for the threads, reset all iterators and begin the next pass."""
-        for one in self._ahead:
-            one.wait()
+        wait(self._ahead)
         for inner in self.iters:
             inner.reset()
         self._start()
@@ -204,8 +190,7 @@ class PrefetchingIter(_Current):
         states = state.get("inner")
         if not isinstance(states, list) or len(states) != self.n_iter:
             raise ResumeError("inner", f"a list of {self.n_iter} states", states)
-        for one in self._ahead:
-            one.wait()
+        wait(self._ahead)
         for inner, its in zip(self.iters, states, strict=True):
             inner.load_state_dict(its)
         self._start()
@@ -219,9 +204,8 @@ class PrefetchingIter(_Current):
         if self._over:
             return False
         self._over = True  # unless it goes well
-        for one in self._ahead:
-            one.wait()
-        batches = [one.batch() for one in self._ahead]
+        wait(self._ahead)
+        batches = [one.result() for one in self._ahead]
         present = [batch is not None for batch in batches]
         require(all(present) or not any(present), "Number of entry mismatches between iterators")
         if not present[0]:
