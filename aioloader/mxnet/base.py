@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from aioloader.errors import TooManyErrorsError
+from aioloader.errors import LoaderError, TooManyErrorsError
 
 __all__ = ("MXNetError", "Outside", "OutsideError", "TooManyFailedError")
 
 
 class MXNetError(RuntimeError):
     """Base of the errors of `aioloader.mxnet`, under MXNet's name."""
+
+    # Pickles the attributes: the constructors of derived classes take other arguments than the text.
+    __reduce__ = LoaderError.__reduce__
 
 
 class TooManyFailedError(TooManyErrorsError, MXNetError):
@@ -36,10 +39,6 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
             "to your framework, for example torch.from_numpy(x) or jax.numpy.asarray(x)"
         )
         self.used = used
-        self.instead = instead
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.used, self.instead)
 
 
 class Outside:

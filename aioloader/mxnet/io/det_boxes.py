@@ -41,9 +41,6 @@ class DetectionLabelError(MXNetError, ValueError):
         self.reason = reason
         self.width = width
 
-    def __reduce__(self) -> tuple[type[DetectionLabelError], tuple[str, int]]:
-        return type(self), (self.reason, self.width)
-
 
 class LabelPadError(MXNetError, ValueError):
     """Error raised when a label is wider than `label_pad_width`. A ValueError too.
@@ -63,9 +60,6 @@ class LabelPadError(MXNetError, ValueError):
         )
         self.width = width
         self.needed = needed
-
-    def __reduce__(self) -> tuple[type[LabelPadError], tuple[int, int]]:
-        return type(self), (self.width, self.needed)
 
 
 class Rect(NamedTuple):

@@ -43,9 +43,6 @@ class MissingParameterError(MXNetError, ValueError):
         self.name = name
         self.expected = expected
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, self.expected)
-
 
 REQUIRED: Any = object()
 # How similar a name and its misspelling with one wrong letter are, by difflib.
