@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,8 +38,8 @@ class Loaded(NamedTuple):
     taken: int
 
 
-class Batches(Protocol):
-    """Source of the batches of an `MXDataIter`.
+class Batches(ABC):
+    """Base of sources of the batches of an `MXDataIter`.
 
     Attributes:
         batch_size: rows of each.
@@ -52,20 +52,26 @@ class Batches(Protocol):
 
     @property
     def errors(self) -> Sequence[SampleError]:
-        """Return the errors of the rows that failed so far, and were left out or replaced."""
+        """Return the errors of the rows that failed so far, and were left out or replaced; none by default."""
+        return ()
 
+    @abstractmethod
     def next(self) -> Loaded | None:
         """Return the next batch of this pass; None at its end."""
 
+    @abstractmethod
     def reset(self) -> None:
         """Begin the next pass, or restart this one if it has not reached its end."""
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return the entries that a state must share with these batches."""
 
+    @abstractmethod
     def place(self) -> dict[str, int]:
         """Return the place at which the pass of the last delivered batch begins; at first, that of the first pass."""
 
+    @abstractmethod
     def go_to(self, place: Mapping[str, Any], taken: int) -> None:
         """Go to the pass that begins at `place`, after its first `taken` batches.
 
@@ -73,11 +79,11 @@ class Batches(Protocol):
             ResumeError: there is no such place.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # rows in memory have no background work
         """Stop the background work. May be called twice."""
 
 
-class RowBatches(ABC):
+class RowBatches(Batches):
     """Base of batches of rows in memory; a subclass sets `data_desc` and `label_desc`.
 
     Args:
@@ -89,10 +95,6 @@ class RowBatches(ABC):
     Raises:
         MXNetError: `batch_size` is 0; or `round_batch`, and there are fewer rows than a batch has, but not none.
     """
-
-    errors: Sequence[SampleError] = ()
-    data_desc: Description
-    label_desc: Description
 
     def __init__(self, length: int, batch_size: int, *, round_batch: bool, first: int = 0) -> None:
         if batch_size < 1:
@@ -157,9 +159,6 @@ class RowBatches(ABC):
         began = whole_number(place, "began", 0, max(1, self._length))
         self._schedule.go_to({"order": 0, "borrowed": began}, taken)
         self._taken = taken
-
-    def close(self) -> None:  # noqa: B027  # a subclass has nothing to add
-        """Do nothing: there is no background work."""
 
 
 class ArrayBatches(RowBatches):

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import SampleError, TooManyErrorsError
-from aioloader.foundation.host_limits import available_cores
 from aioloader.mxnet.base import MXNetError, TooManyFailedError
-from aioloader.mxnet.io.backend_iter import Description, Loaded, filled
+from aioloader.mxnet.io.backend_iter import Batches, Description, Loaded, filled
 from aioloader.mxnet.io.states import whole_number
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aioloader.abc import MapDataset
+    import aioloader
     from aioloader.mxnet.io.schedule import RecordSchedule
 
 
@@ -31,41 +30,31 @@ _NAMES: tuple[tuple[type[Exception], type[MXNetError]], ...] = (
 )
 
 
-class ImageBatches:
+class ImageBatches(Batches):
     """Batches of an `MXDataIter`, produced by `aioloader.DataLoader`.
 
     Args:
-        dataset: samples (data, label, id, is padding); see `ImageRecords`.
+        loader: loader of the batches of `schedule`; its samples are (data, label, id, is padding), see `ImageRecords`.
         schedule: the rows of each batch.
         data_desc, label_desc: shape, including that of the batch, and dtype.
-        seed: of everything that transforms draw, 0 <= seed < 2**64.
-        threads: largest number of workers; at most one for each core.
-        prefetch: batches in flight at a time.
-        executor: "process", "thread" or "inline".
-        on_error: "raise", "skip" for batches without the failed records, or "replace".
-        max_errors: see `aioloader.AsyncDataLoader`.
+        replaces: a record that fails is replaced by another one.
     """
 
     def __init__(
         self,
-        dataset: MapDataset[Any],
+        loader: aioloader.DataLoader[Any],
         schedule: RecordSchedule,
         data_desc: Description,
         label_desc: Description,
         *,
-        seed: int = 0,
-        threads: int = 4,
-        prefetch: int = 4,
-        executor: str = "process",
-        on_error: str = "raise",
-        max_errors: float | None = None,
+        replaces: bool,
     ) -> None:
-        import aioloader
-
         self.batch_size = data_desc[0][0]
         self.data_desc = data_desc
         self.label_desc = label_desc
+        self._loader = loader
         self._schedule = schedule
+        self._replaces = replaces
         self._pass_number = 0
         self._place = self._here()
         self._passed_over = 0
@@ -73,17 +62,6 @@ class ImageBatches:
         self._over = False
         # Batches of the current pass that were not given yet; more if records that failed are left out.
         self._left = 0
-        self._loader: aioloader.DataLoader[Any] = aioloader.DataLoader(
-            dataset,
-            batch_sampler=schedule,
-            num_workers=0 if executor == "inline" else min(threads, available_cores()),
-            executor=executor,
-            prefetch=prefetch,
-            seed=seed,
-            on_error=on_error,
-            max_errors=max_errors,
-        )
-        self._replaces = on_error == "replace"
 
     @property
     def errors(self) -> Sequence[SampleError]:

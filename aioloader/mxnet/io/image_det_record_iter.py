@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import check_interpolation
-from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.det_augment import DetectionAugment
 from aioloader.mxnet.io.det_boxes import LabelPadError
 from aioloader.mxnet.io.image_record_iter import RecordSource, joined_paths
-from aioloader.mxnet.io.mean_image import mean_image
 from aioloader.mxnet.io.parameters import described, read_parameters
 from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS, RANGES, idle_in_detection
 from aioloader.transforms.interpolation import RANDOM
-from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.mxnet.io.image_batches import ImageBatches
-    from aioloader.mxnet.io.image_records import ImageRecords
+    from aioloader.abc import MapDataset
+    from aioloader.foundation.types import Array
+    from aioloader.mxnet.io.backend_iter import MXDataIter
 
 _IN_FRONT = 4
 """Numbers before a label: channels, height and width of the image, length of the label."""
@@ -46,21 +41,11 @@ def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
         padded = needed
     if padded < needed:
         raise LabelPadError(padded, needed)
-    size, shape = values["batch_size"], values["data_shape"]
-    data_desc = (size, *shape), np.dtype(np.float32)
-    label_desc = (size, _IN_FRONT + padded), np.dtype(np.float32)
-    mean = None
-    if values["mean_img"]:
 
-        def pass_without_mean() -> ImageBatches:
-            augment = DetectionAugment(_without_randomness(values), padded)
-            return source.single_pass(source.records.transform(augment), data_desc, label_desc)
+    def augmented(values: Mapping[str, Any], mean: Array | None, dtype: str) -> MapDataset[Any]:
+        return source.records.transform(DetectionAugment(values, padded, mean))
 
-        mean = mean_image(values["mean_img"], shape, pass_without_mean)
-    dataset = source.records.transform(DetectionAugment(values, padded, mean))
-    return MXDataIter(
-        source.batches(dataset, data_desc, label_desc), values["data_name"], values["label_name"]
-    )
+    return source.iterator(augmented, _without_randomness(values), (_IN_FRONT + padded,))
 
 
 def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,38 +92,7 @@ def _widest(source: RecordSource, width: int | None) -> int:
         return width
     if source.labels is not None:
         return source.labels.widest
-    return _widest_in_records(source.records)
-
-
-_HEAD = struct.Struct("<III")
-"""Magic, flag and length of a part; then the first field of an image header, its number of labels."""
-_HEADER_BYTES = 24
-
-
-def _widest_in_records(records: ImageRecords) -> int:
-    widest = 0
-    for path, places in records.places():
-        with open(path, "rb", buffering=0) as file:
-            for offset, length in zip(places.offset.tolist(), places.length.tolist(), strict=True):
-                if offset < 0:
-                    continue
-                file.seek(offset)
-                head = file.read(_HEAD.size)
-                if len(head) == _HEAD.size:
-                    magic, word, count = _HEAD.unpack(head)
-                    widest = max(widest, _labels_in(magic, word, count, length))
-    return widest
-
-
-def _labels_in(magic: int, word: int, count: int, length: int) -> int:
-    """Return the number of labels of a record; 0 if it is corrupt, which is an error of that record alone.
-
-    Args:
-        magic, word, count: its first numbers.
-        length: bytes of the file that belong to the record.
-    """
-    fits = _HEADER_BYTES + 4 * count <= length - 8
-    return count if magic == MAGIC and word >> 29 in (0, 1) and fits else 0
+    return source.records.widest_label()
 
 
 ImageDetRecordIter.__doc__ = described(

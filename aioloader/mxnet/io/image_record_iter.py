@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import aioloader
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.foundation.host_limits import available_cores
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
 from aioloader.mxnet.io.backend_iter import Description, MXDataIter
@@ -26,9 +28,10 @@ from aioloader.mxnet.io.uris import files_of, local_paths
 from aioloader.storage.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioloader.abc import MapDataset
+    from aioloader.foundation.types import Array
 
 _SEEDS = 1 << 64
 # An odd number: parts with one seed have different orders, so that not always the same records meet in a step.
@@ -82,24 +85,50 @@ class RecordSource:
         self.records = ImageRecords(paths, indexes, decoder)
         self._part = part_of(self.records.total, values["num_parts"], values["part_index"])
 
-    def batches(
-        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
-    ) -> ImageBatches:
-        """Return the batches of the iterator itself.
+    def iterator(
+        self,
+        augmented: Callable[[Mapping[str, Any], Array | None, str], MapDataset[Any]],
+        certain: Mapping[str, Any],
+        label_shape: tuple[int, ...],
+        dtype: str = "float32",
+    ) -> MXDataIter:
+        """Return the iterator; before that, compute the mean image if the arguments ask for it.
 
         Args:
-            dataset: `records`, transformed.
-            data_desc, label_desc: shape and dtype of the arrays of a batch.
+            augmented: function of the iterator's arguments, the mean image (None for none) and the dtype of the images
+                that returns `records` with their augmentation.
+            certain: the iterator's arguments with everything random turned off.
+            label_shape: shape of the labels of one image.
+            dtype: of the images.
         """
+        values = self._values
+        size, shape = values["batch_size"], (values["batch_size"], *values["data_shape"])
+        label_desc = (size, *label_shape), np.dtype(np.float32)
+        mean = None
+        if values["mean_img"] and dtype != "uint8":
+            mean = mean_image(
+                values["mean_img"],
+                shape[1:],
+                lambda: self._single_pass(
+                    augmented(certain, None, "float32"), (shape, np.dtype(np.float32)), label_desc
+                ),
+            )
+        batches = self._passes(augmented(values, mean, dtype), (shape, np.dtype(dtype)), label_desc)
+        return MXDataIter(batches, values["data_name"], values["label_name"])
+
+    def _passes(
+        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
+    ) -> ImageBatches:
         values = self._values
         seed = values["seed"] % _SEEDS
         drawn = values.get("seed_aug")
         order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
         schedule = RecordSchedule(self._part, values["batch_size"], values["round_batch"], order)
         seed = seed if drawn is None else drawn % _SEEDS
-        return self._load(dataset, schedule, data_desc, label_desc, seed=seed, on_error=values["on_error"])
+        loader = self._loader(dataset, schedule, seed, values["on_error"])
+        return ImageBatches(loader, schedule, data_desc, label_desc, replaces=values["on_error"] == "replace")
 
-    def single_pass(
+    def _single_pass(
         self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
     ) -> ImageBatches:
         """Return the batches of one pass in the order of the file, each record once."""
@@ -107,28 +136,21 @@ class RecordSource:
         # No record is replaced by another one here: a mean would count it twice.
         on_error = "raise" if self._values["on_error"] == "raise" else "skip"
         schedule = RecordSchedule(part, self._values["batch_size"], False)
-        return self._load(dataset, schedule, data_desc, label_desc, seed=0, on_error=on_error)
+        loader = self._loader(dataset, schedule, 0, on_error)
+        return ImageBatches(loader, schedule, data_desc, label_desc, replaces=False)
 
-    def _load(
-        self,
-        dataset: MapDataset[Any],
-        schedule: RecordSchedule,
-        data_desc: Description,
-        label_desc: Description,
-        *,
-        seed: int,
-        on_error: str,
-    ) -> ImageBatches:
+    def _loader(
+        self, dataset: MapDataset[Any], schedule: RecordSchedule, seed: int, on_error: str
+    ) -> aioloader.DataLoader[Any]:
         values = self._values
-        return ImageBatches(
+        inline = values["executor"] == "inline"
+        return aioloader.DataLoader(
             dataset,
-            schedule,
-            data_desc,
-            label_desc,
-            seed=seed,
-            threads=values["preprocess_threads"],
-            prefetch=values["prefetch_buffer"],
+            batch_sampler=schedule,
+            num_workers=0 if inline else min(values["preprocess_threads"], available_cores()),
             executor=values["executor"],
+            prefetch=values["prefetch_buffer"],
+            seed=seed,
             on_error=on_error,
             max_errors=values["max_errors"],
         )
@@ -155,23 +177,13 @@ def _record_files(uri: str) -> list[str]:
 
 def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
     check_augmentation(values)
-    width, size = values["label_width"], values["batch_size"]
+    width = values["label_width"]
     source = RecordSource(values, width)
-    shape = values["data_shape"]
-    data_desc = (size, *shape), np.dtype(dtype)
-    label_desc = (size,) if width == 1 else (size, width), np.dtype(np.float32)
-    mean = None
-    if values["mean_img"] and dtype != "uint8":
 
-        def pass_without_mean() -> ImageBatches:
-            chain = augmentation(without_randomness(values))
-            dataset = source.records.transform_first(chain)
-            return source.single_pass(dataset, ((size, *shape), np.dtype(np.float32)), label_desc)
+    def augmented(values: Mapping[str, Any], mean: Array | None, dtype: str) -> MapDataset[Any]:
+        return source.records.transform_first(augmentation(values, mean, dtype))
 
-        mean = mean_image(values["mean_img"], shape, pass_without_mean)
-    dataset = source.records.transform_first(augmentation(values, mean, dtype))
-    batches = source.batches(dataset, data_desc, label_desc)
-    return MXDataIter(batches, values["data_name"], values["label_name"])
+    return source.iterator(augmented, without_randomness(values), () if width == 1 else (width,), dtype)
 
 
 def ImageRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:

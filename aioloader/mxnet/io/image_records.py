@@ -16,6 +16,7 @@ import numpy as np
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
+from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import DecodeError
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import (
@@ -31,7 +32,7 @@ from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -58,9 +59,6 @@ class MissingLabelError(MXNetError, LookupError):
         )
         self.key = key
         self.path = path
-
-    def __reduce__(self) -> tuple[type[MissingLabelError], tuple[int, str]]:
-        return type(self), (self.key, self.path)
 
 
 class LabelList:
@@ -173,8 +171,8 @@ class ImageRecords(FileDataset):
             raise MXNetError(str(error)) from error
         if len({table.version is None for table in tables}) > 1:
             raise MXNetError("files of this machine and URLs cannot be read as one set of records")
-        self._lines = [_in_file_order(table) for table in tables]
         self._tables = RecordTables(tables)
+        self._order = _file_order(tables)
         self.total = len(self._tables)
 
     def __len__(self) -> int:
@@ -191,37 +189,47 @@ class ImageRecords(FileDataset):
             self._paths, remote=remote, whole_files=False, name=self._paths[0], versions=versions
         )
 
-    def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the file and the index line of records."""
-        file, line = self._tables.lines(indices % self.total)
-        for number, order in enumerate(self._lines):
-            if order is not None:
-                mine = file == number
-                line[mine] = order[line[mine]]
-        return file, line
+    def _lines(self, indices: IntArray) -> IntArray:
+        """Return the lines of records in the indices of all files."""
+        records = indices % self.total
+        return records if self._order is None else self._order[records]
 
     def spans(self, indices: IntArray) -> Spans:
-        return self._tables.spans_of_lines(*self._places(indices))
+        return self._tables.spans(self._lines(indices))
 
     def extras(self, indices: IntArray) -> Array:
         """Return whether each row is only padding; see `ByteDataset.extras`."""
         return indices >= self.total
 
-    def places(self) -> Iterator[tuple[str, Spans]]:
-        """Yield path and places of the records of every file."""
+    def widest_label(self) -> int:
+        """Return the largest number of labels of a record. Corrupt records do not count: reading them fails anyway.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        widest = 0
         for table in self._tables.tables:
-            yield table.path, table.spans(np.arange(len(table.index), dtype=np.int64))
+            places = table.spans(np.arange(len(table.index), dtype=np.int64))
+            heads = read_heads(table.path, places.offset, version=table.version)
+            # The number of a corrupt record may exceed its length.
+            fits = heads.packed & (RECORD_FIELDS.size + 4 * heads.flag <= places.length)
+            widest = max(widest, int(heads.flag[fits].max(initial=0)))
+        return widest
 
     def location(self, index: int) -> ItemLocation:
-        file, line = self._places(np.array([index], np.int64))
-        return self._tables.tables[int(file[0])].location(int(line[0]))
+        file, line = self._tables.locate(int(self._lines(np.array([index]))[0]))
+        return self._tables.tables[file].location(line)
 
 
-def _in_file_order(table: RecordTable) -> IntArray | None:
-    offsets = table.index.offsets
-    if bool((offsets[1:] >= offsets[:-1]).all()):
+def _file_order(tables: Sequence[RecordTable]) -> IntArray | None:
+    """Return the lines of all indices in the order of the records in their files; None if they have that order."""
+    offsets = [table.index.offsets for table in tables]
+    if all(bool((each[1:] >= each[:-1]).all()) for each in offsets):
         return None
-    order: IntArray = np.argsort(offsets, kind="stable").astype(np.int64)
+    starts = np.cumsum([0, *map(len, offsets[:-1])])
+    order: IntArray = np.concatenate(
+        [start + np.argsort(each, kind="stable") for start, each in zip(starts, offsets, strict=True)]
+    )
     return order
 
 
