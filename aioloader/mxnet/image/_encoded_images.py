@@ -15,6 +15,7 @@ import numpy as np
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.imagelist import Entry, list_entry, read_list
+from aioloader.datasets.record import RecordTable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
@@ -114,8 +115,7 @@ class EncodedRecords(EncodedImages):
     def __init__(self, path: str, keys: Sequence[Any], offsets: IntArray, labels: list[Array] | None) -> None:
         super().__init__(keys, labels)
         self._path = path
-        self._offsets = offsets
-        self._ends = np.unique(np.append(offsets, os.path.getsize(path)))
+        self._table = RecordTable(path, index=Index.of(offsets))
 
     @property
     def decoder(self) -> _Body:
@@ -125,14 +125,10 @@ class EncodedRecords(EncodedImages):
         return LocalByteSource((self._path,), whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
-        """Return spans up to the next record, or to the end of the file; see `ByteDataset.spans`."""
-        offset = self._offsets[indices]
-        after = np.searchsorted(self._ends, offset, side="right")
-        end = self._ends[np.minimum(after, len(self._ends) - 1)]
-        return Spans(np.zeros(len(offset), np.int64), offset, np.maximum(end - offset, 0))
+        return self._table.spans(indices)
 
     def location(self, index: int) -> ItemLocation:
-        return ItemLocation(self._keys[index], self._path, int(self._offsets[index]))
+        return ItemLocation(self._keys[index], self._path, int(self._table.index.offsets[index]))
 
 
 class EncodedFiles(EncodedImages):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from aioloader.errors import DecodeError, LoaderError, SampleError
+from aioloader.foundation.types import ItemLocation
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image.decode import imdecode
 
@@ -42,17 +43,16 @@ class BrokenImageError(MXNetError):
         return str(self.args[0])
 
 
-def broken_image(
-    cause: DecodeError, key: object, path: str | None, offset: int | None, *, is_file: bool
-) -> BrokenImageError:
+def broken_image(cause: DecodeError, location: ItemLocation, *, is_file: bool) -> BrokenImageError:
     """Return the error of a bad image, in MXNet's words.
 
     Args:
         cause: the decoder's error.
-        key, path, offset: see `BrokenImageError`.
-        is_file: the image is a separate file.
+        location: see `BrokenImageError`.
+        is_file: a known image is a separate file.
     """
-    place = f" filename: {path}" if is_file else "" if key is None else f" index: {key}"
+    key, path, offset = location
+    place = "" if key is None else f" filename: {path}" if is_file else f" index: {key}"
     return BrokenImageError(f"Broken image{place}, {cause.reason}", key, path, offset, cause.reason)
 
 
@@ -67,7 +67,7 @@ def original(error: SampleError, *, is_file: bool) -> BaseException:
     if cause is None:
         return error
     if isinstance(cause, DecodeError):
-        return broken_image(cause, error.key, error.path, error.offset, is_file=is_file)
+        return broken_image(cause, ItemLocation(error.key, error.path, error.offset), is_file=is_file)
     error.__cause__ = None  # it is raised from this one
     cause.add_note(f"image with the key {error.key!r}, path {error.path}, in {error.stage}")
     return cause

@@ -182,7 +182,7 @@ class ImageDetIter(DetSampleSteps, ImageIter):
         if self._reads:
             for sample in self._samples():
                 if sample is not None:
-                    yield self._last_key(), sample[0]
+                    yield self._last_location().key, sample[0]
             self._noted.clear()
         else:
             for row in self._rows():
