@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,7 @@ class DataDesc(_NameAndShape):
         return [DataDesc(name, shape, dtypes[name]) for name, shape in shapes]
 
 
+@dataclass(eq=False, repr=False)
 class DataBatch:
     """One batch, with plain attributes; any object with `data`, `label` and `pad` can take its place.
 
@@ -82,27 +84,19 @@ class DataBatch:
         AssertionError: `data` or `label` is not a list or tuple (a ValueError too).
     """
 
-    def __init__(
-        self,
-        data: Sequence[Any],
-        label: Sequence[Any] | None = None,
-        pad: int | None = None,
-        index: Any = None,
-        bucket_key: Any = None,
-        provide_data: Sequence[DataDesc] | None = None,
-        provide_label: Sequence[DataDesc] | None = None,
-    ) -> None:
-        if data is not None:
-            require(isinstance(data, list | tuple), "Data must be list of NDArrays")
-        if label is not None:
-            require(isinstance(label, list | tuple), "Label must be list of NDArrays")
-        self.data = data
-        self.label = label
-        self.pad = pad
-        self.index = index
-        self.bucket_key = bucket_key
-        self.provide_data = provide_data
-        self.provide_label = provide_label
+    data: Sequence[Any]
+    label: Sequence[Any] | None = None
+    pad: int | None = None
+    index: Any = None
+    bucket_key: Any = None
+    provide_data: Sequence[DataDesc] | None = None
+    provide_label: Sequence[DataDesc] | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None:
+            require(isinstance(self.data, list | tuple), "Data must be list of NDArrays")
+        if self.label is not None:
+            require(isinstance(self.label, list | tuple), "Label must be list of NDArrays")
 
     def __str__(self) -> str:
         data = [array.shape for array in self.data]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
-from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
+from aioloader.mxnet.io.iterator import DataDesc, DataIter
 from aioloader.mxnet.io.schedule import LAST_BATCH
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import NDArray, from_numpy
@@ -317,9 +317,6 @@ class NDArrayIter(DataIter):
         if self._pad_counts_rolled and -self.batch_size < self.cursor < 0:
             return -self.cursor
         return 0
-
-    def _batch_of_parts(self) -> DataBatch:
-        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=None)
 
     @property
     def provide_data(self) -> list[DataDesc]:
