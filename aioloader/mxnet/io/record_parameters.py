@@ -31,9 +31,19 @@ def _factor(about: str) -> Parameter:
     return Parameter("float", 1.0, about=about)
 
 
+def _whole(default: int, about: str, low: float | None = None, high: float | None = None) -> Parameter:
+    """Return a whole number."""
+    return Parameter("int", default, about=about, low=low, high=high)
+
+
 def _shift(about: str) -> Parameter:
     """Return a whole number of 0 or more, 0 by default: without effect."""
-    return Parameter("int", 0, low=0, about=about)
+    return _whole(0, about, low=0)
+
+
+def _choice(choices: tuple[str, ...], about: str) -> Parameter:
+    """Return one of several texts, the first of which is the default."""
+    return Parameter("string", choices[0], choices=choices, about=about)
 
 
 CHANNELS = {"r": "red (or grey)", "g": "green", "b": "blue", "a": "alpha"}
@@ -64,17 +74,13 @@ LOADING: dict[str, Parameter] = {
     ),
     "batch_size": Parameter("int", low=1, about="Rows of a batch."),
     "shuffle": _flag("Every pass has a new order of all records of the part, with an index or without."),
-    "seed": Parameter(
-        "int",
+    "seed": _whole(
         0,
-        about="Of the order and of the augmentation. The same seed produces the same batches for any number of "
+        "Of the order and of the augmentation. The same seed produces the same batches for any number of "
         "workers.",
     ),
-    "num_parts": Parameter(
-        "int",
-        1,
-        low=1,
-        about="The records are divided among this many parts; all have the same number of batches.",
+    "num_parts": _whole(
+        1, "The records are divided among this many parts; all have the same number of batches.", low=1
     ),
     "part_index": _shift("Which part this is, from 0."),
     "round_batch": Parameter(
@@ -83,10 +89,8 @@ LOADING: dict[str, Parameter] = {
         about="Fill the last batch with the first rows of the next pass, which begins behind them. False: pad it with "
         "zeros. `pad` is the number of these rows.",
     ),
-    "preprocess_threads": Parameter(
-        "int", 4, low=1, about="Most workers that decode; no more than there are cores."
-    ),
-    "prefetch_buffer": Parameter("int", 4, low=0, about="Batches in flight at a time, at least 1."),
+    "preprocess_threads": _whole(4, "Most workers that decode; no more than there are cores.", low=1),
+    "prefetch_buffer": _whole(4, "Batches in flight at a time, at least 1.", low=0),
     "data_name": Parameter("string", "data", about="Name of the images in the network."),
     "label_name": Parameter("string", "softmax_label", about="Name of the labels in the network."),
     "verbose": Parameter("boolean", True, idle="nothing is printed"),
@@ -102,13 +106,12 @@ LOADING: dict[str, Parameter] = {
     "shuffle_chunk_seed": Parameter("int", 0, idle="there are no chunks; seed decides the order"),
 }
 RESIZE: dict[str, Parameter] = {
-    "resize": Parameter("int", -1, about="First resize the shorter side to this many pixels; -1: do not."),
+    "resize": _whole(-1, "First resize the shorter side to this many pixels; -1: do not."),
 }
 INTERPOLATION: dict[str, Parameter] = {
-    "inter_method": Parameter(
-        "int",
+    "inter_method": _whole(
         1,
-        about="How images are resized: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 by the sizes (bicubic to "
+        "How images are resized: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 by the sizes (bicubic to "
         "enlarge, area to shrink, else bilinear), 10 one of 0 to 4 for each image.",
     ),
 }
@@ -130,11 +133,8 @@ MEAN: dict[str, Parameter] = {
 # Not part of MXNet.
 OWN: dict[str, Parameter] = {
     "strict": _flag("Refuse unknown arguments instead of a warning. Not in MXNet."),
-    "exif": Parameter(
-        "string",
-        "apply",
-        choices=("apply", "ignore"),
-        about="Turn images upright by their Exif data, or leave them as stored. Not in MXNet.",
+    "exif": _choice(
+        ("apply", "ignore"), "Turn images upright by their Exif data, or leave them as stored. Not in MXNet."
     ),
     "max_pixels": Parameter(
         "int",
@@ -143,11 +143,9 @@ OWN: dict[str, Parameter] = {
         optional=True,
         about="Larger images are refused before they are decoded; None: there is no limit. Not in MXNet.",
     ),
-    "on_error": Parameter(
-        "string",
-        "raise",
-        choices=("raise", "skip", "replace"),
-        about='A record that cannot be read or decoded is an error that names it. "skip": it is left out, and zeros '
+    "on_error": _choice(
+        ("raise", "skip", "replace"),
+        'A record that cannot be read or decoded is an error that names it. "skip": it is left out, and zeros '
         'pad its batch, which `pad` counts. "replace": the next valid record of the batch replaces it. '
         "Both add it to the iterator's `errors`. Not in MXNet.",
     ),
@@ -159,11 +157,8 @@ OWN: dict[str, Parameter] = {
         about="Number of records that may fail before an error is raised all the same; less than 1: the share of a "
         "pass, checked after 1,000 records and at its end; None: any number. Not in MXNet.",
     ),
-    "executor": Parameter(
-        "string",
-        "process",
-        choices=("process", "thread", "inline"),
-        about='Kind of the workers; "inline" has none. Not in MXNet.',
+    "executor": _choice(
+        ("process", "thread", "inline"), 'Kind of the workers; "inline" has none. Not in MXNet.'
     ),
 }
 
@@ -178,78 +173,10 @@ def idle_channels(values: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-_GEOMETRY: dict[str, Parameter] = {
-    **RESIZE,
-    "rand_crop": _flag("Crop at a random place instead of the middle."),
-    "random_resized_crop": _flag(
-        "Crop a rectangle of random area and ratio at a random place and resize it to data_shape."
-    ),
-    "min_random_area": _factor("Least share of the area for random_resized_crop."),
-    "max_random_area": _factor("Greatest share of the area for random_resized_crop."),
-    "max_aspect_ratio": _amount(
-        "The ratio of width to height changes by a factor within [1 - v, 1 + v], or up to v if min_aspect_ratio "
-        "is given."
-    ),
-    "min_aspect_ratio": Parameter(
-        "float", None, low=0, optional=True, about="Least such factor; max_aspect_ratio is the greatest then."
-    ),
-    "max_crop_size": Parameter(
-        "int", -1, about="Greatest side of a square that is cropped and resized to data_shape; -1: none is."
-    ),
-    "min_crop_size": Parameter("int", -1, about="Least side of that square; both or none are given."),
-    "max_rotate_angle": Parameter(
-        "int", 0, about="Turn by a random whole number of degrees within [-v, v]; at most 0: do not."
-    ),
-    "rotate": Parameter(
-        "int",
-        -1,
-        about="Turn by this many degrees, counter-clockwise, instead of a random angle; at most 0: do not.",
-    ),
-    "rotate_list": Parameter(
-        "ints", None, optional=True, about="Turn by one of these angles in degrees, drawn for each image."
-    ),
-    "max_shear_ratio": Parameter(
-        "float", 0.0, about="Shear by a random number within [-v, v]; at most 0: do not."
-    ),
-    "max_random_scale": _factor("Greatest random scale."),
-    "min_random_scale": _factor("Least random scale."),
-    "max_img_size": Parameter("float", 1e10, low=0, about="Most pixels of a side after turning and scaling."),
-    "min_img_size": _amount("Fewest pixels of a side after turning and scaling."),
-    "pad": Parameter("int", 0, about="Pixels added on all four sides, after turning and before cropping."),
-    "fill_value": Parameter(
-        "int", 255, low=0, high=255, about="Value of pixels that come from outside of the image."
-    ),
-    **INTERPOLATION,
-}
-_COLOURS: dict[str, Parameter] = {
-    "brightness": _amount("Multiply by a random factor within [1 - v, 1 + v]."),
-    "contrast": _amount("Stretch round the mean luma by such a factor."),
-    "saturation": _amount("Stretch round each pixel's luma by such a factor."),
-    "pca_noise": _amount(
-        "Standard deviation of the weights with which the principal colours of ImageNet are added."
-    ),
-    "random_h": _shift("Greatest random shift of the hue, in steps of 2 degrees."),
-    "random_s": _shift("Greatest random shift of the saturation, of 255."),
-    "random_l": _shift("Greatest random shift of the lightness, of 255."),
-}
-_NORMALISATION: dict[str, Parameter] = {
-    "mirror": _flag("Exchange left and right in every image."),
-    "rand_mirror": _flag("Exchange left and right in half of the images, at random."),
-    **MEAN,
-    **{f"std_{c}": _factor(f"Divisor of the {name} channel.") for c, name in CHANNELS.items()},
-    "scale": _factor("Factor of all pixels, after the mean was taken off."),
-    "max_random_contrast": _amount(
-        "Multiply every image by a random factor within [1 - v, 1 + v], times scale."
-    ),
-    "max_random_illumination": _amount("Add a random number within [-v, v], times scale, to every image."),
-}
-
 IMAGE_PARAMETERS: dict[str, Parameter] = {
     **FILES,
     **LOADING,
-    "label_width": Parameter(
-        "int", 1, low=1, about="Labels of every image; labels of shape (batch_size,) if 1."
-    ),
+    "label_width": _whole(1, "Labels of every image; labels of shape (batch_size,) if 1.", low=1),
     "dtype": Parameter(
         "string",
         None,
@@ -269,12 +196,66 @@ IMAGE_PARAMETERS: dict[str, Parameter] = {
         about="Of the augmentation alone; each pass and record has its own draws.",
     ),
     "device_id": Parameter("int", 0, idle="no memory is pinned; your framework does that"),
-    "aug_seq": Parameter(
-        "string", "aug_default", choices=("aug_default",), about="Name of the augmentation: there is one."
+    "aug_seq": _choice(("aug_default",), "Name of the augmentation: there is one."),
+    # geometry
+    **RESIZE,
+    "rand_crop": _flag("Crop at a random place instead of the middle."),
+    "random_resized_crop": _flag(
+        "Crop a rectangle of random area and ratio at a random place and resize it to data_shape."
     ),
-    **_GEOMETRY,
-    **_COLOURS,
-    **_NORMALISATION,
+    "min_random_area": _factor("Least share of the area for random_resized_crop."),
+    "max_random_area": _factor("Greatest share of the area for random_resized_crop."),
+    "max_aspect_ratio": _amount(
+        "The ratio of width to height changes by a factor within [1 - v, 1 + v], or up to v if min_aspect_ratio "
+        "is given."
+    ),
+    "min_aspect_ratio": Parameter(
+        "float", None, low=0, optional=True, about="Least such factor; max_aspect_ratio is the greatest then."
+    ),
+    "max_crop_size": _whole(
+        -1, "Greatest side of a square that is cropped and resized to data_shape; -1: none is."
+    ),
+    "min_crop_size": _whole(-1, "Least side of that square; both or none are given."),
+    "max_rotate_angle": _whole(
+        0, "Turn by a random whole number of degrees within [-v, v]; at most 0: do not."
+    ),
+    "rotate": _whole(
+        -1, "Turn by this many degrees, counter-clockwise, instead of a random angle; at most 0: do not."
+    ),
+    "rotate_list": Parameter(
+        "ints", None, optional=True, about="Turn by one of these angles in degrees, drawn for each image."
+    ),
+    "max_shear_ratio": Parameter(
+        "float", 0.0, about="Shear by a random number within [-v, v]; at most 0: do not."
+    ),
+    "max_random_scale": _factor("Greatest random scale."),
+    "min_random_scale": _factor("Least random scale."),
+    "max_img_size": Parameter("float", 1e10, low=0, about="Most pixels of a side after turning and scaling."),
+    "min_img_size": _amount("Fewest pixels of a side after turning and scaling."),
+    "pad": _whole(0, "Pixels added on all four sides, after turning and before cropping."),
+    "fill_value": _whole(255, "Value of pixels that come from outside of the image.", low=0, high=255),
+    **INTERPOLATION,
+    # colours
+    "brightness": _amount("Multiply by a random factor within [1 - v, 1 + v]."),
+    "contrast": _amount("Stretch round the mean luma by such a factor."),
+    "saturation": _amount("Stretch round each pixel's luma by such a factor."),
+    "pca_noise": _amount(
+        "Standard deviation of the weights with which the principal colours of ImageNet are added."
+    ),
+    "random_h": _shift("Greatest random shift of the hue, in steps of 2 degrees."),
+    "random_s": _shift("Greatest random shift of the saturation, of 255."),
+    "random_l": _shift("Greatest random shift of the lightness, of 255."),
+    # normalisation
+    "mirror": _flag("Exchange left and right in every image."),
+    "rand_mirror": _flag("Exchange left and right in half of the images, at random."),
+    **MEAN,
+    **{f"std_{c}": _factor(f"Divisor of the {name} channel.") for c, name in CHANNELS.items()},
+    "scale": _factor("Factor of all pixels, after the mean was taken off."),
+    "max_random_contrast": _amount(
+        "Multiply every image by a random factor within [1 - v, 1 + v], times scale."
+    ),
+    "max_random_illumination": _amount("Add a random number within [-v, v], times scale, to every image."),
+    # not part of MXNet
     **OWN,
     "dct_scaling": _flag(
         "Where the first crop or resize shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or 1/8 of its "
@@ -356,36 +337,22 @@ DETECTION_PARAMETERS: dict[str, Parameter] = {
     "dtype": Parameter(
         "string", None, optional=True, choices=("float32",), about="Of the images: float32 only."
     ),
-    "label_width": Parameter(
-        "int", -1, about="Numbers of every record's label; -1: they differ from record to record."
-    ),
-    "label_pad_width": Parameter(
-        "int",
-        0,
-        about="Labels are padded to this many numbers; at most 0: to the widest one. A wider label is an "
-        "error.",
+    "label_width": _whole(-1, "Numbers of every record's label; -1: they differ from record to record."),
+    "label_pad_width": _whole(
+        0, "Labels are padded to this many numbers; at most 0: to the widest one. A wider label is an error."
     ),
     "label_pad_value": Parameter("float", -1.0, about="Padding value of labels."),
-    "aug_seq": Parameter(
-        "string",
-        "det_aug_default",
-        choices=("det_aug_default",),
-        about="Name of the augmentation: there is one.",
-    ),
+    "aug_seq": _choice(("det_aug_default",), "Name of the augmentation: there is one."),
     **RESIZE,
     "rand_crop_prob": _probability("an image is cropped"),
-    "num_crop_sampler": Parameter(
-        "int", 1, low=0, about="Crop samplers, tried in a random order until one finds a crop."
-    ),
+    "num_crop_sampler": _whole(1, "Crop samplers, tried in a random order until one finds a crop.", low=0),
     **{f"{side}_{name}": _RANGES[name][side] for name in _RANGES for side in ("min", "max")},
     "max_crop_trials": Parameter(
         "ints", (25,), low=0, about="Tries of a sampler; one value, or one for each."
     ),
-    "crop_emit_mode": Parameter(
-        "string",
-        "center",
-        choices=("center", "overlap"),
-        about="Objects that stay in a crop: those with the centre in it, or those of which it shows enough.",
+    "crop_emit_mode": _choice(
+        ("center", "overlap"),
+        "Objects that stay in a crop: those with the centre in it, or those of which it shows enough.",
     ),
     "emit_overlap_thresh": Parameter(
         "float", 0.3, low=0, high=1, about='Share of an object\'s box that is enough for "overlap".'
@@ -394,7 +361,7 @@ DETECTION_PARAMETERS: dict[str, Parameter] = {
     "max_pad_scale": Parameter(
         "float", 1.0, low=1, about="Greatest extents of that canvas, times the image's."
     ),
-    "fill_value": Parameter("int", 127, low=0, high=255, about="Value of the canvas."),
+    "fill_value": _whole(127, "Value of the canvas.", low=0, high=255),
     "max_random_hue": _shift("Greatest random shift of the hue, in steps of 2 degrees."),
     "random_hue_prob": _probability("the hue is shifted"),
     "max_random_saturation": _shift("Greatest random shift of the saturation, of 255."),
