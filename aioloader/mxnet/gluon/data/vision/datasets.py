@@ -19,8 +19,7 @@ from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
-    from aioloader.foundation.types import Array, IntArray
+    from aioloader.foundation.types import Array
 
 __all__ = (
     "CIFAR10",
@@ -38,7 +37,22 @@ def _own_stage(stage: Stage | None) -> ImageStage | None:
     return None if stage is None else image_stage(stage.fn, first=False, given=True)
 
 
-class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
+class _DecodedImages:
+    """Common part of the datasets of encoded images: a sample is (image, label), the image an NDArray."""
+
+    _has_images = True
+
+    @property
+    def decoder(self) -> Any:
+        # Defined next to `__getitem__`, so that loaders decode themselves and do not call it for each sample.
+        return super().decoder  # type: ignore[misc]  # of the dataset that this is mixed into
+
+    def __getitem__(self, index: int) -> Any:
+        """Return (image, label) of one image."""
+        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
+
+
+class ImageRecordDataset(_DecodedImages, datasets.ImageRecordDataset, RecordFileDataset):
     """(image, label) of every record; see `aioloader.ImageRecordDataset`.
 
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
@@ -54,8 +68,6 @@ class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
         FileNotFoundError: there is no such file.
     """
 
-    _has_images = True
-
     def __init__(self, filename: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
         super().__init__(filename, flag, None, **options)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
@@ -63,16 +75,8 @@ class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
             # The packed label is a float32; as a Python float it makes a batch of float64.
             self._scalar_dtype = "float64"
 
-    @property
-    def decoder(self) -> ImageRecordDecoder:
-        return super().decoder
 
-    def __getitem__(self, index: int) -> Any:
-        """Return (image, label) of the record on line `index` of the index."""
-        return image_as_nd(super().__getitem__(index))
-
-
-class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
+class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
     """(image, label) of every image in ``root/<class>/``; see `aioloader.ImageFolderDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names.
@@ -90,7 +94,6 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
         items: (path, label) of every image.
     """
 
-    _has_images = True
     _supported = f"Only support {', '.join(IMAGE_SUFFIXES)}"
 
     def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
@@ -98,21 +101,18 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
     @property
-    def decoder(self) -> ImageFileDecoder:
+    def decoder(self) -> Any:
         return super().decoder
 
     def __getitem__(self, index: int) -> Any:
         """Return (image, label), the label a Python int."""
-        return _with_python_label(image_as_nd(super().__getitem__(index)))
+        sample = super().__getitem__(index)
+        if type(sample) is tuple and len(sample) == 2 and isinstance(sample[1], np.integer):
+            return sample[0], int(sample[1])
+        return sample
 
 
-def _with_python_label(sample: Any) -> Any:
-    if type(sample) is tuple and len(sample) == 2 and isinstance(sample[1], np.integer):
-        return sample[0], int(sample[1])
-    return sample
-
-
-class ImageListDataset(datasets.ImageListDataset, Dataset):
+class ImageListDataset(_DecodedImages, datasets.ImageListDataset, Dataset):
     """(image, label) of every entry of a list; see `aioloader.ImageListDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label float32 (n,), also where n is 1.
@@ -130,7 +130,6 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
         ValueError: the list is malformed, or a path leads out of the root.
     """
 
-    _has_images = True
     _list_rule = "imglist must be filename or list of valid entries, given"
 
     def __init__(
@@ -139,18 +138,6 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
         super().__init__(root, imglist, flag, label_dtype=label_dtype or np.float32, **options)
         if self._labels.ndim == 1:
             self._labels = self._labels[:, None]
-
-    @property
-    def decoder(self) -> ImageFileDecoder:
-        return super().decoder
-
-    def extras(self, indices: IntArray) -> Array:
-        """Return the labels; see `ByteDataset.extras`."""
-        return super().extras(indices)
-
-    def __getitem__(self, index: int) -> Any:
-        """Return (image, label) of entry `index`."""
-        return image_as_nd(super().__getitem__(index))
 
 
 class _Published:
