@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -94,7 +95,8 @@ class ImageStage(Stage):
         self.wraps_input = wraps_input
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.fn, self.first, self.wraps_result, self.wraps_input)
+        options = {name: getattr(self, name) for name in ("first", "wraps_result", "wraps_input")}
+        return partial(ImageStage, **options), (self.fn,)
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
         if self.wraps_input:
@@ -134,7 +136,3 @@ def native_of(fn: Any) -> Callable[..., Any] | None:
         found: Callable[..., Any] | None = fn.native_transform()
         return found
     return fn if is_native(fn) else None
-
-
-def _remake(fn: Callable[..., Any], first: bool, wraps_result: bool, wraps_input: bool) -> ImageStage:
-    return ImageStage(fn, first=first, wraps_result=wraps_result, wraps_input=wraps_input)

@@ -8,7 +8,8 @@ drawn here when a pass begins, and passed to the loader as a batch sampler. The 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -176,6 +177,8 @@ class DataLoader:
         ValueError: arguments are not allowed, or exclude each other.
     """
 
+    _pass: ClassVar[type[DataLoaderIter]] = DataLoaderIter
+
     def __init__(
         self,
         dataset: MapDataset[Any],
@@ -245,7 +248,7 @@ class DataLoader:
     def __iter__(self) -> DataLoaderIter:
         """Begin a new pass. With workers, work on it begins now."""
         ahead, self._ahead = self._ahead, None
-        return DataLoaderIter(self, self._begin() if ahead is None else ahead)
+        return self._pass(self, self._begin() if ahead is None else ahead)
 
     @property
     def errors(self) -> list[SampleError]:
@@ -320,42 +323,14 @@ class DataLoaderV1Iter(DataLoaderIter):
 
 
 class DataLoaderV1(DataLoader):
-    """`DataLoader` with the arguments of MXNet's first releases, and iterators that can be shut down.
+    """`DataLoader` whose iterators can be shut down.
 
     Args:
         dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, batchify_fn, num_workers, pin_memory,
-            pin_device_id: see `DataLoader`.
+            pin_device_id: see `DataLoader`, whose other arguments are accepted too.
     """
 
-    def __init__(
-        self,
-        dataset: MapDataset[Any],
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        sampler: Sampler | None = None,
-        last_batch: str | None = None,
-        batch_sampler: Any = None,
-        batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int = 0,
-        pin_memory: bool = False,
-        pin_device_id: int = 0,
-    ) -> None:
-        super().__init__(
-            dataset,
-            batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            last_batch=last_batch,
-            batch_sampler=batch_sampler,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            pin_device_id=pin_device_id,
-        )
-
-    def __iter__(self) -> DataLoaderV1Iter:
-        """Begin a new pass."""
-        return DataLoaderV1Iter(self, self._begin())
+    _pass = DataLoaderV1Iter
 
 
 def worker_loop_v1(
@@ -396,8 +371,5 @@ def fetcher_loop_v1(
         number, batch = data_queue.get()
         if number is None:
             return
-        if data_buffer_lock is None:
-            data_buffer[number] = batch
-            continue
-        with data_buffer_lock:
+        with data_buffer_lock or nullcontext():
             data_buffer[number] = batch

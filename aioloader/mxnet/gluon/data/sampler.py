@@ -71,13 +71,12 @@ class BatchSampler(samplers.BatchSampler):
         """
         if type(self).__iter__ is not BatchSampler.__iter__:
             return iter(self)
-        return self._drawn(_order(self.sampler, True)) if at_once else self._drawn_later()
+        return self._drawn(_order(self.sampler, True) if at_once else None)
 
-    def _drawn_later(self) -> Iterator[Any]:
-        yield from self._drawn(_order(self.sampler, False))
-
-    def _drawn(self, order: IntArray | Iterable[Any]) -> Iterator[Any]:
-        return self._slices(order) if isinstance(order, np.ndarray) else self._cut(order)
+    def _drawn(self, order: IntArray | Iterable[Any] | None) -> Iterator[Any]:
+        if order is None:
+            order = _order(self.sampler, False)
+        yield from self._slices(order) if isinstance(order, np.ndarray) else self._cut(order)
 
     def _slices(self, order: IntArray) -> Iterator[IntArray]:
         carried, self._carried = self._carried, []
