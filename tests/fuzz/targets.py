@@ -86,11 +86,7 @@ TARGETS = {
     "tables": Entry(
         "tests.fuzz.iterators:Tables",
         100_000,
-        (
-            "aioloader/mxnet/io/csv_iter.py",
-            "aioloader/mxnet/io/libsvm_iter.py",
-            "aioloader/mxnet/io/mnist_iter.py",
-        ),
+        ("aioloader/mxnet/io/file_iters.py",),
     ),
     "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
     "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/loader/checkpoint.py",)),

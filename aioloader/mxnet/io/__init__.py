@@ -2,8 +2,8 @@
 
 - `iterator`: the contract
 - `ndarray_iter`: arrays in memory
-- `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `schedule`, `parameters`
-  and `uris` are their common parts
+- `file_iters`: files of rows that MXNet reads in C++: CSV, LibSVM, MNIST; `backend_iter`, `schedule`, `parameters` and
+  `uris` are the common parts of these and of the record iterators
 - `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
   `record_parameters` declares their arguments, `augment` and `det_augment` build transforms from them, `det_boxes`
   moves boxes; `image_records` is the dataset, also with the labels of a list, `schedule` computes the order,
@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.io.backend_iter import MXDataIter
-from aioloader.mxnet.io.csv_iter import CSVIter
 from aioloader.mxnet.io.det_boxes import DetectionLabelError, LabelPadError
+from aioloader.mxnet.io.file_iters import CSVIter, LibSVMIter, MNISTIter
 from aioloader.mxnet.io.image_batches import ImageRecordError
 from aioloader.mxnet.io.image_det_record_iter import ImageDetRecordIter
 from aioloader.mxnet.io.image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
 from aioloader.mxnet.io.image_records import MissingLabelError
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
-from aioloader.mxnet.io.libsvm_iter import LibSVMIter
-from aioloader.mxnet.io.mnist_iter import MNISTIter
 from aioloader.mxnet.io.ndarray_iter import NDArrayIter
 from aioloader.mxnet.io.parameters import (
     MissingParameterError,
