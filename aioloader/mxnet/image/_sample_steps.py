@@ -5,7 +5,6 @@ The methods are in a separate class so that worker processes can receive them al
 
 from __future__ import annotations
 
-import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -167,25 +166,30 @@ class IteratorTransform:
     """Transform that calls `make` of an iterator without keeping it alive; a worker process receives only the steps.
 
     Args:
-        iterator: has the methods of `SampleSteps`.
-        steps: the class that defines these methods, unless a derived class overrides some.
+        find: function that returns the iterator or its steps, such as a weak reference to the iterator.
+        steps: the class that defines the methods of the steps, unless a derived class overrides some.
     """
 
     __name__ = "augment"
 
-    def __init__(self, iterator: SampleSteps, steps: type[SampleSteps]) -> None:
-        self._iterator = weakref.ref(iterator)
+    def __init__(self, find: Callable[[], SampleSteps | None], steps: type[SampleSteps]) -> None:
+        self._find = find
         self._steps = steps
 
+    def _found(self) -> SampleSteps:
+        found = self._find()
+        assert found is not None
+        return found
+
     def __call__(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        iterator = self._iterator()
-        assert iterator is not None
-        return iterator.make(encoded, label)
+        return self._found().make(encoded, label)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        iterator = self._iterator()
-        assert iterator is not None
-        return _Sent, (_light(iterator, self._steps),)
+        return _in_worker, (_light(self._found(), self._steps), self._steps)
+
+
+def _in_worker(found: SampleSteps, steps: type[SampleSteps]) -> IteratorTransform:
+    return IteratorTransform(lambda: found, steps)
 
 
 def _light(iterator: SampleSteps, steps: type[SampleSteps]) -> SampleSteps:
@@ -197,18 +201,3 @@ def _light(iterator: SampleSteps, steps: type[SampleSteps]) -> SampleSteps:
     light = steps()
     light.__dict__.update({name: getattr(iterator, name) for name in steps._fields})
     return light
-
-
-class _Sent:
-    """`IteratorTransform` in a worker process."""
-
-    __name__ = "augment"
-
-    def __init__(self, steps: SampleSteps) -> None:
-        self._steps = steps
-
-    def __call__(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        return self._steps.make(encoded, label)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Sent, (self._steps,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import weakref
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -264,7 +265,7 @@ class ImageIter(SampleSteps, DataIter):
     def _begin(self) -> Iterator[Any]:
         if self._engine is None:
             self._engine = aioloader.DataLoader(
-                self._dataset.transform(IteratorTransform(self, self._steps)),
+                self._dataset.transform(IteratorTransform(weakref.ref(self), self._steps)),
                 batch_sampler=self._schedule,
                 num_workers=self._num_workers,
                 on_error="replace" if self._on_error == "replace" else "raise",
