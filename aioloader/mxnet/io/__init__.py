@@ -7,7 +7,7 @@
 - `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
   `record_parameters` declares their arguments, `augment` and `det_augment` build transforms from them, `det_boxes`
   moves boxes; `image_records` is the dataset, also with the labels of a list, `schedule` computes the order,
-  `image_batches` runs the loader, `mean_image` reads or computes the mean image
+  `image_batches` runs the loader
 - `wrappers`: iterators around other iterators; `states`: the common parts of all iterators' states
 """
 

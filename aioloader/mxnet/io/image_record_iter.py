@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,9 @@ from aioloader.datasets.record import begins_with_a_record
 from aioloader.foundation.host_limits import available_cores
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
-from aioloader.mxnet.io.backend_iter import Description, MXDataIter
+from aioloader.mxnet.io.backend_iter import Batches, Description, MXDataIter
 from aioloader.mxnet.io.image_batches import ImageBatches
 from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
-from aioloader.mxnet.io.mean_image import mean_image
 from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
 from aioloader.mxnet.io.record_parameters import (
     IMAGE_PARAMETERS,
@@ -25,7 +25,9 @@ from aioloader.mxnet.io.record_parameters import (
 )
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.io.uris import files_of, local_paths
+from aioloader.mxnet.ndarray_file import load, save
 from aioloader.storage.urls import is_url
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,7 +108,7 @@ class RecordSource:
         label_desc = (size, *label_shape), np.dtype(np.float32)
         mean = None
         if values["mean_img"] and dtype != "uint8":
-            mean = mean_image(
+            mean = _mean_image(
                 values["mean_img"],
                 shape[1:],
                 lambda: self._single_pass(
@@ -173,6 +175,57 @@ def _record_files(uri: str) -> list[str]:
     if not found:
         raise MXNetError(f"Cannot find any record files in {uri}")
     return found
+
+
+def _mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -> Array:
+    """Return the mean image in a file; compute and write it if the file does not exist.
+
+    Args:
+        path: the file.
+        shape: (channels, height, width) that it must have.
+        make: returns the batches of one pass over the images to average; they are closed.
+
+    Returns:
+        float32.
+
+    Raises:
+        MXNetError: the file does not have this format or shape, or cannot be written; there are no images.
+    """
+    if not os.path.exists(path):
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.access(folder, os.W_OK):  # known before the pass, which may be long
+            raise MXNetError(f"the mean image {path} cannot be written: {folder} is not a writable folder")
+        with closing(make()) as batches:
+            mean = _mean(batches)
+        try:
+            with published(path) as (partial,):
+                save(partial, {"mean_img": mean})
+        except OSError as error:
+            raise MXNetError(f"the mean image {path}: {error.strerror}") from error
+        return mean
+    found = load(path)
+    arrays = list(found.values()) if isinstance(found, dict) else found
+    if len(arrays) != 1:
+        raise MXNetError(f"{path} is not a mean image: it holds {len(arrays)} arrays, not one")
+    stored: Array = np.asarray(arrays[0])
+    if stored.shape != shape:
+        raise MXNetError(
+            f"the mean image {path} has shape {stored.shape}, but data_shape is {shape}; delete it to have it "
+            "computed again, or give another mean_img"
+        )
+    return stored.astype(np.float32)
+
+
+def _mean(batches: Batches) -> Array:
+    total = np.zeros(batches.data_desc[0][1:], np.float64)
+    count = 0
+    while (batch := batches.next()) is not None:
+        rows = np.asarray(batch.data)[: batches.batch_size - batch.pad]
+        total += rows.sum(axis=0, dtype=np.float64)
+        count += len(rows)
+    if not count:
+        raise MXNetError("there are no records to make a mean image of")
+    return (total / count).astype(np.float32)
 
 
 def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
