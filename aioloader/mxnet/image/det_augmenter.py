@@ -178,6 +178,10 @@ class _Proposing(DetAugmenter):
 
     _transform: BoxTransform | None = None
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        vars(self).update(arguments)  # in MXNet they are attributes
+
     @property
     def enabled(self) -> bool:
         """Return whether its ranges allow any rectangle."""
@@ -218,10 +222,6 @@ class DetRandomCropAug(_Proposing):
             min_eject_coverage=min_eject_coverage,
             max_attempts=max_attempts,
         )
-        self.min_object_covered = min_object_covered
-        self.aspect_ratio_range, self.area_range = ratios, areas
-        self.min_eject_coverage = min_eject_coverage
-        self.max_attempts = max_attempts
         try:
             self._transform = RandomObjectCrop(
                 min_object_covered, ratios, (max(0.0, areas[0]), areas[1]), min_eject_coverage, max_attempts
@@ -251,9 +251,6 @@ class DetRandomPadAug(_Proposing):
         super().__init__(
             aspect_ratio_range=ratios, area_range=areas, max_attempts=max_attempts, pad_val=pad_val
         )
-        self.aspect_ratio_range, self.area_range = ratios, areas
-        self.max_attempts = max_attempts
-        self.pad_val = pad_val
         try:
             if areas[1] <= 1:
                 raise ValueError(f"area_range must allow more than the image's own area, got {areas}")

@@ -79,19 +79,17 @@ class BatchSampler(samplers.BatchSampler):
         yield from self._slices(order) if isinstance(order, np.ndarray) else self._cut(order)
 
     def _slices(self, order: IntArray) -> Iterator[IntArray]:
-        carried, self._carried = self._carried, []
-        if carried:
-            order = np.concatenate([np.asarray(carried, dtype=np.int64), order])
+        if self._carried:
+            order = np.concatenate([np.asarray(self._carried, dtype=np.int64), order])
+            self._carried = []
         size = self.batch_size
         whole = len(order) // size * size
         for start in range(0, whole, size):
             yield order[start : start + size]
-        if whole == len(order):
-            return
-        if self.last_batch == "keep":
-            yield order[whole:]
-        elif self.last_batch == "rollover":
+        if self.last_batch == "rollover":
             self._carried = order[whole:].tolist()
+        elif self.last_batch == "keep" and whole < len(order):
+            yield order[whole:]
 
 
 def _order(sampler: Iterable[Any], at_once: bool) -> IntArray | Iterable[Any]:
