@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 __all__ = ("DataLoaderIter",)
 
 
-def _batch_size(loader: Iterable[Any], rows: int) -> int:
-    """Return the number of rows of a batch; the first may have lost samples that failed."""
-    if isinstance(loader, DataLoader) and loader.errors:
-        return max(rows, loader._batch_rows)
-    return rows
-
-
 class DataLoaderIter(DataIter):
     """Data iterator over the batches of a loader of (data, label) pairs.
 
@@ -57,7 +50,9 @@ class DataLoaderIter(DataIter):
         self._current: Any = None
         self.dtype = dtype
         data, label = map(np.asarray, first)
-        super().__init__(_batch_size(loader, len(data)))
+        # The first batch may have lost samples that failed.
+        full = loader._batch_rows if isinstance(loader, DataLoader) and loader.errors else 0
+        super().__init__(max(len(data), full))
         scalar = np.dtype(dtype).type
         self.provide_data = [DataDesc(data_name, (self.batch_size, *data.shape[1:]), scalar)]
         self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), scalar)]

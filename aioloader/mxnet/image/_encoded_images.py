@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -80,17 +80,28 @@ class EncodedImages(FileDataset):
     """Dataset of encoded images with labels.
 
     Args:
+        paths: paths of the files.
         keys: names of the items, for errors.
         labels: their labels; None where the records contain them.
     """
 
-    def __init__(self, keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
+    _in_records: ClassVar[bool]
+
+    def __init__(self, paths: list[str], keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
         super().__init__()
+        self._paths = paths
         self._keys = keys
         self._labels = None if labels is None else _Labels(labels)
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def decoder(self) -> _Body:
+        return _Body(self._in_records)
+
+    def open_source(self) -> LocalByteSource:
+        return LocalByteSource(self._paths, whole_files=not self._in_records)
 
     def label(self, index: int) -> Array:
         """Return the labels of one item; read from its record if they are not in a list."""
@@ -112,43 +123,23 @@ class EncodedRecords(EncodedImages):
         labels: labels that replace those in the records; None: keep those.
     """
 
+    _in_records = True
+
     def __init__(self, path: str, keys: Sequence[Any], offsets: IntArray, labels: list[Array] | None) -> None:
-        super().__init__(keys, labels)
-        self._path = path
+        super().__init__([path], keys, labels)
         self._table = RecordTable(path, index=Index.of(offsets))
-
-    @property
-    def decoder(self) -> _Body:
-        return _Body(in_record=True)
-
-    def open_source(self) -> LocalByteSource:
-        return LocalByteSource((self._path,), whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
         return self._table.spans(indices)
 
     def location(self, index: int) -> ItemLocation:
-        return ItemLocation(self._keys[index], self._path, int(self._table.index.offsets[index]))
+        return ItemLocation(self._keys[index], self._paths[0], int(self._table.index.offsets[index]))
 
 
 class EncodedFiles(EncodedImages):
-    """Dataset of image files.
+    """Dataset of image files."""
 
-    Args:
-        paths: paths of the files.
-        keys, labels: key and labels of each file.
-    """
-
-    def __init__(self, paths: list[str], keys: Sequence[Any], labels: list[Array]) -> None:
-        super().__init__(keys, labels)
-        self._paths = paths
-
-    @property
-    def decoder(self) -> _Body:
-        return _Body(in_record=False)
-
-    def open_source(self) -> LocalByteSource:
-        return LocalByteSource(self._paths, whole_files=True)
+    _in_records = False
 
     def spans(self, indices: IntArray) -> Spans:
         return whole_files(indices)

@@ -199,21 +199,19 @@ class ImageDetIter(DetSampleSteps, ImageIter):
         """Return (largest number of objects of an image, numbers of an object)."""
         count, width = 1, 0
         for key, label in self._all_labels():
+            note = f"image with the key {key!r}"
             try:
-                try:
-                    objects = self._parse_label(label)
-                except DetectionLabelError:
-                    if self._on_error == "raise":
-                        raise
-                    continue
-                if width and objects.shape[1] != width:
-                    raise DetectionLabelError(
-                        f"its objects have {objects.shape[1]} numbers, those of other images {width}",
-                        np.size(label),
-                    )
+                objects = self._parse_label(label)
             except DetectionLabelError as error:
-                error.add_note(f"image with the key {key!r}")
+                if self._on_error != "raise":
+                    continue
+                error.add_note(note)
                 raise
+            if width and objects.shape[1] != width:
+                reason = f"its objects have {objects.shape[1]} numbers, those of other images {width}"
+                different = DetectionLabelError(reason, np.size(label))
+                different.add_note(note)
+                raise different
             width = objects.shape[1]
             count = max(count, len(objects))
         return count, width or 5

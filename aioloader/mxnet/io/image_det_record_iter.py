@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _IN_FRONT = 4
 """Numbers before a label: channels, height and width of the image, length of the label."""
 
-_PROBABILITIES = (
-    *("rand_crop_prob", "rand_pad_prob", "rand_mirror_prob", "random_hue_prob", "random_saturation_prob"),
-    *("random_illumination_prob", "random_contrast_prob"),
-)
-
 
 def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
     given = joined_paths(kwargs)
@@ -50,7 +45,7 @@ def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
 
 def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with everything random turned off."""
-    certain = {**values, **dict.fromkeys(_PROBABILITIES, 0.0)}
+    certain = {name: 0.0 if name.endswith("_prob") else value for name, value in values.items()}
     if certain["inter_method"] == RANDOM:
         certain["inter_method"] = 1
     return certain

@@ -104,49 +104,47 @@ class RecordSource:
             dtype: of the images.
         """
         values = self._values
-        size, shape = values["batch_size"], (values["batch_size"], *values["data_shape"])
-        label_desc = (size, *label_shape), np.dtype(np.float32)
+        label_desc = (values["batch_size"], *label_shape), np.dtype(np.float32)
         mean = None
         if values["mean_img"] and dtype != "uint8":
             mean = _mean_image(
                 values["mean_img"],
-                shape[1:],
-                lambda: self._single_pass(
-                    augmented(certain, None, "float32"), (shape, np.dtype(np.float32)), label_desc
-                ),
+                values["data_shape"],
+                lambda: self._single_pass(augmented(certain, None, "float32"), label_desc),
             )
-        batches = self._passes(augmented(values, mean, dtype), (shape, np.dtype(dtype)), label_desc)
+        seed, drawn = values["seed"] % _SEEDS, values.get("seed_aug")
+        order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
+        batches = self._batches(
+            augmented(values, mean, dtype),
+            RecordSchedule(self._part, values["batch_size"], values["round_batch"], order),
+            dtype,
+            label_desc,
+            seed=seed if drawn is None else drawn % _SEEDS,
+            on_error=values["on_error"],
+        )
         return MXDataIter(batches, values["data_name"], values["label_name"])
 
-    def _passes(
-        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
-    ) -> ImageBatches:
-        values = self._values
-        seed = values["seed"] % _SEEDS
-        drawn = values.get("seed_aug")
-        order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
-        schedule = RecordSchedule(self._part, values["batch_size"], values["round_batch"], order)
-        seed = seed if drawn is None else drawn % _SEEDS
-        loader = self._loader(dataset, schedule, seed, values["on_error"])
-        return ImageBatches(loader, schedule, data_desc, label_desc, replaces=values["on_error"] == "replace")
-
-    def _single_pass(
-        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
-    ) -> ImageBatches:
+    def _single_pass(self, dataset: MapDataset[Any], label_desc: Description) -> ImageBatches:
         """Return the batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
+        schedule = RecordSchedule(part, self._values["batch_size"], False)
         # No record is replaced by another one here: a mean would count it twice.
         on_error = "raise" if self._values["on_error"] == "raise" else "skip"
-        schedule = RecordSchedule(part, self._values["batch_size"], False)
-        loader = self._loader(dataset, schedule, 0, on_error)
-        return ImageBatches(loader, schedule, data_desc, label_desc, replaces=False)
+        return self._batches(dataset, schedule, "float32", label_desc, seed=0, on_error=on_error)
 
-    def _loader(
-        self, dataset: MapDataset[Any], schedule: RecordSchedule, seed: int, on_error: str
-    ) -> aioloader.DataLoader[Any]:
+    def _batches(
+        self,
+        dataset: MapDataset[Any],
+        schedule: RecordSchedule,
+        dtype: str,
+        label_desc: Description,
+        *,
+        seed: int,
+        on_error: str,
+    ) -> ImageBatches:
         values = self._values
         inline = values["executor"] == "inline"
-        return aioloader.DataLoader(
+        loader: aioloader.DataLoader[Any] = aioloader.DataLoader(
             dataset,
             batch_sampler=schedule,
             num_workers=0 if inline else min(values["preprocess_threads"], available_cores()),
@@ -156,6 +154,8 @@ class RecordSource:
             on_error=on_error,
             max_errors=values["max_errors"],
         )
+        data_desc = (values["batch_size"], *values["data_shape"]), np.dtype(dtype)
+        return ImageBatches(loader, schedule, data_desc, label_desc, replaces=on_error == "replace")
 
 
 def _files(uri: str) -> list[str]:

@@ -163,14 +163,17 @@ OWN: dict[str, Parameter] = {
 }
 
 
-def idle_channels(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the means and divisors of channels that the images do not have, and why they have no effect."""
+def _idle_normalisation(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the means and divisors without effect next to the other arguments, and why."""
     count = values["data_shape"][0]
     names = list(CHANNELS)[count:]
-    return dict.fromkeys(
+    idle = dict.fromkeys(
         [f"{what}_{c}" for c in names for what in ("mean", "std")],
         f"images have {count} channel{'s' if count != 1 else ''}",
     )
+    if values["mean_img"] and os.path.exists(values["mean_img"]):
+        idle |= dict.fromkeys(_MEANS, "mean_img is given")
+    return idle
 
 
 IMAGE_PARAMETERS: dict[str, Parameter] = {
@@ -281,9 +284,7 @@ INT8_PARAMETERS = _of_one_dtype("int8", dict.fromkeys(_AMOUNTS, _AS_INT8))
 
 def idle_here(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
     """Return the arguments of `IMAGE_PARAMETERS` without effect next to the others, and why; see `read_parameters`."""
-    idle = idle_channels(values)
-    if values["mean_img"] and os.path.exists(values["mean_img"]):
-        idle |= dict.fromkeys(_MEANS, "mean_img is given")
+    idle = _idle_normalisation(values)
     if values["dtype"] == "int8":
         idle |= dict.fromkeys(_AMOUNTS, _AS_INT8)
     if values["dtype"] == "uint8":
@@ -404,9 +405,7 @@ _DEPENDENT = {
 
 def idle_in_detection(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
     """Return the arguments of `DETECTION_PARAMETERS` without effect next to the others, and why."""
-    idle = idle_channels(values)
-    if values["mean_img"] and os.path.exists(values["mean_img"]):
-        idle |= dict.fromkeys((f"mean_{c}" for c in CHANNELS), "mean_img is given")
+    idle = _idle_normalisation(values)
     for switch, names in _DEPENDENT.items():
         if switch not in given:
             idle |= dict.fromkeys(names, f"{switch} is not given, and 0 by default")
