@@ -15,19 +15,19 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 import recordio
 from aioloader.datasets import InsightFaceDataset
-from aioloader.errors import LoaderError, SampleError
+from aioloader.errors import DecodeError, LoaderError, SampleError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.sources import Source
 from aioloader.packing.stream import encoded_in_order
-from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
 from aioloader.transforms.decode import check_extents
@@ -35,8 +35,7 @@ from aioloader.transforms.formats import read_header
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
 
@@ -44,6 +43,9 @@ if TYPE_CHECKING:
 _EXACT = 1 << 24
 # A face crop has some kilobytes; files are read in batches of about a megabyte.
 _MEAN_NBYTES = 1 << 14
+# Images that are read together when a set is extracted.
+_AT_ONCE = 256
+_SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 
 
 @dataclass(slots=True)
@@ -249,6 +251,93 @@ class _Records:
 def _numbers(key: int, first: int, second: int) -> bytes:
     """Return a record of two numbers: the header, or an identity."""
     return recordio.pack(recordio.IRHeader(2, [float(first), float(second)], key, 0), b"")
+
+
+def output_folder(out: str | os.PathLike[str]) -> Path:
+    """Return the folder to write to, and create it if it is missing.
+
+    Raises:
+        NotADirectoryError: it is a file.
+        OSError: it cannot be created.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(f"{str(folder)!r} is a file: choose a folder to write to") from None
+    return folder
+
+
+# -- extraction --------------------------------------------------------------------------------------------------------
+
+
+def extract_faces(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tick: Callable[[int], object] | None = None,
+) -> int:
+    """Write the images of a set to files ``OUT/<label>/<key>.jpg``, with unchanged bytes.
+
+    Args:
+        source: folder or .rec file of the set; see `InsightFaceDataset`.
+        out: folder to write to, which must be empty or missing. All labels are written with the same number of digits,
+            so that the sub-folders, sorted by name, have the same labels again.
+        tick: called after each block with the number of images written so far.
+
+    Returns:
+        number of images.
+
+    Raises:
+        FileExistsError: there is something in `out`.
+        NotADirectoryError: it is a file.
+        ValueError: the set is damaged.
+        OSError: a file cannot be read or written.
+    """
+    dataset = InsightFaceDataset(source)
+    labels = dataset.labels()
+    folder = output_folder(out)
+    if any(folder.iterdir()):
+        raise FileExistsError(f"{str(folder)!r} is not empty: choose another folder")
+    digits = len(str(int(labels.max()))) if len(labels) else 1
+    for label in np.unique(labels.astype(np.int64)).tolist():
+        (folder / f"{label:0{digits}d}").mkdir()
+    for number, (key, body) in enumerate(_bodies(dataset)):
+        place = folder / f"{int(labels[number]):0{digits}d}"
+        (place / f"{key:08d}{_suffix(body)}").write_bytes(body)
+        if tick is not None and ((number + 1) % _AT_ONCE == 0 or number + 1 == len(dataset)):
+            tick(number + 1)
+    return len(dataset)
+
+
+def _bodies(dataset: InsightFaceDataset) -> Iterator[tuple[int, memoryview]]:
+    """Yield the key and the encoded image of every sample."""
+    source = dataset.open_source()
+    try:
+        for begin in range(0, len(dataset), _AT_ONCE):
+            indices = np.arange(begin, min(begin + _AT_ONCE, len(dataset)), dtype=np.int64)
+            plan, data = source.fetch(dataset.spans(indices))
+            for index, start, length in zip(
+                indices.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
+            ):
+                location = dataset.location(index)
+                payload: Any = recordio.extract(
+                    data[start : start + length], path=location.path, offset=location.offset or 0
+                )
+                yield int(str(location.key)), memoryview(recordio.unpack(payload)[1])
+    finally:
+        source.close()
+
+
+def _suffix(body: memoryview) -> str:
+    try:
+        name = image_size(body)[0]
+    except DecodeError:
+        return ".bin"
+    return _SUFFIXES.get(name, f".{name}")
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:

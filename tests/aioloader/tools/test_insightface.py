@@ -12,8 +12,7 @@ import pytest
 
 import recordio
 from aioloader import InsightFaceDataset
-from aioloader.tools.insightface import main, pack_faces
-from aioloader.tools.insightface_extract import extract_faces
+from aioloader.tools.insightface import extract_faces, main, pack_faces
 from aioloader.tools.pack import PackError
 from tests.aioloader.datasets.faces import Reader
 
