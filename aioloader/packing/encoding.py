@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.foundation.version import __version__
 from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
 from aioloader.packing.jpegtran import rewrite
 from aioloader.packing.pixels import decoded, is_grey_jpeg, middle, shrunk, to_bgr
@@ -240,6 +241,19 @@ def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
         height, width = bgr.shape[:2]
         raise DecodeError(f"cannot encode {width} x {height} pixels as {suffix}: {reason}")
     return np.asarray(buffer).tobytes()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that decode and encode; other versions may produce other bytes."""
+    import importlib.metadata
+
+    import cv2
+
+    return {
+        "aioloader": __version__,
+        "opencv": cv2.__version__,
+        "simplejpeg": importlib.metadata.version("simplejpeg"),
+    }
 
 
 # -- colour profiles ---------------------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from aioloader.errors import LoaderError
 from aioloader.foundation.host_limits import available_cores
+from aioloader.packing.im2rec import Recode, pack_list
 from aioloader.packing.lists import Listed, in_mxnet_order, read_lines, split_list, walk_images, write_list
-from aioloader.packing.recode import Recode
-from aioloader.tools.listed_records import pack_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aioloader.foundation.host_limits import available_cores
-from aioloader.foundation.version import __version__
 from aioloader.loader.options import check_max_errors
-from aioloader.packing.encoding import Encoding
+from aioloader.packing.encoding import Encoding, library_versions
 from aioloader.packing.errors import PackBusyError, PackError
 from aioloader.packing.jpegtran import find_jpegtran
 from aioloader.packing.plan import make_plan, other_shards, stem_of
@@ -291,16 +290,3 @@ def _upload(folder: Path, out: str) -> tuple[str, ...]:
     for path, url in zip(files, urls, strict=True):
         upload(path, url)
     return urls
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that decode and encode; other versions may produce other bytes."""
-    import importlib.metadata
-
-    import cv2
-
-    return {
-        "aioloader": __version__,
-        "opencv": cv2.__version__,
-        "simplejpeg": importlib.metadata.version("simplejpeg"),
-    }
