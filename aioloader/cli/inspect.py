@@ -169,13 +169,9 @@ def _detail(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    return (
-        f"{value:,.6g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _range(sizes: Sizes) -> str:

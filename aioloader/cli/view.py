@@ -76,15 +76,13 @@ def _view(options: argparse.Namespace, collection: Collection) -> int:
     from aioloader.viewer.draws import named_transform
     from aioloader.viewer.site import Options
 
-    custom = None
-    if options.transform is not None:
-        custom = (named_transform(options.transform), options.transform)
+    name = options.transform
     view_options = Options(
         per_page=options.per_page,
         size=options.size,
         seed=options.seed,
         max_pixels=options.max_pixels,
-        custom=custom,
+        custom=None if name is None else (named_transform(name), name),
     )
     if options.export is not None:
         from aioloader.observability.progress import ProgressBar

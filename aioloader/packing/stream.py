@@ -39,14 +39,12 @@ _MEMORY_NBYTES = 1 << 16
 _TIMEOUT_S = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
 class _Sample:
     """Encoded image and its number in the source; opaque to the loader."""
 
-    __slots__ = ("image", "number")
-
-    def __init__(self, number: int, image: Encoded) -> None:
-        self.number = number
-        self.image = image
+    number: int
+    image: Encoded
 
 
 class _Files:

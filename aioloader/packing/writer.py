@@ -66,7 +66,9 @@ class RecordFiles:
 
     def sync(self) -> dict[str, list[int]]:
         """Flush written data to disk; return records and sizes of the files changed since the last call of `synced`."""
-        self._flush()
+        for file in (self._records, self._lines):
+            if file is not None:
+                file.flush()
         found = {}
         for number in sorted(self._changed):
             partial_files = [partial_path(place) for place in self._files[number].places]
@@ -155,12 +157,6 @@ class RecordFiles:
         self.close()
         file = self._files[self._current]
         file.nbytes = partial_path(file.rec).stat().st_size
-
-    def _flush(self) -> None:
-        if self._records is not None:
-            self._records.flush()
-        if self._lines is not None:
-            self._lines.flush()
 
 
 def _label_text(label: float) -> str:
