@@ -1,7 +1,7 @@
 """Comparison of a record file, which may be damaged, with its index: the lost records, and the line of each record.
 
 After a place where bytes were lost or added, records are no longer at the offsets of the index. The shift is then found
-by the distances between the next records, which the index has too (`_index_alignment`). All values that exist for each
+by the distances between the next records, which the index has too (`IndexAlignment`). All values that exist for each
 record are in arrays, so that many millions of them fit in memory.
 """
 
@@ -13,13 +13,12 @@ from array import array
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from recordio._framing import UNKNOWN_SIZE
 from recordio._index import Index
-from recordio._index_alignment import COMPARED, IndexAlignment, is_member
 from recordio._recovery import FOREIGN_BYTES, Gap, RecordSpan, scan_damaged
 from recordio._sources import BlockingSource, in_order, local_path, open_source, read_piece
 from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 Key: TypeAlias = "int | str"
 
 _MOST_LISTED = 10_000
+_COMPARED: Final = 8
+"""This many distances in a row identify a place."""
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,81 @@ class Problem:
             lost = f" (lost: {len(self.keys)}, keys {shown})"
         place = f"byte {self.offset}, {self.length} bytes: " if self.offset >= 0 else ""
         return f"{place}{self.message}{lost}"
+
+
+def _is_member(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Test for each number whether it is among others.
+
+    Args:
+        values: int64 (n,).
+        ordered: int64 (m,), ascending.
+
+    Returns:
+        bool (n,).
+    """
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: NDArray[np.bool_] = ordered[place] == values
+    return found
+
+
+class IndexAlignment:
+    """Search for the offsets of an index at which records have the same distances.
+
+    Runs of distances are looked up by a checksum, so that each gap of many in a file of many records takes little time.
+
+    Args:
+        ordered: Offsets of the index, ascending, each once.
+    """
+
+    def __init__(self, ordered: NDArray[np.int64]) -> None:
+        self._offsets: NDArray[np.int64] = np.asarray(ordered, dtype=np.int64)
+        self._steps: NDArray[np.int64] = np.diff(self._offsets)
+        self._sums, self._places = self._offsets[:0].view(np.uint64), np.empty(0, np.intp)
+        if len(self._steps) >= _COMPARED:
+            sums = self._checksums(self._steps)
+            self._places = np.argsort(sums, kind="stable")
+            self._sums = sums[self._places]
+
+    @staticmethod
+    def _checksums(steps: NDArray[np.int64]) -> NDArray[np.uint64]:
+        count = len(steps) - _COMPARED + 1
+        total = np.zeros(count, np.uint64)
+        for number in range(_COMPARED):
+            total = total * _FACTOR + steps[number : number + count].view(np.uint64)
+        return total
+
+    def nearest_shift(self, starts: NDArray[np.int64], last: int, shift: int) -> int:
+        """Return the shift, nearest to the old one, under which the index has the next records; else the old one.
+
+        Args:
+            starts: Offsets of the next records in the file, up to `_COMPARED` + 1 of them.
+            last: Offset in the index that is used; only greater ones count.
+            shift: The old shift.
+        """
+        steps = np.diff(starts)
+        if len(steps) == _COMPARED:
+            wanted = self._checksums(steps)[0]
+            low = int(np.searchsorted(self._sums, wanted))
+            high = int(np.searchsorted(self._sums, wanted, "right"))
+            places = self._places[low:high]
+        else:  # the end of the file is near
+            count = max(0, len(self._offsets) - len(steps))
+            fits = np.ones(count, bool)
+            for number, step in enumerate(steps):
+                fits &= self._steps[number : number + count] == step
+            places = np.flatnonzero(fits)
+        places = places[int(np.searchsorted(places, np.searchsorted(self._offsets, last, "right"))) :]
+        first = int(starts[0])
+        expected = first - shift
+        near = int(np.searchsorted(places, np.searchsorted(self._offsets, expected)))
+        found = [
+            first - int(self._offsets[place])
+            for place in places[max(0, near - 1) : near + 1]
+            if np.array_equal(self._steps[place : place + len(steps)], steps)
+        ]
+        return min(found, key=lambda fit: abs(fit - shift), default=shift)
 
 
 class FileAnalysis:
@@ -125,7 +202,7 @@ class FileAnalysis:
                 return read_piece(ahead, offset, length)
 
             def listed(offset: int) -> bool:
-                return bool(is_member(np.array([offset]), self._places)[0])
+                return bool(_is_member(np.array([offset]), self._places)[0])
 
             for item in scan_damaged(read, self.size, listed=listed):
                 if isinstance(item, RecordSpan):
@@ -177,20 +254,16 @@ class FileAnalysis:
             # Another record began where the last one of these ends, except at the end of the file.
             edges = np.append(starts, end) if end < self.size else starts
             if number and not self._agrees(edges, shift, last):
-                shift = alignment.nearest_shift(edges[: COMPARED + 1], last, shift)
+                shift = alignment.nearest_shift(edges[: _COMPARED + 1], last, shift)
                 if not self._agrees(edges, shift, last):
                     continue
             expected = starts - shift
-            fits = is_member(expected, self._places) & (expected > last)
-            if number or 2 * fits.sum() > self._count_places(expected[0], expected[-1]):
+            fits = _is_member(expected, self._places) & (expected > last)
+            first, behind = np.searchsorted(self._places, (expected[0], expected[-1] + 1))
+            if number or 2 * fits.sum() > behind - first:
                 known[low:high][fits] = expected[fits]
                 last = int(expected[fits][-1]) if fits.any() else last
         return known, before
-
-    def _count_places(self, first: int, last: int) -> int:
-        """Return the number of places in the index from `first` to `last`."""
-        low, high = np.searchsorted(self._places, (first, last + 1)).tolist()
-        return int(high - low)
 
     def _agrees(self, edges: NDArray[np.int64], shift: int, last: int) -> bool:
         """Return True if the index lists the records of a run under a shift.
@@ -207,11 +280,11 @@ class FileAnalysis:
         """
         expected = edges - shift
         low, high = np.searchsorted(self._places, (expected[0], expected[-1] + 1)).tolist()
-        held = int(is_member(self._places[low:high], expected).sum())
+        held = int(_is_member(self._places[low:high], expected).sum())
         if expected[0] <= last or 2 * held <= high - low:
             return False
         at_the_end = bool(edges[-1] == self.starts[-1]) and high == len(self._places)
-        return held >= 2 or len(edges) > COMPARED or at_the_end
+        return held >= 2 or len(edges) > _COMPARED or at_the_end
 
     def _match_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the line of each record, and the lines that name the record of another line."""
@@ -245,7 +318,7 @@ class FileAnalysis:
     def copied(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lines of the index that name a valid record, in their order, and the records' numbers."""
         listed = np.flatnonzero(self._known >= 0)
-        fits = is_member(self._offsets, self._known[listed])
+        fits = _is_member(self._offsets, self._known[listed])
         fits[self._misplaced] = False
         lines = np.flatnonzero(fits)
         return lines, listed[np.searchsorted(self._known[listed], self._offsets[lines])]
@@ -259,7 +332,7 @@ class FileAnalysis:
         faults = list(self._index_problems)
         lost: dict[int, list[Key]] = {}
         reached = self._known[self._known >= 0]
-        missing = ~is_member(self._offsets, reached)
+        missing = ~_is_member(self._offsets, reached)
         if self.index is not None and self.index.faults:
             missing[list(self.index.faults)] = False
         ordered: list[int] = reached.tolist() if missing.any() else []

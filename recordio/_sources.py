@@ -61,10 +61,14 @@ class AsyncRangeSource(Protocol):
         ...
 
 
-def optional_method(source: RangeSource | AsyncRangeSource, name: str) -> Callable[[], Any] | None:
-    """Return one of the optional methods of a source, or None if the source does not have it."""
-    method = getattr(source, name, None)
-    return method if callable(method) else None
+def has_method(source: RangeSource | AsyncRangeSource, name: str) -> bool:
+    """Return True if a source has one of the optional methods."""
+    return callable(getattr(source, name, None))
+
+
+def call_optional(source: RangeSource | AsyncRangeSource, name: str) -> Any:
+    """Return the result of an optional method of a source; None if the source does not have it."""
+    return getattr(source, name)() if has_method(source, name) else None
 
 
 def check_lengths(
@@ -95,27 +99,26 @@ class _ObjectSource:
     def __init__(self, source: RangeSource, url: str | None = None) -> None:
         self.path = source_name(source, url)
         self._source = source
-        self._size = optional_method(source, "size")
+        self._sized = has_method(source, "size")
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         blocks = self._source.read_ranges(ranges)
-        check_lengths(self.path, ranges, blocks, sized=self._size is not None)
+        check_lengths(self.path, ranges, blocks, sized=self._sized)
         return blocks
 
     def size(self) -> int:
-        return UNKNOWN_SIZE if self._size is None else int(self._size())
+        return int(call_optional(self._source, "size")) if self._sized else UNKNOWN_SIZE
 
     def state(self) -> str | None:
-        state = optional_method(self._source, "state")
-        return None if state is None else state()
+        state: str | None = call_optional(self._source, "state")
+        return state
 
     def in_order(self) -> _ObjectSource | None:
-        make = optional_method(self._source, "in_order")
-        return None if make is None else _ObjectSource(make())
+        ahead = call_optional(self._source, "in_order")
+        return None if ahead is None else _ObjectSource(ahead)
 
     def close(self) -> None:
-        if (close := optional_method(self._source, "close")) is not None:
-            close()
+        call_optional(self._source, "close")
 
 
 BlockingSource: TypeAlias = LocalFile | _ObjectSource

@@ -32,10 +32,11 @@ from recordio._sources import (
     AsyncRangeSource,
     BlockingSource,
     OpenTarget,
+    call_optional,
     check_lengths,
+    has_method,
     local_path,
     open_async_source,
-    optional_method,
     source_name,
 )
 from recordio._writer import WriterFiles, refuse_pickling
@@ -84,29 +85,26 @@ class _AwaitedSource:
     def __init__(self, source: AsyncRangeSource, url: str | None) -> None:
         self.path = source_name(source, url)
         self._source = source
-        self._size = optional_method(source, "size")
+        self._sized = has_method(source, "size")
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         blocks = await self._source.read_ranges(ranges)
-        check_lengths(self.path, ranges, blocks, sized=self._size is not None)
+        check_lengths(self.path, ranges, blocks, sized=self._sized)
         return blocks
 
     async def size(self) -> int:
-        return UNKNOWN_SIZE if self._size is None else int(await _result(self._size))
+        return int(await self._call("size")) if self._sized else UNKNOWN_SIZE
 
     async def state(self) -> str | None:
-        state = optional_method(self._source, "state")
-        return None if state is None else await _result(state)
+        state: str | None = await self._call("state")
+        return state
 
     async def close(self) -> None:
-        close = optional_method(self._source, "aclose") or optional_method(self._source, "close")
-        if close is not None:
-            await _result(close)
+        await self._call("aclose" if has_method(self._source, "aclose") else "close")
 
-
-async def _result(method: Callable[[], Any]) -> Any:
-    result = method()
-    return await result if inspect.isawaitable(result) else result
+    async def _call(self, name: str) -> Any:
+        result = call_optional(self._source, name)
+        return await result if inspect.isawaitable(result) else result
 
 
 class _ThreadedSource:

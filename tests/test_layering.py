@@ -30,7 +30,7 @@ GROUPS = {
     # recordio
     "format": _of(
         "recordio",
-        "errors _framing _index_alignment _index_text _parser _recovery _sansio",
+        "errors _framing _index_text _parser _recovery _sansio",
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, from the bottom to the top

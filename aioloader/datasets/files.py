@@ -14,8 +14,7 @@ from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import SpanTooShortError
 from aioloader.foundation.types import Spans
 from aioloader.rng import default_rng
-from aioloader.storage.cache import Cache, MemoryCache, open_cache
-from aioloader.storage.cache.options import CacheOptions
+from aioloader.storage.cache import Cache, CacheOptions, MemoryCache
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import redact_url
@@ -59,7 +58,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
             OSError: the directory of the cache cannot be created or written to.
         """
         if not self._cache_options.in_memory:
-            return open_cache(self._cache_options)
+            return self._cache_options.open_directory()
         if self._memory is None:
             self._memory = MemoryCache(self._cache_options.limit_nbytes)
         return self._memory

@@ -23,7 +23,7 @@ from recordio import (
     testing,
     verify,
 )
-from recordio._index_alignment import IndexAlignment
+from recordio._file_analysis import IndexAlignment
 from tests.recordio.ten_records import KEYS, OFFSETS, RECORDS, lines_of, rewrite, spoil
 
 

@@ -265,16 +265,12 @@ class ObjectCache:
             data[start : start + nbytes]
             for start, nbytes in zip(place.tolist(), length.tolist(), strict=True)
         ]
-        crc = np.array([zlib.crc32(piece) for piece in pieces], np.uint32)
-        where, line = writer.append(offset, pieces, crc)
-        entries = np.zeros(len(pieces), ENTRY)
-        entries["offset"], entries["length"], entries["place"] = offset, length, where
-        entries["crc"], entries["checked"] = crc, True
-        entries["line"] = np.arange(line, line + len(pieces))
+        lines, numbers = writer.append(offset, pieces)
         with self._lock:
             number = self._number_of(writer.stem)
             self._seen[writer.stem] = number, writer.lines
-            entries["segment"] = number
+            entries = _entries(lines, number, numbers)
+            entries["checked"] = True
             self._entries.add(entries)
         return len(pieces)
 

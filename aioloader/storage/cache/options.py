@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from dataclasses import dataclass
 
 from aioloader.foundation.validation import parse_nbytes
+from aioloader.storage.cache.disk import SpanCache
+
+_logger = logging.getLogger(__name__)
 
 MEMORY = "memory"
 _DIRECTORY_LIMIT = "50GB"
 _MEMORY_LIMIT = "4GB"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,26 @@ class CacheOptions:
         return self.cache is not None and os.fspath(self.cache) == MEMORY
 
     @property
-    def directory(self) -> str | None:
-        """Return the directory, or None."""
-        return None if self.cache is None or self.in_memory else os.fspath(self.cache)
-
-    @property
     def limit_nbytes(self) -> int:
         """Return the most bytes that the cache holds."""
         limit = self.cache_limit
         if limit is None:
             limit = _MEMORY_LIMIT if self.in_memory else _DIRECTORY_LIMIT
         return parse_nbytes(limit, "cache_limit")
+
+    def open_directory(self) -> SpanCache | None:
+        """Open the cache in a directory; return None if the options name none, and if its disk is full.
+
+        Raises:
+            OSError: the directory cannot be made or written to.
+        """
+        if self.cache is None or self.in_memory:
+            return None
+        try:
+            return SpanCache(self.cache, self.limit_nbytes)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            name = os.fspath(self.cache)
+            _logger.warning("%s: %s; the loader continues without a cache", name, error.strerror)
+            return None

@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -149,27 +150,27 @@ class SegmentWriter:
         """Return whether another process has deleted the files."""
         return os.fstat(self._data).st_nlink == 0
 
-    def append(self, offset: IntArray, pieces: Sequence[memoryview], crc: Array) -> tuple[IntArray, int]:
+    def append(self, offset: IntArray, pieces: Sequence[memoryview]) -> tuple[Array, IntArray]:
         """Append spans and their lines.
 
         Args:
             offset: int64 (n,), of the spans in the object.
             pieces: their bytes.
-            crc: uint32 (n,), checksums of them.
 
         Returns:
-            place of each in the data (int64 (n,)), and the number of the first line.
+            the lines (dtype `LINE`), and the number of each in the journal, int64.
 
         Raises:
             OSError: nothing was written, for example because the disk is full.
         """
         length = np.array([len(piece) for piece in pieces], np.int64)
         place = self.nbytes + np.cumsum(length) - length
+        crc = np.array([zlib.crc32(piece) for piece in pieces], np.uint32)
+        text = format_lines(offset, length, place, crc)
         first = self.lines
         try:
-            lines = memoryview(format_lines(offset, length, place, crc))
             _write_all(self._data, pieces, self.nbytes)
-            _write_all(self._lines, [lines], first * LINE_NBYTES)
+            _write_all(self._lines, [memoryview(text)], first * LINE_NBYTES)
         except OSError:
             # So that every line has its bytes; without that, a reader would notice by the checksum.
             os.ftruncate(self._lines, first * LINE_NBYTES)
@@ -177,7 +178,7 @@ class SegmentWriter:
             raise
         self.lines += len(pieces)
         self.nbytes += int(length.sum())
-        return place, first
+        return np.frombuffer(text, LINE), np.arange(first, self.lines)
 
     def close(self) -> None:
         """Close the files; delete them if nothing was written. May be called twice."""

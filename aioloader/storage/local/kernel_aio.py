@@ -72,23 +72,18 @@ class KernelAioReader:
     """Reader with contexts of the kernel, one for each thread that is reading.
 
     Attributes:
+        available: the system has it, as far as is known; a sandbox may still forbid it.
         reads_without_waiting: ``wait=False`` works, as far as is known.
     """
 
     def __init__(self) -> None:
         self._syscall = _load()
-        self._refused = False
-        self.reads_without_waiting = self._syscall is not None
+        self.available = self.reads_without_waiting = self._syscall is not None
         self._idle: deque[int] = deque()
         self._lock = threading.Lock()
         self._closed = False
         if self._syscall is not None:
             self._setup, self._destroy, self._getevents, self._submit = _NUMBERS[platform.machine()]
-
-    @property
-    def available(self) -> bool:
-        """Return whether the system has it, as far as is known; a sandbox may still forbid it."""
-        return self._syscall is not None and not self._refused
 
     def read(self, fd: int, reads: IntArray, out: memoryview, *, wait: bool = True) -> IntArray:
         """Read many ranges of a file. Blocks, unless `wait` is False.
@@ -165,7 +160,7 @@ class KernelAioReader:
         except IndexError:
             context = ctypes.c_ulong(0)
             if self._call(self._setup, (ctypes.c_long(_AT_ONCE), ctypes.byref(context))) < 0:
-                self._refused = True  # none left, or forbidden: not tried again
+                self.available = False  # none left, or forbidden: not tried again
                 return None
             return context.value
 

@@ -16,12 +16,16 @@ _UNKNOWN_GAP = 64 << 10
 
 
 class Latencies:
-    """Latencies of the latest requests that were answered."""
+    """Latencies of the latest requests that were answered.
+
+    Attributes:
+        late_s: seconds after which a request is late: longer than nearly all of the latest ones took.
+    """
 
     def __init__(self) -> None:
         self._first: deque[float] = deque(maxlen=_KEPT)
         self._whole: deque[float] = deque(maxlen=_KEPT)
-        self._late_s = _UNKNOWN_LATE_S
+        self.late_s = _UNKNOWN_LATE_S
         self._usual_first_s = 0.0
         self._due = _FEW
         self._nbytes = 0.0
@@ -46,7 +50,7 @@ class Latencies:
             self._due = _SORT_EVERY
             ordered = sorted(self._whole)
             self._usual_first_s = _percentile(sorted(self._first), 0.5) if self._first else 0.0
-            self._late_s = max(
+            self.late_s = max(
                 1.5 * _percentile(ordered, _LATE_PERCENTILE), 2 * _percentile(ordered, 0.5), 0.02
             )
 
@@ -59,15 +63,10 @@ class Latencies:
         """Return whether there were enough responses to estimate the usual latency."""
         return len(self._whole) >= _FEW
 
-    @property
-    def late_s(self) -> float:
-        """Return the seconds after which a request is late: longer than nearly all of the latest ones took."""
-        return self._late_s
-
     def late_for(self, nbytes: int) -> float:
         """Return `late_s` for a request of `nbytes` bytes; one that is larger than usual has more time."""
         surplus = max(0.0, nbytes - self._nbytes)
-        return self._late_s + 2 * surplus * self._body_s / max(self._nbytes, 1.0)
+        return self.late_s + 2 * surplus * self._body_s / max(self._nbytes, 1.0)
 
     @property
     def gap_bytes(self) -> int:
