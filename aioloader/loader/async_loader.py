@@ -12,20 +12,17 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.foundation.concurrency import deferred
-from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.threads import Threads, run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch import AsyncBatches, Epoch
-from aioloader.loader.options import LoaderOptions
-from aioloader.loader.runtime import LoaderRuntime
 from aioloader.pipeline.epoch_runner import EpochRunner
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from aioloader.abc import Executor
+    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.inline import InlinePipeline
 
 B = TypeVar("B")
@@ -131,6 +128,8 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
             the workers; None: never.
         trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
+        watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from global random generators where
+            that is not reproducible.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
@@ -162,32 +161,9 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         progress: bool | str = False,
         stall_timeout: float | None = 30,
         trace: str | os.PathLike[str] | None = None,
+        watch_globals: bool = True,
     ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            last_batch=last_batch,
-            batch_sampler=batch_sampler,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            seed=seed,
-            executor=executor,
-            prefetch=prefetch,
-            timeout=timeout,
-            shard=shard,
-            on_error=on_error,
-            max_errors=max_errors,
-            memory_limit=memory_limit,
-            even=even,
-            output=output,
-            pin_memory=pin_memory,
-            progress=progress,
-            stall_timeout=stall_timeout,
-            trace=trace,
-        )
-        self._errors = ErrorLog()
-        self._runtime = LoaderRuntime(dataset, options, self._errors)
+        super().__init__(dataset, locals())
         self._entered = False
         self._finalizer = weakref.finalize(self, run_off_loop, self._runtime.shutdown)
 
@@ -196,12 +172,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         self._entered = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

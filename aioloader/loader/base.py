@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError, error_report
 from aioloader.explain import explain
+from aioloader.foundation.error_log import ErrorLog
+from aioloader.loader.options import LoaderOptions
+from aioloader.loader.runtime import LoaderRuntime
 
 if TYPE_CHECKING:
-    from aioloader.foundation.error_log import ErrorLog
-    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
@@ -17,8 +19,16 @@ if TYPE_CHECKING:
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`."""
 
-    _runtime: LoaderRuntime
-    _errors: ErrorLog
+    def __init__(self, dataset: Any, arguments: dict[str, Any]) -> None:
+        """Make the parts of a loader.
+
+        Args:
+            dataset: the dataset.
+            arguments: of the loader's constructor, by name; those that are not in `LoaderOptions` are left out.
+        """
+        options = LoaderOptions(**{option.name: arguments[option.name] for option in fields(LoaderOptions)})
+        self._errors = ErrorLog()
+        self._runtime = LoaderRuntime(dataset, options, self._errors)
 
     def __len__(self) -> int:
         """Return the number of batches that the next pass delivers to this rank; of a resumed epoch, its rest.

@@ -86,6 +86,7 @@ class LoaderOptions:
     progress: bool | str = False
     stall_timeout: float | None = 30
     trace: str | os.PathLike[str] | None = None
+    watch_globals: bool = True
 
     def __post_init__(self) -> None:
         at_least("timeout", self.timeout, 0, exclusive=True)

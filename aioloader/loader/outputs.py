@@ -124,8 +124,8 @@ def _pinning(convert: Convert | None, output: Any) -> Convert | None:
         tensors = convert
         pin = _pinned_leaf(needed("torch"))
         return lambda batch: map_leaves(pin, tensors(batch))
-    # The frames of `make_converter`, the runtime and the loader are skipped: the warning points at the caller.
-    warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=5)
+    # The frames of `make_converter`, the runtime, the loader and its base are skipped: it points at the caller.
+    warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=6)
     return convert
 
 

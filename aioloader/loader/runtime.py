@@ -9,9 +9,11 @@ import asyncio
 import os
 import threading
 import weakref
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
+    AwaitingExecutor,
     BlockingByteSource,
     ByteSource,
     CountingByteSource,
@@ -20,6 +22,7 @@ from aioloader.abc import (
     FileMaps,
     MappingExecutor,
     NamedDataset,
+    NamedExecutor,
     NetworkByteSource,
     Program,
     ReadAheadDataset,
@@ -30,13 +33,15 @@ from aioloader.abc import (
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
+from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
-from aioloader.loader.executor_factory import loader_config, make_executor
+from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner
-from aioloader.metrics import Metrics, Stats
+from aioloader.metrics import LoaderConfig, Metrics, Stats
 from aioloader.observability.trace import Tracer
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
@@ -48,7 +53,6 @@ from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
     from aioloader.foundation.error_log import ErrorLog
-    from aioloader.loader.options import LoaderOptions
     from aioloader.receipts import Receipt
 
 _FEW_PATHS = 64
@@ -82,7 +86,6 @@ class LoaderRuntime:
         convert: converts a batch before it is delivered; None if it is delivered as it is.
         planner: makes the plans of the passes, and keeps the progress of the caller.
         own_loop: a thread of the loader runs the passes, not the caller's event loop.
-        watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions, errors: ErrorLog) -> None:
@@ -95,7 +98,6 @@ class LoaderRuntime:
         self._workers: Executor | None = None  # the executor, without async transforms
         self._cores = 1
         self._final_stats: Stats | None = None  # of the parts that were closed
-        self.watch_globals = True
         self.own_loop = False
         self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
@@ -177,9 +179,7 @@ class LoaderRuntime:
         items, source = self._open_dataset()
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
-            executor = workers = make_executor(
-                options, self._gathers or self._nothing_to_run, self.watch_globals
-            )
+            executor = workers = self._make_executor()
             maps = None
             if (
                 isinstance(workers, MappingExecutor)
@@ -213,6 +213,22 @@ class LoaderRuntime:
             raise
         self._workers = workers
         return context
+
+    def _make_executor(self) -> Executor:
+        options = self.options
+        if not isinstance(options.executor, str):
+            return options.executor
+        if options.workers == 0 or self._gathers or self._nothing_to_run:
+            return InlineExecutor()
+        if options.measures:
+            kinds = ("thread", "process", "inline") if options.executor == AUTO else (options.executor,)
+            fixed = options.num_workers is not None and options.num_workers != AUTO
+            return AutoExecutor(
+                kinds, options.workers, options.timeout, fixed=fixed, watch=options.watch_globals
+            )
+        if options.executor == "thread":
+            return ThreadExecutor(options.workers, options.timeout)
+        return ProcessExecutor(options.workers, options.timeout)
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base, index_map = self._resolved.base, self._resolved.remap
@@ -279,7 +295,7 @@ class LoaderRuntime:
             batchify=self._batchify,
             seed=self.planner.seed,
             seed_globals=seed_globals,
-            foreign=foreign and (seed_globals or self.watch_globals),
+            foreign=foreign and (seed_globals or options.watch_globals),
             maps=maps,
             replaces=options.on_error == "replace",
             traced=self.tracer is not None,
@@ -363,19 +379,24 @@ class LoaderRuntime:
         return self._final_stats or self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
 
     def _snapshot(self, context: PipelineContext, workers: Executor) -> Stats:
-        source = context.source
+        source, executor, batchify = context.source, context.executor, self._batchify
+        concurrency = executor.concurrency if isinstance(executor, AwaitingExecutor) else {}
         return self.metrics.snapshot(
             workers.workers,
             workers.restarts if isinstance(workers, RestartingExecutor) else 0,
             context.memory.usage(),
             storage=source.stats() if isinstance(source, CountingByteSource) else None,
-            setting=loader_config(
-                context,
-                workers,
-                batchify=self._batchify,
-                inline=self.inline,
+            setting=LoaderConfig(
+                executor=workers.kind if isinstance(workers, NamedExecutor) else type(workers).__name__,
                 cores=self._cores,
+                prefetch=1 if self.inline else context.prefetch,
+                foreign=source is None and context.items.arrays is None,
+                batchify=None
+                if batchify is None
+                else str(getattr(batchify, "__name__", type(batchify).__name__)),
                 own_loop=self.own_loop,
+                tuning=workers.tuning if isinstance(workers, TunedExecutor) else "",
+                concurrency=MappingProxyType(dict(concurrency)),
             ),
         )
 

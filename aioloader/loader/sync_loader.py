@@ -20,20 +20,17 @@ import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
-from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch import Epoch, EpochIterator
-from aioloader.loader.options import LoaderOptions
-from aioloader.loader.runtime import LoaderRuntime
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable
-    from types import TracebackType
 
     from aioloader.abc import Executor
+    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.deliver import Delivery
 
 B = TypeVar("B")
@@ -294,32 +291,11 @@ class DataLoader(BaseLoader, Generic[B]):
         progress: bool | str = False,
         stall_timeout: float | None = 30,
         trace: str | os.PathLike[str] | None = None,
+        watch_globals: bool = True,
     ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            last_batch=last_batch,
-            batch_sampler=batch_sampler,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            seed=seed,
-            executor="thread" if thread_pool else executor,
-            prefetch=prefetch,
-            timeout=timeout,
-            shard=shard,
-            on_error=on_error,
-            max_errors=max_errors,
-            memory_limit=memory_limit,
-            even=even,
-            output=output,
-            pin_memory=pin_memory,
-            progress=progress,
-            stall_timeout=stall_timeout,
-            trace=trace,
-        )
-        self._errors = ErrorLog()
-        self._runtime = LoaderRuntime(dataset, options, self._errors)
+        if thread_pool:
+            executor = "thread"
+        super().__init__(dataset, locals())
         self._runtime.own_loop = True
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(
@@ -339,12 +315,7 @@ class DataLoader(BaseLoader, Generic[B]):
         self._runtime.check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

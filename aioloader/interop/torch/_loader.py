@@ -196,10 +196,10 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
             else restore,
+            # Scripts for torch use the global generators, and without workers in a fixed order.
+            watch_globals=False,
         )
         order.runtime = weakref.ref(engine._runtime)
-        # Scripts for torch use the global generators, and without workers in a fixed order.
-        engine._runtime.watch_globals = False
         return engine
 
     def close(self) -> None:

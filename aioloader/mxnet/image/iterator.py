@@ -270,9 +270,9 @@ class ImageIter(SampleSteps, DataIter):
                 num_workers=self._num_workers,
                 on_error="replace" if self._on_error == "replace" else "raise",
                 max_errors=self._max_errors,
+                # In one thread the global generators are used in the order of the images, as in MXNet.
+                watch_globals=self._num_workers > 0,
             )
-            # In one thread the global generators are used in the order of the images, as in MXNet.
-            self._engine._runtime.watch_globals = self._num_workers > 0
         self._schedule.begin(self._rows(), self.cur, self._kept)
         self._start = self.cur
         self._number = 0

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.datasets.stage import Stage
-from aioloader.pipeline.async_map import cut
-from aioloader.pipeline.limits import PrioritySemaphore
+from aioloader.pipeline.async_map import PrioritySemaphore, cut
 
 
 async def waits(sample):

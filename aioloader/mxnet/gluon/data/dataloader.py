@@ -234,9 +234,9 @@ class DataLoader:
             timeout=timeout,
             on_error=on_error,
             max_errors=max_errors,
+            # In one thread the global generators are used in the sampler's order, as in MXNet.
+            watch_globals=self._num_workers > 0,
         )
-        # In one thread the global generators are used in the sampler's order, as in MXNet.
-        self._engine._runtime.watch_globals = self._num_workers > 0
         self._auto_reload = bool(auto_reload)
         self._ahead: Iterator[Any] | None = self._begin() if self._auto_reload else None
 
