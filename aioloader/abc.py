@@ -331,7 +331,7 @@ class Stage(Protocol):
 # A new storage backend implements `ByteSource`; a dataset returns it from `ByteDataset.open_source`. The loader's
 # `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
 #
-# - `BlockingByteSource`: passes without workers that need no event loop
+# - `BlockingByteSource`: epochs without workers that need no event loop
 # - `FetchingByteSource`: ``dataset[i]`` of the package's datasets, and records read together for torch's loader
 # - `FileByteSource`: the names of its files in errors
 # - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency

@@ -236,7 +236,7 @@ class Metrics:
         paused: time at which the latest epoch ended; None during an epoch.
         begins: the caller has not received a batch of this epoch, which is not the first.
         handed_out: time at which the caller received a batch; None while it waits for one.
-        latest_pass: identifies the latest epoch.
+        latest_epoch: identifies the latest epoch.
         process_cpu_s: CPU seconds of this process; the present epoch counts from `cpu_from`.
     """
 
@@ -266,7 +266,7 @@ class Metrics:
     paused: float | None = None
     begins: bool = False
     handed_out: float | None = None
-    latest_pass: object = None
+    latest_epoch: object = None
     cpu_from: float | None = None
 
     def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""Receipts of the samples that a pass delivered: numbers that are added over ranks and compared with the epoch.
+"""Receipts of the samples that an epoch delivered: numbers that are added over ranks and compared with its order.
 
 Rule: a receipt has counts, and a digest of the samples that were delivered or reported as failed: the sum, modulo
 2**64, of a hash of each (index, epoch). A sum does not depend on the order and is computed in parts, so the receipts

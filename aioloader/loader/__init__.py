@@ -1,7 +1,7 @@
 """The loaders: `AsyncDataLoader`, and its blocking counterpart `DataLoader`.
 
 Both are thin front ends, `async_loader` and `sync_loader`, over `runtime`, which chooses the parts of a loader.
-`planner` makes the plan of each pass, `checkpoint` records the progress of the caller, and `epoch` is one iteration
+`planner` makes the plan of each epoch, `checkpoint` records the progress of the caller, and `epoch` is one iteration
 over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoch.
 """
 

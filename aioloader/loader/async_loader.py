@@ -113,7 +113,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
             filled with one from elsewhere in the dataset), so every batch is full.
         max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: the
-            share of a pass's samples, checked after 1,000 of them and at its end; None: any number.
+            share of an epoch's samples, checked after 1,000 of them and at its end; None: any number.
         memory_limit: bytes of slab memory, for batches in flight and batches that the caller keeps; None: a quarter of
             the memory that this process may use.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
@@ -181,10 +181,10 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         Delivered batches stay valid. May be called twice.
         """
         with anyio.CancelScope(shield=True):
-            for running in list(self._runtime.passes):
+            for running in list(self._runtime.running):
                 running.stop()
             with anyio.move_on_after(0.5):
-                for running in list(self._runtime.passes):
+                for running in list(self._runtime.running):
                     if running.started:
                         await running.ended.wait()
             if self._runtime.in_memory:

@@ -31,7 +31,7 @@ class BaseLoader:
         self._runtime = LoaderRuntime(dataset, options, self._errors)
 
     def __len__(self) -> int:
-        """Return the number of batches that the next pass delivers to this rank; of a resumed epoch, its rest.
+        """Return the number of batches that the next epoch delivers to this rank; of a resumed epoch, its rest.
 
         Raises:
             TypeError: the dataset is an `aioloader.IterableDataset`.
@@ -39,16 +39,16 @@ class BaseLoader:
         return len(self._runtime.planner)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass.
+        """Set the number of the next epoch.
 
-        If it is the epoch of a state that was just loaded, the pass resumes it; any other epoch begins at its start.
+        If it is the epoch of a state that was just loaded, that epoch is resumed; any other one begins at its start.
         """
         self._runtime.planner.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as a JSON object: it records the batches that you received, not those prefetched.
 
-        After ``break`` it is the position that was reached, until the next pass begins.
+        After ``break`` it is the position that was reached, until the next epoch begins.
 
         Raises:
             NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
@@ -56,7 +56,7 @@ class BaseLoader:
         return self._runtime.planner.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state: the next pass delivers the rest of its epoch.
+        """Resume from a state: the next iteration delivers the rest of its epoch.
 
         The number of workers, the executor, the batch size and the shard may differ; the remaining samples are split
         again.
@@ -67,7 +67,7 @@ class BaseLoader:
         self._runtime.load_state(state)
 
     def receipt(self) -> Receipt:
-        """Return the receipt of the samples that the latest pass has delivered to this rank so far.
+        """Return the receipt of the samples that the latest epoch has delivered to this rank so far.
 
         The receipts of all ranks add up to that of the epoch, regardless of the numbers of ranks before and after a
         resume; `check_receipt` proves it.

@@ -60,21 +60,21 @@ class CheckpointState:
         self.current: EpochCursor | None = None
 
     def begin(self) -> EpochCursor:
-        """Begin a pass and return its cursor. If it is left early, its carry is dropped and the next epoch follows."""
+        """Begin an epoch and return its cursor. If it is left early, its carry is dropped and the next epoch follows."""
         place = self.next
         self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source_state)
         self.next = EpochCursor(place.epoch + 1)
         return self.current
 
     def finish(self, place: EpochCursor, carry: Any) -> None:
-        """Record that a pass was exhausted."""
+        """Record that an epoch was exhausted."""
         if self.current is place:
             self.current = None
             if self.next.epoch == place.epoch + 1:
                 self.next.carry = carry
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass; if it is the next one anyway, nothing changes."""
+        """Set the number of the next epoch; if it is the next one anyway, nothing changes."""
         if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch < _EPOCHS:
             raise ValueError(f"epoch must be a whole number from 0 to {_EPOCHS - 1}, got {epoch!r}")
         if epoch != self.next.epoch:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioloader.loader.outputs import Converter
     from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
-    from aioloader.observability.trace import PassTrace, Tracer
+    from aioloader.observability.trace import EpochTrace, Tracer
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
@@ -36,7 +36,7 @@ B = TypeVar("B")
 
 
 class CallerMetrics:
-    """The caller's side of a pass, counted. It does not refer to the pass: no cycle.
+    """The caller's side of an epoch, counted. It does not refer to the epoch: no cycle.
 
     Args:
         metrics: the loader's counters.
@@ -94,10 +94,10 @@ class CallerMetrics:
 
 
 class TracedMetrics(CallerMetrics):
-    """The caller's side of a pass, counted and recorded in the trace."""
+    """The caller's side of an epoch, counted and recorded in the trace."""
 
     def __init__(
-        self, metrics: Metrics, trace: PassTrace, memory_usage: Callable[[], tuple[int, int, int]]
+        self, metrics: Metrics, trace: EpochTrace, memory_usage: Callable[[], tuple[int, int, int]]
     ) -> None:
         super().__init__(metrics)
         self._trace = trace
@@ -114,25 +114,25 @@ class TracedMetrics(CallerMetrics):
 
 
 class EpochCleanup:
-    """Function that closes the progress bar, the trace and the timer when a pass ends or is left.
+    """Function that closes the progress bar, the trace and the timer when an epoch ends or is left.
 
     A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
     the iterator, which would then never be collected.
 
     Attributes:
-        bar: the pass's progress bar, once it is open.
+        bar: the epoch's progress bar, once it is open.
     """
 
-    def __init__(self, metrics: Metrics, trace: PassTrace | None) -> None:
+    def __init__(self, metrics: Metrics, trace: EpochTrace | None) -> None:
         self._metrics = metrics
         self._trace = trace
-        self._pass = metrics.latest_pass = object()
+        self._token = metrics.latest_epoch = object()
         self.bar: ProgressBar | None = None
 
     def __call__(self) -> None:
         """Close them. May be called twice, from any thread."""
-        # Unless another pass has begun, the time that follows belongs to none.
-        if self._metrics.latest_pass is self._pass:
+        # Unless another epoch has begun, the time that follows belongs to none.
+        if self._metrics.latest_epoch is self._token:
             self._metrics.pause()
         if self.bar is not None:
             self.bar.close()
@@ -141,11 +141,11 @@ class EpochCleanup:
 
 
 class Epoch:
-    """One pass: its plan, and what the caller has received from it.
+    """One epoch: its plan, and what the caller has received from it.
 
     Args:
-        cursor: where the pass starts; moved with every batch.
-        planner: makes the plan of the pass, and records its progress.
+        cursor: where the epoch starts; moved with every batch.
+        planner: makes the plan of the epoch, and records its progress.
         options: the loader's options.
         metrics: the loader's counters.
         errors: returns the list of the loader's failed samples.
@@ -155,7 +155,7 @@ class Epoch:
 
     Attributes:
         asked, handed_out: record the caller's side of every batch; on the hot path of in-memory data.
-        end: closes what the pass has open.
+        end: closes what the epoch has open.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class Epoch:
         self._plan: EpochPlan | ListPlan | IterablePlan | None = None
         self._shows = bool(options.progress)
         self._waited = metrics.wait_s, metrics.consumer_s
-        self.trace: PassTrace | None = None
+        self.trace: EpochTrace | None = None
         caller = CallerMetrics(metrics)
         if tracer is not None:
-            self.trace = tracer.begin_pass(cursor.epoch)
+            self.trace = tracer.begin_epoch(cursor.epoch)
             caller = TracedMetrics(metrics, self.trace, memory_usage)
         self.asked: Callable[[], float] = caller.asked
         self.handed_out: Callable[[float, int, BatchTimeline | None], None] = caller.handed_out
@@ -218,7 +218,7 @@ class Epoch:
             SampleError: a sample failed, with ``on_error="raise"``.
             TooManyErrorsError: more samples failed than allowed.
             OutputError: the batch could not be converted; it does not count as taken.
-            Exception: the batch could not be collated, or the pass could not go on.
+            Exception: the batch could not be collated, or the epoch could not go on.
         """
         if delivery.skipped:
             self._record(delivery.skipped)
@@ -291,7 +291,7 @@ class Epoch:
         """Record that all batches were delivered.
 
         Raises:
-            TooManyErrorsError: a greater share of samples failed than allowed, in a short pass.
+            TooManyErrorsError: a greater share of samples failed than allowed, in a short epoch.
         """
         self.over = True
         if self._failed:

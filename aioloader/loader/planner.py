@@ -1,4 +1,4 @@
-"""Planner of a loader's passes: its sampler, the plan of each pass, the progress of the caller, and receipts.
+"""Planner of a loader's epochs: its sampler, the plan of each epoch, the progress of the caller, and receipts.
 
 The planner chooses the sampler but computes no order: `aioloader.samplers.epoch_order` computes the order of a shuffled
 epoch, when `aioloader.pipeline.plan` takes its indices. Nothing here waits, opens a file of samples or uses executors;
@@ -103,7 +103,7 @@ def _compare(receipt: Receipt, order: Order) -> None:
 
 
 class EpochPlanner:
-    """Planner of the passes of one loader.
+    """Planner of the epochs of one loader.
 
     Args:
         dataset: see `AsyncDataLoader`.
@@ -219,10 +219,10 @@ class EpochPlanner:
             carried = len(carry)
         return self.schedule.steps(max(0, len(self.sampler) + carried - consumed))
 
-    # -- passes ----------------------------------------------------------------------------------------------------
+    # -- epochs ---------------------------------------------------------------------------------------------------
 
     def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | IterablePlan:
-        """Return the batches of a pass that starts at a cursor."""
+        """Return the batches of an epoch that starts at a cursor."""
         options = self.options
         if self.streams:
             epoch, carried = self.carried
@@ -253,7 +253,7 @@ class EpochPlanner:
             self._dataset.check_resumable()
             if self.schedule.last_batch == "rollover":
                 raise NotResumableError(
-                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: the samples "
+                    "with last_batch='rollover' an epoch over an IterableDataset cannot be resumed: the samples "
                     "carried over would have to be part of the state"
                 )
         return self.progress.state()

@@ -67,7 +67,7 @@ def _is_default(batchify: Any) -> bool:
 
 
 def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:
-    """Return True if a pass belongs to another event loop, and has begun there or may still begin."""
+    """Return True if an epoch belongs to another event loop, and has begun there or may still begin."""
     if other.loop is loop or other.ended.is_set():
         return False
     return other.started or (isinstance(other.loop, asyncio.AbstractEventLoop) and other.loop.is_running())
@@ -84,8 +84,8 @@ class LoaderRuntime:
 
     Attributes:
         convert: converts a batch before it is delivered; None if it is delivered as it is.
-        planner: makes the plans of the passes, and keeps the progress of the caller.
-        own_loop: a thread of the loader runs the passes, not the caller's event loop.
+        planner: makes the plans of the epochs, and keeps the progress of the caller.
+        own_loop: a thread of the loader runs the epochs, not the caller's event loop.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions, errors: ErrorLog) -> None:
@@ -102,7 +102,7 @@ class LoaderRuntime:
         self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
         self._pid = os.getpid()
-        self.passes: weakref.WeakSet[EpochRunner] = weakref.WeakSet()
+        self.running: weakref.WeakSet[EpochRunner] = weakref.WeakSet()
 
         self._resolved = resolve(dataset)
         self._segments, self._waiting = cut(self._resolved.stages)
@@ -118,7 +118,7 @@ class LoaderRuntime:
         errors = self._errors()
         return [] if errors is None else errors
 
-    # -- what kind of pass this is ---------------------------------------------------------------------------------
+    # -- what kind of epoch this is --------------------------------------------------------------------------------
 
     @property
     def inline(self) -> bool:
@@ -138,7 +138,7 @@ class LoaderRuntime:
 
     @property
     def can_block(self) -> bool:
-        """Return True if a pass needs no event loop."""
+        """Return True if an epoch needs no event loop."""
         if not self.inline:
             return False
         source = self.open().source
@@ -301,19 +301,19 @@ class LoaderRuntime:
             traced=self.tracer is not None,
         )
 
-    # -- passes ----------------------------------------------------------------------------------------------------
+    # -- epochs ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Epoch:
-        """Return a new pass, with the next epoch number.
+        """Return a new epoch, with the next number.
 
         Raises:
-            RuntimeError: with rollover, another pass is still under way.
+            RuntimeError: with rollover, another epoch is still under way.
         """
         self.check_open()
         latest = None if self._latest is None else self._latest()
         if latest is not None and not latest.over and self.options.last_batch == "rollover":
             raise RuntimeError(
-                f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its remaining "
+                f"epoch {latest.number} is still under way, and with last_batch='rollover' its remaining "
                 "samples belong to the next one: exhaust or delete that iterator first"
             )
         epoch = Epoch(
@@ -334,10 +334,10 @@ class LoaderRuntime:
         return epoch
 
     def start(self, epoch: Epoch, blocking: bool = False) -> InlinePipeline | EpochRunner:
-        """Start the work of a pass. Without `blocking`, call it in the event loop that will run the pass.
+        """Start the work of an epoch. Without `blocking`, call it in the event loop that will run the epoch.
 
         Raises:
-            RuntimeError: a pass of this loader is under way in another loop. Workers serve one loop at a time.
+            RuntimeError: an epoch of this loader is under way in another loop. Workers serve one loop at a time.
         """
         context = self.open()
         plans = epoch.plans()
@@ -347,12 +347,12 @@ class LoaderRuntime:
             context.prefetch = self._prefetch(self._workers, context.source)
         pipeline = EpochRunner(context, plans, epoch.trace)
         with self._opening:
-            if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
+            if any(_runs_elsewhere(other, pipeline.loop) for other in self.running):
                 raise RuntimeError(
                     "this loader is in use in another event loop, or in one that has ended without ending its "
-                    "tasks: make a loader for each loop, or end the other pass first"
+                    "tasks: make a loader for each loop, or end the other epoch first"
                 )
-            self.passes.add(pipeline)
+            self.running.add(pipeline)
         return pipeline
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class LoaderRuntime:
         self.planner.load(state, fixed=self._context is not None)
 
     def receipt(self) -> Receipt:
-        """Return the receipt of the latest pass; see `AsyncDataLoader.receipt`."""
+        """Return the receipt of the latest epoch; see `AsyncDataLoader.receipt`."""
         log = self._delivery_log
         if log is None:
             cursor = self.planner.progress.next
@@ -410,7 +410,7 @@ class LoaderRuntime:
         if self.closed:
             return
         self.closed = True
-        for running in list(self.passes):
+        for running in list(self.running):
             running.stop()
         context, self._context = self._context, None
         if not self.check_pid():

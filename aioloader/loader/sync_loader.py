@@ -112,7 +112,7 @@ def _context_here(callers: contextvars.Context) -> contextvars.Context:
 
 
 class _HandOver:
-    """A pass that runs in the portal; its batches are queued for the caller's thread."""
+    """An epoch that runs in the portal; its batches are queued for the caller's thread."""
 
     def __init__(self, runtime: LoaderRuntime, epoch: Epoch, portal: _Portal) -> None:
         self._runtime = runtime
@@ -131,19 +131,19 @@ class _HandOver:
             with anyio.CancelScope() as self._scope:
                 if self._stopped:
                     return
-                async with self._passing() as running:
+                async with self._started() as running:
                     while (delivery := await running.next()) is not None:
                         self._queue.put(delivery)
                         while self._queue.qsize() >= _AHEAD:
                             await self._taken.wait()
             self._queue.put(None)
         except Exception as error:
-            self._queue.put(single(error))  # raised inside the task group of `_passing`
+            self._queue.put(single(error))  # raised inside the task group of `_started`
         finally:
             self._queue.put(LoaderClosedError("the loader was closed while this epoch was under way"))
 
     @contextlib.asynccontextmanager
-    async def _passing(self) -> AsyncIterator[Any]:
+    async def _started(self) -> AsyncIterator[Any]:
         self._runtime.open()  # no other code runs in this loop: it may block here
         running = self._runtime.start(self._epoch)
         if isinstance(running, InlinePipeline):
@@ -175,7 +175,7 @@ class _HandOver:
         return not self._queue.empty()
 
     def stop(self) -> None:
-        """End the pass. From any thread."""
+        """End the epoch. From any thread."""
         self._stopped = True
         if self._notify is not None:
             self._notify(self._cancel)

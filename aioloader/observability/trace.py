@@ -36,8 +36,8 @@ _PIECE = 512  # events of one write
 _MOST_PENDING = 200_000
 # Our lanes have numbers that no thread has: Linux numbers threads up to 2^22.
 _FIRST_LANE = 1 << 23
-_LANES_OF_A_PASS = 1 << 12
-_PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
+_LANES_OF_AN_EPOCH = 1 << 12
+_EPOCH, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
 _REMEMBERED = 64
 _SHOWN_AS = {"memory": "memory wait"}
 
@@ -200,7 +200,7 @@ class Tracer:
         self.add({"name": f"{kind}_name", **event, "args": {"name": name}})
         self.add({"name": f"{kind}_sort_index", **event, "args": {"sort_index": order}})
 
-    def begin_pass(self, epoch: int) -> PassTrace:
+    def begin_epoch(self, epoch: int) -> EpochTrace:
         """Begin the trace of an epoch."""
         with self._lock:
             if self._free:
@@ -208,9 +208,9 @@ class Tracer:
             else:
                 number = self._passes
                 self._passes += 1
-        return PassTrace(self, number, epoch)
+        return EpochTrace(self, number, epoch)
 
-    def end_pass(self, number: int) -> None:
+    def end_epoch(self, number: int) -> None:
         """End the trace of an epoch; its lanes become free."""
         with self._lock:
             heapq.heappush(self._free, number)
@@ -258,7 +258,7 @@ class Tracer:
             self._thread.join(patience_s)
 
 
-class PassTrace:
+class EpochTrace:
     """The trace of one epoch. The loop's thread calls `begin` and `end`, the caller's thread the other methods.
 
     Args:
@@ -280,11 +280,11 @@ class PassTrace:
         self._over = False
         self._thread = threading.get_native_id()
         more = f" {number}" if number else ""
-        self._name(_PASS, f"pass{more}")
+        self._name(_EPOCH, f"epoch{more}")
         self._name(_CALLER, f"caller{more}")
 
     def _lane(self, place: int) -> tuple[int, int]:
-        return self._tracer.pid, _FIRST_LANE + self._number * _LANES_OF_A_PASS + place
+        return self._tracer.pid, _FIRST_LANE + self._number * _LANES_OF_AN_EPOCH + place
 
     def _name(self, place: int, name: str) -> None:
         self._tracer.name_lane(self._lane(place), name)
@@ -386,7 +386,7 @@ class PassTrace:
             "name": name,
             "cat": category,
             "pid": tracer.pid,
-            "tid": self._lane(_PASS)[1],
+            "tid": self._lane(_EPOCH)[1],
             "id2": {"local": hex(tracer.next_number())},
         }
         tracer.add({**mark, "ph": "b", "ts": tracer.at(begin), "args": args})
@@ -435,6 +435,6 @@ class PassTrace:
             self._draw(number, lane, timeline, now, {"abandoned": True})
         self._over = True
         self._tracer.slice(
-            "pass", self._lane(_PASS), self._began, now, args={"epoch": self._epoch}, category="pass"
+            "epoch", self._lane(_EPOCH), self._began, now, args={"epoch": self._epoch}, category="epoch"
         )
-        self._tracer.end_pass(self._number)
+        self._tracer.end_epoch(self._number)

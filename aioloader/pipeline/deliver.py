@@ -137,11 +137,11 @@ def _sample_error(
 
 
 class DeliveryLog:
-    """Log of the batches of one pass, from which receipts are made. For one thread at a time.
+    """Log of the batches of one epoch, from which receipts are made. For one thread at a time.
 
     Args:
         epoch: the epoch.
-        start: position at which the pass begins.
+        start: position at which the epoch begins.
         carry: the samples that rollover brought into the epoch.
     """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from aioloader.abc import ByteSource
-    from aioloader.observability.trace import PassTrace
+    from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
@@ -244,7 +244,7 @@ class BatchTask:
 
 
 class EpochRunner:
-    """A pass in progress. Made inside the event loop that runs it.
+    """An epoch in progress. Made inside the event loop that runs it.
 
     Backpressure: one number, `prefetch`, limits the batches between the start of their reads and their delivery. The
     feeder takes the permits, in the order of the batches; the iterator returns them.
@@ -264,7 +264,7 @@ class EpochRunner:
         self,
         context: PipelineContext,
         plans: Iterable[BatchPlan] | IterablePlan,
-        trace: PassTrace | None = None,
+        trace: EpochTrace | None = None,
     ) -> None:
         self._context = context
         self._trace = trace

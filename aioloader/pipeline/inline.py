@@ -1,4 +1,4 @@
-"""A pass that makes one batch at a time, without tasks: for the inline executor and for in-memory data.
+"""An epoch that makes one batch at a time, without tasks: for the inline executor and for in-memory data.
 
 Under an event loop it suspends for reads, and now and then for fairness. With `blocking` it never suspends, so that a
 blocking loader can run it without a loop.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
-    from aioloader.observability.trace import PassTrace
+    from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.dispatch import Run
 
@@ -42,7 +42,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         value: T = stop.value
         return value
     coroutine.close()
-    raise RuntimeError("a pass that must not suspend did; this is a bug of aioloader")
+    raise RuntimeError("an epoch that must not suspend did; this is a bug of aioloader")
 
 
 class _Blocking:
@@ -70,7 +70,7 @@ class _Blocking:
 
 
 class InlinePipeline:
-    """One pass.
+    """One epoch.
 
     Args:
         context: the shared parts.
@@ -89,7 +89,7 @@ class InlinePipeline:
         context: PipelineContext,
         plans: Iterable[BatchPlan],
         blocking: bool = False,
-        trace: PassTrace | None = None,
+        trace: EpochTrace | None = None,
     ) -> None:
         self._context = context
         self._trace = trace
@@ -138,7 +138,7 @@ class InlinePipeline:
 
 
 async def _allocate(task: BatchTask) -> None:
-    """Take slab memory; no other batch of this pass could free any."""
+    """Take slab memory; no other batch of this epoch could free any."""
     if not task.allocate():
         raise task.too_large()
 

@@ -96,7 +96,7 @@ class BatchPlan:
     """One batch to be made. Do not modify it.
 
     Attributes:
-        number: its number among the batches of this pass, from 0.
+        number: its number among the batches of this epoch, from 0.
         position: stream position of its first sample.
         indices: int64 (n,), indices of the dataset.
         epochs: int64 (n,), the epoch whose random numbers each sample uses.
@@ -238,7 +238,7 @@ class IteratedOrder:
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
         """Return indices and epochs; `start` never decreases, unless the whole order is kept. See `Order.take`."""
         if not self._whole:
-            if start > self._start + len(self._kept):  # a resumed pass: consumed indices are not kept
+            if start > self._start + len(self._kept):  # a resumed epoch: consumed indices are not kept
                 passed = start - self._start - len(self._kept)
                 next(islice(self._source, passed - 1, passed), None)
                 self._kept.clear()

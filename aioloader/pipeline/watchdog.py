@@ -186,7 +186,7 @@ class _Report:
         """Return the message."""
         view, queues = self._view, self._queues
         lines = [
-            f"no progress for {self._seconds:.1f} s: the caller waits for batch {view.batch} of this pass, which is "
+            f"no progress for {self._seconds:.1f} s: the caller waits for batch {view.batch} of this epoch, which is "
             f"{_STAGES.get(view.stage, view.stage)}",
             f"outstanding: {len(self._outstanding)} samples, index {_some(self._outstanding)}",
             f"batches in flight: {queues['batches']} of {view.prefetch}, {view.ready} of them ready; chunks "

@@ -23,7 +23,7 @@ _SAMPLED = 4096  # positions at either end: both are one block of a loader's fir
 
 
 class Sampler:
-    """Base of samplers. A subclass defines ``__iter__``, a new pass at each call, and ``__len__``."""
+    """Base of samplers. A subclass defines ``__iter__``, which begins a new epoch at each call, and ``__len__``."""
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the indices of one epoch."""
@@ -69,7 +69,7 @@ class SeededSampler(ComputedSampler):
     """Base of samplers with a different order in every epoch.
 
     In a loader the loader's seed and epoch number determine the order, so that a run can be repeated and resumed. When
-    the sampler is iterated alone, it counts its passes as epochs.
+    the sampler is iterated alone, it counts its iterations as epochs.
 
     Args:
         seed: 0 <= seed < 2**64, used when the sampler is iterated alone; None draws one from the system.
@@ -244,7 +244,7 @@ class BatchSampler(Sampler):
         sampler: yields single indices; has a length.
         batch_size: indices of a batch, at least 1.
         last_batch: treatment of an incomplete last batch: "keep" yields it unchanged, "discard" drops it,
-            "rollover" begins the next pass with it. A pass that is abandoned early carries nothing over.
+            "rollover" begins the next epoch with it. An epoch that is abandoned early carries nothing over.
 
     Raises:
         ValueError: `last_batch` is none of these, or `batch_size` is below 1.
@@ -263,7 +263,7 @@ class BatchSampler(Sampler):
         self._carried: list[Any] = []
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Iterate over the batches of one pass."""
+        """Iterate over the batches of one epoch."""
         return self._cut(self.sampler)
 
     def _cut(self, indices: Iterable[Any]) -> Iterator[list[Any]]:
@@ -279,7 +279,7 @@ class BatchSampler(Sampler):
             self._carried = batch
 
     def __len__(self) -> int:
-        """Return the number of batches of the next pass."""
+        """Return the number of batches of the next epoch."""
         count = len(self.sampler)
         if self.last_batch == "keep":
             return -(-count // self.batch_size)

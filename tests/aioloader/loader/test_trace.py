@@ -22,7 +22,7 @@ from aioloader.observability.trace import TraceFile, Tracer
 from tests.aioloader.loader.samples import Numbers
 
 CLOSE_US = 0.0021  # rounded to nanoseconds
-STAGES = {"plan", "fetch", "work", "collate", "chunk", "decode", "wait", "consumer", "pass"}
+STAGES = {"plan", "fetch", "work", "collate", "chunk", "decode", "wait", "consumer", "epoch"}
 
 
 def halve(image, label):
@@ -68,10 +68,10 @@ def check_nesting(events):
 
 def check_passes(events, count):
     """Check that all events happen during an epoch."""
-    passes = [event for event in events if event["ph"] == "X" and event["name"] == "pass"]
+    passes = [event for event in events if event["ph"] == "X" and event["name"] == "epoch"]
     assert len(passes) == count
     for event in events:
-        if event["ph"] == "X" and event["cat"] != "pass":
+        if event["ph"] == "X" and event["cat"] != "epoch":
             begin, end = event["ts"], event["ts"] + event["dur"]
             assert any(
                 each["ts"] - CLOSE_US <= begin and end <= each["ts"] + each["dur"] + CLOSE_US

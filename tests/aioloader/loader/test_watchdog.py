@@ -98,7 +98,7 @@ def check(record):
     assert worker["batch"] == 1
     assert "in stand_still" in worker["stack"]
     text = record.getMessage()
-    assert "waits for batch 1 of this pass, which is in the workers" in text
+    assert "waits for batch 1 of this epoch, which is in the workers" in text
     assert f"{worker['name']}: at the sample with index 5, batch 1" in text
     assert "in stand_still" in text
 
@@ -212,7 +212,7 @@ async def test_a_read_that_hangs_is_reported_as_such():
             assert [batch.tolist() async for batch in loader] == [[0, 1], [2, 3]]
     (record,) = told.records
     assert (record.stage, record.batch, record.outstanding) == ("fetch", 1, [2, 3])
-    assert "batch 1 of this pass, which is being fetched" in record.getMessage()
+    assert "batch 1 of this epoch, which is being fetched" in record.getMessage()
 
 
 class Slow:
