@@ -61,6 +61,7 @@ __all__ = (
     "FusedDecoder",
     "GatherDataset",
     "MapDataset",
+    "MappableByteSource",
     "MappedByteSource",
     "MappingExecutor",
     "NamedDataset",
@@ -336,7 +337,7 @@ class Stage(Protocol):
 # - `FileByteSource`: the names of its files in errors
 # - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
 # - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
-# - `MappedByteSource`: workers that look records up in maps of local files
+# - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
 # - `ObjectByteSource`: the option ``cache`` of the package's datasets, for objects over a network
 #
 # The package's own datasets choose between local files and URLs in `aioloader.datasets.files`; `aioloader.storage.urls`
@@ -471,6 +472,15 @@ class MappedByteSource(ByteSource, Protocol):
     @property
     def maps(self) -> FileMaps:
         """Return the maps."""
+        ...
+
+
+@runtime_checkable
+class MappableByteSource(ByteSource, Protocol):
+    """A byte source of local files that workers may be able to map."""
+
+    def mapped(self) -> MappedByteSource | None:
+        """Return a source that maps the same files and closes this one; None if they are not to be mapped."""
         ...
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`."""
 
-    def __init__(self, dataset: Any, arguments: dict[str, Any]) -> None:
+    def __init__(self, dataset: object, arguments: dict[str, Any]) -> None:
         """Make the parts of a loader.
 
         Args:

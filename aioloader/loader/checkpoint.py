@@ -60,7 +60,7 @@ class CheckpointState:
         self.current: EpochCursor | None = None
 
     def begin(self) -> EpochCursor:
-        """Begin an epoch and return its cursor. If it is left early, its carry is dropped and the next epoch follows."""
+        """Begin an epoch and return its cursor. If it is left early, its carry is dropped and the next one follows."""
         place = self.next
         self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source_state)
         self.next = EpochCursor(place.epoch + 1)

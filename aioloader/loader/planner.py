@@ -121,7 +121,7 @@ class EpochPlanner:
         ValueError: an option cannot be combined with it.
     """
 
-    def __init__(self, dataset: Any, options: LoaderOptions) -> None:
+    def __init__(self, dataset: Any, options: LoaderOptions) -> None:  # the caller's dataset, of any class
         self.streams = isinstance(dataset, IterableDataset)
         if self.streams:
             _check_stream(options)

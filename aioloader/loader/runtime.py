@@ -20,6 +20,7 @@ from aioloader.abc import (
     Executor,
     FileByteSource,
     FileMaps,
+    MappableByteSource,
     MappingExecutor,
     NamedDataset,
     NamedExecutor,
@@ -49,7 +50,6 @@ from aioloader.pipeline.deliver import DeliveryLog
 from aioloader.pipeline.epoch_runner import EpochRunner
 from aioloader.pipeline.inline import InlinePipeline
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
     from aioloader.foundation.error_log import ErrorLog
@@ -88,6 +88,7 @@ class LoaderRuntime:
         own_loop: a thread of the loader runs the epochs, not the caller's event loop.
     """
 
+    # The dataset is the caller's, of any class.
     def __init__(self, dataset: Any, options: LoaderOptions, errors: ErrorLog) -> None:
         self.planner = EpochPlanner(dataset, options)
         self.options = options = self.planner.options
@@ -184,9 +185,9 @@ class LoaderRuntime:
             if (
                 isinstance(workers, MappingExecutor)
                 and workers.maps_files
-                and isinstance(source, LocalByteSource)
+                and isinstance(source, MappableByteSource)
             ):
-                mapped = MappedByteSource.over(source)
+                mapped = source.mapped()
                 if mapped is not None:
                     source, maps = mapped, mapped.maps
             if self._waiting:

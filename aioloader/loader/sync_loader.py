@@ -265,7 +265,7 @@ class DataLoader(BaseLoader, Generic[B]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Any,  # the caller's, of any class
         batch_size: int | None = None,
         shuffle: bool = False,
         sampler: Any = None,

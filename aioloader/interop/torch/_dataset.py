@@ -54,7 +54,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         TypeError: `shard` is among the options.
     """
 
-    def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:
+    def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:  # the caller's, of any class
         super().__init__()
         if "shard" in options:
             raise TypeError(

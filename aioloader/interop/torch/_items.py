@@ -102,7 +102,7 @@ class WorkerStage:
         return sample if len(sample) > 1 else sample[0]
 
 
-def reads_batches(dataset: Any) -> bool:
+def reads_batches(dataset: Any) -> bool:  # a caller's dataset, of any class
     """Return True if a dataset reads the samples of a batch together (``__getitems__``), for torch's loader."""
     if type(dataset) is Subset:
         return reads_batches(dataset.dataset)
@@ -112,7 +112,7 @@ def reads_batches(dataset: Any) -> bool:
     return not isinstance(dataset, Dataset) and callable(getattr(dataset, "__getitems__", None))
 
 
-def known_dataset(dataset: Any, tensors: bool) -> MapDataset[Any] | None:
+def known_dataset(dataset: Any, tensors: bool) -> MapDataset[Any] | None:  # of any class
     """Return the dataset in a form that this project reads in batches; None if there is no such form.
 
     Supported are datasets of this project, torch's TensorDataset of tensors in memory, and torch's Subset of these.

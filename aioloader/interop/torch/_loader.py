@@ -77,7 +77,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Any,  # the caller's: torch's datasets, this project's, or any other
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from aioloader.abc import ObjectByteSource
     from aioloader.foundation.threads import Threads
     from aioloader.storage.cache.base import Cache
-    from aioloader.storage.local.source import Failures, LocalByteSource
+    from aioloader.storage.local.mapped import Failures
+    from aioloader.storage.local.source import LocalByteSource
 
 _logger = logging.getLogger(__name__)
 _VERSION_CHECK_S = 5.0

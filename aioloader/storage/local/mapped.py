@@ -13,10 +13,11 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from aioloader.abc import FileByteSource
 from aioloader.foundation.descriptors import above_streams
 from aioloader.foundation.types import IntArray, ReadPlan, Spans
 from aioloader.storage.local.descriptors import open_regular
@@ -25,9 +26,10 @@ from aioloader.storage.records import TRUSTED_SPAN_BYTES, cut_short, record_exte
 from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, unpack_head
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from aioloader.storage.local.source import Failures, LocalByteSource
+Failures = list[tuple[int, BaseException]]
+T = TypeVar("T")
 
 _MOST_FILES = 16
 
@@ -125,6 +127,18 @@ class FileMaps:
         return mapped if int(end.max(initial=0)) <= os.fstat(self.fds[file]).st_size else None
 
 
+class RecordSource(FileByteSource, Protocol):
+    """A byte source of local record files that reads what is not in memory."""
+
+    def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
+        """Return the lengths of records by their headers, and the records whose length could not be found."""
+        ...
+
+    async def run_in_thread(self, fn: Callable[..., T], /, *args: Any) -> T:
+        """Run a function in one of the source's threads."""
+        ...
+
+
 class MappedByteSource:
     """`ByteSource` for an executor that can map files. Files that are not in memory are read by the inner source.
 
@@ -137,7 +151,7 @@ class MappedByteSource:
         maps: passed to the executor.
     """
 
-    def __init__(self, source: LocalByteSource, maps: FileMaps) -> None:
+    def __init__(self, source: RecordSource, maps: FileMaps) -> None:
         self.paths = source.paths
         self.maps = maps
         self._source = source
@@ -145,12 +159,12 @@ class MappedByteSource:
         self._closed = False
 
     @classmethod
-    def over(cls, source: LocalByteSource) -> MappedByteSource | None:
+    def over(cls, source: RecordSource) -> MappedByteSource | None:
         """Return a source with maps, or None if the files are not to be mapped.
 
-        That is so for whole files, direct reads, files that cannot be mapped, and more than 16 files.
+        That is so for files that cannot be mapped, and more than 16 files.
         """
-        if source.whole_files or source.direct or not 0 < len(source.paths) <= _MOST_FILES:
+        if not 0 < len(source.paths) <= _MOST_FILES:
             return None
         try:
             return cls(source, FileMaps.open(source.paths))

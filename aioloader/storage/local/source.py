@@ -19,6 +19,7 @@ from aioloader.storage.layout import Read, fetch_with, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
 from aioloader.storage.local.kernel_aio import KernelAioReader
+from aioloader.storage.local.mapped import Failures, MappedByteSource
 from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
 from aioloader.storage.local.whole_files import WholeFiles
 from aioloader.storage.records import check_spans, cut_short, doubtful, record_extent, wrong_length
@@ -37,7 +38,6 @@ _PARTS = 16
 _PAGE = 4096
 _PROBED_NBYTES = 1 << 18
 
-Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
 
 
@@ -106,6 +106,10 @@ class LocalByteSource:
             self._direct_reads.close()
         self._kernel_aio.close()
         self._descriptors.close()
+
+    def mapped(self) -> MappedByteSource | None:
+        """Return a source that maps the same files and closes this one; None for whole files and direct reads too."""
+        return None if self.whole_files or self.direct else MappedByteSource.over(self)
 
     # -- planning ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.foundation.types import Spans
-from aioloader.storage import LocalByteSource, MappedByteSource
+from aioloader.storage import LocalByteSource
 from aioloader.storage.local.mapped import FileMaps
 from aioloader.storage.local.page_cache import Residency, cached_pages
 from recordio import CorruptRecordError, TruncatedRecordError
@@ -110,10 +110,10 @@ def test_files_that_cannot_be_mapped_are_read(tmp_path):
     (tmp_path / "empty.rec").touch()
     for paths in ([str(tmp_path / "empty.rec")], [str(tmp_path / "none.rec")], []):
         source = LocalByteSource(paths, whole_files=False)
-        assert MappedByteSource.over(source) is None
+        assert source.mapped() is None
         source.close()
     source = LocalByteSource([str(tmp_path / "a.png")], whole_files=True)
-    assert MappedByteSource.over(source) is None
+    assert source.mapped() is None
     source.close()
 
 
@@ -138,7 +138,7 @@ async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_
     path = tmp_path / "a.rec"
     offsets = write(path, [b"a" * 100, b"b" * 100])
     needs_cachestat(path)
-    source = MappedByteSource.over(LocalByteSource([str(path)], whole_files=False))
+    source = LocalByteSource([str(path)], whole_files=False).mapped()
     spans = Spans(
         np.zeros(3, np.int64), np.asarray([offsets[1], -4, 0]), np.asarray([offsets[1], 40, offsets[1]])
     )
