@@ -96,7 +96,6 @@ class InsightFaceDataset(ImageRecordDataset):
             cache_limit=cache_limit,
             direct=direct,
         )
-        self._path = rec
         self._idx_path = beside(rec, ".idx")
         if not far and not os.path.exists(self._idx_path):
             raise IndexNotFoundError(

@@ -139,6 +139,16 @@ class ImageLines:
         return np.clip(keys - 1, 0, self.count)
 
 
+def _by_key(keys: IntArray, chosen: Array) -> tuple[IntArray, IntArray]:
+    """Return the chosen lines, ordered by key, and their keys."""
+    lines: IntArray = np.flatnonzero(chosen).astype(np.int64)
+    own = keys[lines]
+    if (own[1:] < own[:-1]).any():
+        order = np.argsort(own, kind="stable")
+        lines, own = lines[order], own[order]
+    return lines, own
+
+
 def choose_images(keys: IntArray, header: FaceHeader) -> ImageLines:
     """Select the images of a set with a header, ordered by key.
 
@@ -148,12 +158,10 @@ def choose_images(keys: IntArray, header: FaceHeader) -> ImageLines:
         keys: int64 (n,), all keys of the .idx by line.
         header: the header of the set.
     """
-    lines: IntArray = np.flatnonzero((keys >= 1) & (keys < header.first)).astype(np.int64)
-    own = keys[lines]
-    if (own[1:] <= own[:-1]).any():
-        order = np.argsort(own, kind="stable")
-        last = np.append(np.diff(own[order]) != 0, True)
-        lines, own = lines[order][last], own[order][last]
+    lines, own = _by_key(keys, (keys >= 1) & (keys < header.first))
+    if (own[1:] == own[:-1]).any():
+        last = np.append(np.diff(own) != 0, True)
+        lines, own = lines[last], own[last]
     count = len(lines)
     # A few numbers instead of arrays with 8 bytes for each of millions of images, where possible.
     row = count > 0 and bool((np.diff(lines) == 1).all())
@@ -180,11 +188,7 @@ def choose_identities(
     Raises:
         LayoutError: an identity record is missing, or occurs twice.
     """
-    lines: IntArray = np.flatnonzero(keys >= header.first).astype(np.int64)
-    own = keys[lines]
-    if (own[1:] <= own[:-1]).any():
-        order = np.argsort(own, kind="stable")
-        lines, own = lines[order], own[order]
+    lines, own = _by_key(keys, keys >= header.first)
     end = header.end
     if len(own) and abs(int(own[-1]) + 1 - end) <= slack(end):
         end = int(own[-1]) + 1

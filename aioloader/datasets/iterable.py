@@ -52,12 +52,15 @@ class IterableDataset:
             that is its own iterator (a stream, a socket) continues in the next epoch where the last one ended, and is
             never closed; an async generator cannot continue.
 
+    Attributes:
+        stages: the stages applied to every sample, in order.
+
     Raises:
         TypeError: the source is not an async iterable.
     """
 
     _source: AsyncIterable[Any] | Callable[..., Any] | None = None
-    _stages: tuple[Stage, ...] = ()
+    stages: tuple[Stage, ...] = ()
 
     def __init__(
         self,
@@ -105,18 +108,13 @@ class IterableDataset:
 
     def _with(self, stage: Stage) -> IterableDataset:
         made = IterableDataset(self.source)
-        made._stages = (*self._stages, stage)
+        made.stages = (*self.stages, stage)
         return made
 
     @property
     def source(self) -> AsyncIterable[Any] | Callable[..., Any]:
         """Return the source; the dataset itself if its class defines ``__aiter__``."""
         return self if self._source is None else self._source
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Return the stages applied to every sample, in order."""
-        return self._stages
 
     # -- one epoch -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +166,7 @@ class IterableDataset:
         try:
             async for sample in iterator:
                 made = sample
-                for stage in self._stages:
+                for stage in self.stages:
                     rng = default_rng()
                     made = await stage.apply_async(made, rng) if stage.is_async else stage.apply(made, rng)
                 yield made

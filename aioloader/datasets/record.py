@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.record_heads import RecordHeads, read_heads
+from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
@@ -371,7 +371,7 @@ class ImageRecordDataset(RecordFileDataset):
 def _labels_of(path: str, table: RecordTable) -> Array:
     """Read the label of every record of a file, float32 (n,)."""
     heads = read_heads(path, table.index.offsets, version=table.version)
-    lost = np.flatnonzero(~_scalar(heads))
+    lost = np.flatnonzero(~heads.scalar)
     if len(lost):
         key = table.index.key_at(int(lost[0]))
         raise ValueError(f"{redact_url(path)}: the record with the key {key!r} has no single label")
@@ -395,11 +395,5 @@ def scalar_label_dtype(path: str, offsets: IntArray, version: Version | None = N
     the result is "float32".
     """
     heads = read_heads(path, offsets, version=version)
-    labels = heads.label[_scalar(heads)]
+    labels = heads.label[heads.scalar]
     return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"
-
-
-def _scalar(heads: RecordHeads) -> Array:
-    """Return bool (n,): True for records with a scalar label, which is in the header itself."""
-    scalar: Array = heads.packed & (heads.flag == 0)
-    return scalar

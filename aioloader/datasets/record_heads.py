@@ -52,6 +52,7 @@ class RecordHeads:
         split: bool (n,), True if the record is stored in several parts.
         nbytes: int64 (n,), bytes of the first part without the framing: of the whole payload, unless it is split.
         packed: bool (n,), True if the payload is long enough for an image header and its labels.
+        scalar: bool (n,), True if the record is packed with a scalar label, which is in the header itself.
         bare: bool (n,), True if the payload is a header with a label vector, without an image.
         flag: int64 (n,), number of labels in the vector; 0 for a scalar label.
         label: float32 (n,), the scalar label.
@@ -76,6 +77,7 @@ class RecordHeads:
             & (np.where(self.split, HEADER_NBYTES, whole) <= self.nbytes)
             & (got >= _FRAMING_NBYTES + HEADER_NBYTES)
         )
+        self.scalar: Array = self.packed & (self.flag == 0)
         self.bare: Array = self.packed & ~self.split & (self.flag > 0) & (self.nbytes == whole)
         self.vectors: Array = np.ascontiguousarray(rows[:, _HEAD.itemsize :]).view("<f4")
         room = np.minimum(self.nbytes + _FRAMING_NBYTES, got) - _HEAD.itemsize
@@ -89,7 +91,7 @@ class RecordHeads:
     def first_label(self) -> Array:
         """Return the scalar label or the first of the vector, float32 (n,); NaN without a label. Needs ``labels=1``."""
         first = np.where(self.held > 0, self.vectors[:, 0], np.float32(np.nan))
-        labels: Array = np.where(self.packed & (self.flag == 0), self.label, first)
+        labels: Array = np.where(self.scalar, self.label, first)
         return labels
 
     @classmethod

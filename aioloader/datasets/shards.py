@@ -57,16 +57,15 @@ def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[s
         return tuple(names)
     path = path_of(filename)
     if is_pattern(path):
-        found = sorted(_matching(path) if is_url(path) else glob.glob(path))
+        if is_url(path):
+            from aioloader.storage.remote.opening import list_matching
+
+            found = sorted(list_matching(path))
+        else:
+            found = sorted(glob.glob(path))
         if not found:
             raise RecordFileNotFoundError(f"no record file matches {path!r}", path=path)
         return tuple(found)
     if not is_url(path) and not os.path.exists(path):
         raise RecordFileNotFoundError(f"there is no record file {path!r}", path=path)
     return (path,)
-
-
-def _matching(pattern: str) -> list[str]:
-    from aioloader.storage.remote.opening import list_matching
-
-    return list_matching(pattern)

@@ -59,7 +59,8 @@ class Stage:
         return self.concurrency > 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.fn, self.first, self.concurrency or None)
+        make = functools.partial(Stage, first=self.first, concurrency=self.concurrency or None)
+        return make, (self.fn,)
 
     def __repr__(self) -> str:
         calls = f", concurrency={self.concurrency}" if self.is_async else ""
@@ -139,10 +140,6 @@ def _calls_at_a_time(fn: Any, name: str, native: bool, concurrency: int | None) 
             f"concurrency is for async functions; {name} runs in the loader's workers, see num_workers"
         )
     return int(concurrency)
-
-
-def _remake(fn: Callable[..., Any], first: bool, concurrency: int | None = None) -> Stage:
-    return Stage(fn, first=first, concurrency=concurrency)
 
 
 def _name(fn: Any) -> str:

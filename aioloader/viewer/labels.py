@@ -101,7 +101,7 @@ def read_labels(path: str, offsets: IntArray, version: Version | None = None) ->
         OSError: the file cannot be read.
     """
     heads = read_heads(path, offsets, labels=_MOST_LABELS, version=version)
-    first = np.where(heads.packed & (heads.flag == 0), heads.label, np.float32(np.nan)).astype(np.float32)
+    first = np.where(heads.scalar, heads.label, np.float32(np.nan)).astype(np.float32)
     owners: list[int] = []
     values: list[Array] = []
     for place in np.flatnonzero(heads.held).tolist():
