@@ -113,7 +113,7 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
         ValueError: it holds no images.
     """
     root = os.fspath(source)
-    classes, found = _find(root)
+    classes, found, _, _ = _find(root)
     return classes, [(Path(root, name), label) for name, label in found]
 
 
@@ -125,32 +125,33 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
         OSError: a folder cannot be read.
     """
     root = os.fspath(source)
-    classes, found = _find(root)
+    classes, found, outside, empty = _find(root)
     labels = [(float(label),) for label in range(max(1, len(classes)))]
     for name, _ in found:
         if "\t" in name or "\n" in name or "\r" in name:
             raise ValueError(f"a list cannot contain the name {name!r}: rename the file")
     items = [Listed(None, labels[label], name.replace(os.sep, "/")) for name, label in found]
-    made = Source("folder", root, items, [os.path.join(root, name) for name, _ in found], classes=classes)
-    if classes:
-        folders, images = _scan(root)
-        made.outside = len(images)
-        made.empty = tuple(name for name in folders if name not in classes)
-    return made
+    paths = [os.path.join(root, name) for name, _ in found]
+    return Source("folder", root, items, paths, classes=classes, outside=outside, empty=empty)
 
 
-def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """List the images as `list_images` does, with paths relative to the root."""
+def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]], int, tuple[str, ...]]:
+    """List the images as `list_images` does, with paths relative to the root.
+
+    Returns:
+        the names of the classes, the images, and the values of `Source.outside` and `Source.empty`.
+    """
     if not os.path.isdir(root):
         raise NotADirectoryError(f"there is no folder {root!r}")
     folders, images = _scan(root)
     inside = {name: sorted(_images_in(root, name), key=_parts) for name in folders}
     classes = tuple(name for name, found in inside.items() if found)
-    items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
-    items = items or [(name, 0) for name in images]
-    if not items:
+    if classes:
+        items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
+        return classes, items, len(images), tuple(name for name in folders if name not in classes)
+    if not images:
         raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {root!r}")
-    return classes, items
+    return (), [(name, 0) for name in images], 0, ()
 
 
 def _parts(name: str) -> list[str]:

@@ -145,27 +145,23 @@ def encoded_in_order(
     with loader:
         place = taken = 0
         failed: dict[int, SampleError] = {}
-        batches = iter(loader)
-        while True:
-            try:
-                images = next(batches, None)
-            except SampleError as error:
-                yield _position(error), error
-                return
-            except TooManyErrorsError:
-                images = None
-            for sample in images or ():
-                while order[place] != sample.number:  # it has failed
-                    if place not in failed:
-                        errors = loader.errors
-                        failed |= {_position(each): each for each in errors[taken:]}
-                        taken = len(errors)
-                    yield place, failed.pop(place)
+        try:
+            for images in loader:
+                for sample in images:
+                    while order[place] != sample.number:  # it has failed
+                        if place not in failed:
+                            errors = loader.errors
+                            failed |= {_position(each): each for each in errors[taken:]}
+                            taken = len(errors)
+                        yield place, failed.pop(place)
+                        place += 1
+                    yield place, sample.image
                     place += 1
-                yield place, sample.image
-                place += 1
-            if images is None:
-                break
+        except SampleError as error:
+            yield _position(error), error
+            return
+        except TooManyErrorsError:
+            pass  # the errors follow
         failed |= {_position(each): each for each in loader.errors[taken:]}
         for place in sorted(failed):
             yield place, failed[place]
