@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from aioloader.tools.read_progress import read_progress
+    from aioloader.tools.paths import read_progress
     from aioloader.tools.rec2idx import write_index
     from recordio.__main__ import run_command
 

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.storage.urls import is_url
-    from aioloader.tools.read_progress import read_progress
+    from aioloader.tools.paths import read_progress
     from recordio import repair
     from recordio.__main__ import print_report, run_command
 

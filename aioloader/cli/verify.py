@@ -70,14 +70,11 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         for path in files:
             if is_folder(path) and not options.decode:
                 parser.error(f"{path} is a folder without .rec files; use --decode to check the images in it")
-        codes, facts = [], []
-        for path in files:
-            code, found = _verify(path, options)
-            codes.append(code)
-            facts.append(found)
+        checked = [_verify(path, options) for path in files]
+        code = max(code for code, _ in checked)
         if options.json:
-            print(json.dumps({"ok": not any(codes), "files": facts}, indent=2))
-        return max(codes)
+            print(json.dumps({"ok": not code, "files": [facts for _, facts in checked]}, indent=2))
+        return code
 
     return run_command(run)
 
@@ -86,8 +83,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.observability.progress import ProgressBar
     from aioloader.storage.urls import redact_url
-    from aioloader.tools.paths import is_folder
-    from aioloader.tools.read_progress import read_progress
+    from aioloader.tools.paths import is_folder, read_progress
     from aioloader.tools.verify import ImageFolder, ValidImages, check
     from recordio import verify
     from recordio.__main__ import print_report
