@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioloader.mxnet.gluon.data.dataloader import DataLoader
+from aioloader.mxnet.io.backend_iter import filled
 from aioloader.mxnet.io.iterator import DataDesc, DataIter
 from aioloader.mxnet.io.states import HasState, inner_state
 from aioloader.mxnet.ndarray import NDArray, from_numpy
@@ -95,10 +96,7 @@ class DataLoaderIter(DataIter):
         return [self._filled(self._current[1])]
 
     def _filled(self, rows: Any) -> NDArray:
-        rows = np.asarray(rows)
-        filled = np.zeros((self.batch_size, *rows.shape[1:]), self.dtype)
-        filled[: len(rows)] = rows
-        return from_numpy(filled)
+        return from_numpy(filled(np.array(rows, self.dtype), self.batch_size))
 
     def getpad(self) -> int:
         """Return the number of rows at the end of the current batch that are zeros."""

@@ -307,25 +307,21 @@ def _probability(what: str) -> Parameter:
     return Parameter("float", 0.0, low=0, high=1, about=f"Probability that {what}.")
 
 
-def _range(least: float, greatest: float, what: str) -> dict[str, Parameter]:
-    """Return the two ends of a range of the crop samplers, by "min" and "max"."""
-    return {
-        side: Parameter(
-            "floats", (default,), low=0, about=f"{word} {what}; one value, or one for each sampler."
-        )
-        for side, default, word in (("min", least, "Least"), ("max", greatest, "Greatest"))
-    }
-
-
-_RANGES = {
-    "crop_scales": _range(0.0, 1.0, "scale of a crop, a share of the image's extents"),
-    "crop_aspect_ratios": _range(1.0, 1.0, "width/height of a crop"),
-    "crop_overlaps": _range(0.0, 1.0, "intersection over union of a crop with an object's box"),
-    "crop_sample_coverages": _range(0.0, 1.0, "share of a crop that an object's box takes"),
-    "crop_object_coverages": _range(0.0, 1.0, "share of an object's box that is inside a crop"),
+# Ranges of the crop samplers, without "min_" and "max_" in front: their defaults, and what they limit.
+RANGES = {
+    "crop_scales": (0.0, 1.0, "scale of a crop, a share of the image's extents"),
+    "crop_aspect_ratios": (1.0, 1.0, "width/height of a crop"),
+    "crop_overlaps": (0.0, 1.0, "intersection over union of a crop with an object's box"),
+    "crop_sample_coverages": (0.0, 1.0, "share of a crop that an object's box takes"),
+    "crop_object_coverages": (0.0, 1.0, "share of an object's box that is inside a crop"),
 }
-RANGES = tuple(_RANGES)
-"""Names of the ranges of the crop samplers, without "min_" and "max_" in front."""
+_ENDS: dict[str, Parameter] = {
+    f"{side}_{name}": Parameter(
+        "floats", (default,), low=0, about=f"{word} {limited}; one value, or one for each sampler."
+    )
+    for name, (least, greatest, limited) in RANGES.items()
+    for side, word, default in (("min", "Least", least), ("max", "Greatest", greatest))
+}
 
 DETECTION_PARAMETERS: dict[str, Parameter] = {
     "path_imgrec": replace(FILES["path_imgrec"], default="./data/imgrec.rec"),
@@ -347,7 +343,7 @@ DETECTION_PARAMETERS: dict[str, Parameter] = {
     **RESIZE,
     "rand_crop_prob": _probability("an image is cropped"),
     "num_crop_sampler": _whole(1, "Crop samplers, tried in a random order until one finds a crop.", low=0),
-    **{f"{side}_{name}": _RANGES[name][side] for name in _RANGES for side in ("min", "max")},
+    **_ENDS,
     "max_crop_trials": Parameter(
         "ints", (25,), low=0, about="Tries of a sampler; one value, or one for each."
     ),
@@ -393,7 +389,7 @@ DETECTION_PARAMETERS: dict[str, Parameter] = {
 _DEPENDENT = {
     "rand_crop_prob": (
         *("num_crop_sampler", "max_crop_trials", "crop_emit_mode", "emit_overlap_thresh"),
-        *(f"{side}_{name}" for name in _RANGES for side in ("min", "max")),
+        *_ENDS,
     ),
     "rand_pad_prob": ("max_pad_scale", "fill_value"),
     "random_hue_prob": ("max_random_hue",),
