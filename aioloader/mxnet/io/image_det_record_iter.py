@@ -9,7 +9,7 @@ from aioloader.mxnet.io.augment import check_interpolation
 from aioloader.mxnet.io.det_augment import DetectionAugment
 from aioloader.mxnet.io.det_boxes import LabelPadError
 from aioloader.mxnet.io.image_record_iter import RecordSource, joined_paths
-from aioloader.mxnet.io.parameters import described, read_parameters
+from aioloader.mxnet.io.parameters import documented, read_parameters
 from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS, RANGES, idle_in_detection
 from aioloader.transforms.interpolation import RANDOM
 
@@ -24,7 +24,33 @@ _IN_FRONT = 4
 """Numbers before a label: channels, height and width of the image, length of the label."""
 
 
+@documented(DETECTION_PARAMETERS)
 def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Return batches of the images and objects of .rec files, for detection.
+
+    A record's label is flat: header width, object width, more header values, then for each object class, left, top,
+    right, bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a
+    record without objects is valid too. The label of a row is channels, height and width of the image in it, the number
+    of values that follow, the label after augmentation, and padding. An image that is smaller than data_shape is in its
+    upper left corner.
+
+    Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
+    are those without effect here.
+
+    Each image goes through resize, colours, mirror, pad, crop, the final size and normalisation, in this order.
+
+    Returns:
+        an iterator of `DataBatch`: data float32 (batch_size, channels, height, width), labels float32 (batch_size,
+        4 + n).
+
+    Raises:
+        MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
+        LabelPadError: a label is wider than label_pad_width (an MXNetError and a ValueError).
+        MXNetError: an argument is wrong, or a file is missing or damaged.
+        ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its
+            cause may be a `DetectionLabelError`. Those of the first batch are raised at once, others while iterating.
+        TooManyFailedError: more records failed than `max_errors` (an MXNetError).
+    """
     given = joined_paths(kwargs)
     values = read_parameters("ImageDetRecordIter", DETECTION_PARAMETERS, args, given, idle_in_detection)
     values = _checked(values)
@@ -88,31 +114,3 @@ def _widest(source: RecordSource, width: int | None) -> int:
     if source.labels is not None:
         return source.labels.widest
     return source.records.widest_label()
-
-
-ImageDetRecordIter.__doc__ = described(
-    """Batches of the images and objects of .rec files, for detection.
-
-A record's label is flat: header width, object width, more header values, then for each object class, left, top, right,
-bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a record
-without objects is valid too. The label of a row is channels, height and width of the image in it, the number of values
-that follow, the label after augmentation, and padding. An image that is smaller than data_shape is in its upper left
-corner.
-
-Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so are
-those without effect here.""",
-    DETECTION_PARAMETERS,
-    """Each image goes through resize, colours, mirror, pad, crop, the final size and normalisation, in this order.
-
-Returns:
-    an iterator of `DataBatch`: data float32 (batch_size, channels, height, width), labels float32 (batch_size, 4 + n).
-
-Raises:
-    MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
-    LabelPadError: a label is wider than label_pad_width (an MXNetError and a ValueError).
-    MXNetError: an argument is wrong, or a file is missing or damaged.
-    ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its cause
-        may be a `DetectionLabelError`. Those of the first batch are raised at once, others while iterating.
-    TooManyFailedError: more records failed than `max_errors` (an MXNetError).
-""",
-)

@@ -16,7 +16,7 @@ from aioloader.mxnet.io.augment import augmentation, check_augmentation, without
 from aioloader.mxnet.io.backend_iter import Batches, Description, MXDataIter
 from aioloader.mxnet.io.image_batches import ImageBatches
 from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
-from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
+from aioloader.mxnet.io.parameters import MissingParameterError, documented, read_parameters
 from aioloader.mxnet.io.record_parameters import (
     IMAGE_PARAMETERS,
     INT8_PARAMETERS,
@@ -239,58 +239,55 @@ def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
     return source.iterator(augmented, without_randomness(values), () if width == 1 else (width,), dtype)
 
 
+@documented(IMAGE_PARAMETERS)
 def ImageRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Return batches of the images and labels of .rec files, decoded and augmented by `aioloader.DataLoader`.
+
+    Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
+    are those without effect here.
+
+    Each image goes through resize, turning, scaling and shearing in one step, pad, crop, colours, mirror and
+    normalisation, in this order. Without any of these arguments a row is the middle of the image; an image that is
+    smaller than data_shape is enlarged.
+
+    Returns:
+        an iterator of `DataBatch`: data (batch_size, channels, height, width), labels float32, `pad` rows of padding at
+        the end, and `index`, the ids of the records. Its `close()` stops the workers; garbage collection does so too.
+
+    Raises:
+        MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
+        MXNetError: an argument is wrong, or a file is missing or damaged.
+        ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError). Those of
+            the first batch are raised at once, others while iterating.
+        TooManyFailedError: more records failed than `max_errors` (an MXNetError).
+    """
     values = read_parameters("ImageRecordIter", IMAGE_PARAMETERS, args, joined_paths(kwargs), idle_here)
     return _make(values, values["dtype"] or "float32")
 
 
+@documented(UINT8_PARAMETERS)
 def ImageRecordUInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Return the batches of `ImageRecordIter` with images of uint8, without normalisation.
+
+    Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
+    are those without effect here.
+
+    Returns:
+        an iterator of `DataBatch`; the order of the steps, the batches and the errors are those of `ImageRecordIter`.
+    """
     values = read_parameters("ImageRecordUInt8Iter", UINT8_PARAMETERS, args, joined_paths(kwargs), idle_here)
     return _make(values, "uint8")
 
 
+@documented(INT8_PARAMETERS)
 def ImageRecordInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Return the batches of `ImageRecordIter` with images of int8: the pixels minus the mean, saturated.
+
+    Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
+    are those without effect here.
+
+    Returns:
+        an iterator of `DataBatch`; the order of the steps, the batches and the errors are those of `ImageRecordIter`.
+    """
     values = read_parameters("ImageRecordInt8Iter", INT8_PARAMETERS, args, joined_paths(kwargs), idle_here)
     return _make(values, "int8")
-
-
-_KEYWORDS = """Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``:
-refused), and so are those without effect here."""
-
-_END = """Each image goes through resize, turning, scaling and shearing in one step, pad, crop, colours, mirror and
-normalisation, in this order. Without any of these arguments a row is the middle of the image; an image that is
-smaller than data_shape is enlarged.
-
-Returns:
-    an iterator of `DataBatch`: data (batch_size, channels, height, width), labels float32, `pad` rows of padding at the
-    end, and `index`, the ids of the records. Its `close()` stops the workers; garbage collection does so too.
-
-Raises:
-    MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
-    MXNetError: an argument is wrong, or a file is missing or damaged.
-    ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError). Those of the
-        first batch are raised at once, others while iterating.
-    TooManyFailedError: more records failed than `max_errors` (an MXNetError).
-"""
-
-ImageRecordIter.__doc__ = described(
-    f"""Batches of the images and labels of .rec files, decoded and augmented by `aioloader.DataLoader`.
-
-{_KEYWORDS}""",
-    IMAGE_PARAMETERS,
-    _END,
-)
-ImageRecordUInt8Iter.__doc__ = described(
-    f"""`ImageRecordIter` with images of uint8, without normalisation.
-
-{_KEYWORDS}""",
-    UINT8_PARAMETERS,
-    _END,
-)
-ImageRecordInt8Iter.__doc__ = described(
-    f"""`ImageRecordIter` with images of int8: the pixels minus the mean, saturated.
-
-{_KEYWORDS}""",
-    INT8_PARAMETERS,
-    _END,
-)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import textwrap
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioloader.mxnet.base import MXNetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class UnknownParameterWarning(UserWarning):
@@ -250,15 +254,13 @@ def _with_hint(name: str, declared: Mapping[str, Parameter]) -> str:
     return f"{name}; did you mean {near[0]}?" if near else name
 
 
-def described(summary: str, declared: Mapping[str, Parameter], end: str = "") -> str:
-    """Return the docstring of an iterator.
+def documented(declared: Mapping[str, Parameter]) -> Callable[[F], F]:
+    """Return a decorator that adds the arguments of an iterator to its docstring, before the section "Returns".
 
     Args:
-        summary: its first paragraphs.
-        declared: its arguments.
-        end: the text after the arguments.
+        declared: the arguments.
     """
-    lines = [summary.strip(), "", "Args:"]
+    lines = ["Args:"]
     for name, parameter in declared.items():
         default = "required" if parameter.default is REQUIRED else f"default {parameter.default!r}"
         allowed = f" of {', '.join(parameter.choices)}" if parameter.choices else ""
@@ -269,6 +271,10 @@ def described(summary: str, declared: Mapping[str, Parameter], end: str = "") ->
         lines += textwrap.wrap(
             text, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False
         )
-    if end:
-        lines += ["", end.strip()]
-    return "\n".join(lines) + "\n"
+
+    def document(function: F) -> F:
+        text = inspect.cleandoc(function.__doc__ or "")
+        function.__doc__ = text.replace("Returns:", "\n".join([*lines, "", "Returns:"]), 1)
+        return function
+
+    return document
