@@ -259,19 +259,35 @@ def _opencv(data: Any, name: str, flag: int) -> Array:
     import cv2
 
     mode = (cv2.IMREAD_COLOR if flag else cv2.IMREAD_GRAYSCALE) | cv2.IMREAD_IGNORE_ORIENTATION
-    image: Any
+    image = opencv_image(data, name, mode)
+    if flag:
+        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    else:
+        image = image.reshape(*image.shape[:2], 1)
+    return image
+
+
+def opencv_image(data: Any, name: str, mode: int) -> Array:
+    """Decode an image with OpenCV; its channels are in OpenCV's order.
+
+    Args:
+        data: the encoded image, bytes or a flat memoryview of bytes.
+        name: its format, for the error.
+        mode: OpenCV's flags, such as ``cv2.IMREAD_UNCHANGED``.
+
+    Raises:
+        DecodeError: OpenCV cannot decode it.
+    """
+    import cv2
+
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
+        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
     except cv2.error as error:
         reason = f"OpenCV: {' '.join(str(error).split())}"
         raise DecodeError(reason, format=name, nbytes=len(data)) from None
     if image is None:
         reason = f"truncated, damaged, or of a kind that OpenCV {cv2.__version__} cannot read"
         raise DecodeError(reason, format=name, nbytes=len(data))
-    if flag:
-        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
-    else:
-        image = image.reshape(*image.shape[:2], 1)
     result: Array = image
     return result
 

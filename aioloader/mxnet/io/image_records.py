@@ -17,13 +17,13 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
-from aioloader.errors import DecodeError
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import (
     DEFAULT_MAX_PIXELS,
     check_extents,
     checked_header,
     decode_image,
+    opencv_image,
     upright,
 )
 from aioloader.transforms.formats import ImageHeader, read_orientation
@@ -329,8 +329,13 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
         DecodeError: not an image, damaged, or too large.
         MXNetError: it has no alpha channel, or more than 8 bits a channel.
     """
+    import cv2
+
     header = checked_header(data, max_pixels)
-    image: Any = raw_image(data) if header.format == "raw" else _stored(data, header.format)
+    if header.format == "raw":
+        image = raw_image(data)
+    else:
+        image = opencv_image(data, header.format, cv2.IMREAD_UNCHANGED)
     check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels != 4:
@@ -339,28 +344,8 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
         raise MXNetError(
             f"Expected 8 bits a channel, got {image.dtype}; images with alpha are delivered as stored"
         )
-    import cv2
-
-    image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA)
+    image = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA))
     # OpenCV has already turned a TIFF.
     if exif == "apply" and header.exif is not None and header.format != "tiff":
         image = upright(image, read_orientation(data, *header.exif))
-    result: Array = image
-    return result
-
-
-def _stored(data: Any, name: str) -> Any:
-    """Return the pixels as they are stored, channels in OpenCV's order."""
-    import cv2
-
-    try:
-        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        raise _refused(f"OpenCV: {' '.join(str(error).split())}", name, data) from None
-    if image is None:
-        raise _refused(f"OpenCV {cv2.__version__} cannot read it", name, data)
     return image
-
-
-def _refused(reason: str, name: str, data: Any) -> DecodeError:
-    return DecodeError(reason, format=name, nbytes=len(data))

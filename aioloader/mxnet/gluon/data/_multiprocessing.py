@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Queue = multiprocessing.queues.Queue[Any]
-    _SimpleQueue = multiprocessing.queues.SimpleQueue[Any]
 else:
     _Queue = multiprocessing.queues.Queue
-    _SimpleQueue = multiprocessing.queues.SimpleQueue
 
 
 class BatchTimeoutError(multiprocessing.TimeoutError, TimeoutError):
@@ -64,7 +62,7 @@ class Queue(_Queue):
         super().__init__(maxsize, ctx=ctx or multiprocessing.get_context())
 
 
-class SimpleQueue(_SimpleQueue):
+class SimpleQueue(multiprocessing.queues.SimpleQueue[Any]):
     """Queue between processes, without its own thread, that takes NDArrays.
 
     Args:
