@@ -147,12 +147,9 @@ class RecordTables:
 
     def spans(self, indices: IntArray) -> Spans:
         """Return spans that contain the records at the given indices; see `RecordTable.spans`."""
-        return self.spans_of_lines(*self.lines(indices))
-
-    def spans_of_lines(self, files: IntArray, lines: IntArray) -> Spans:
-        """Return spans that contain the records on some lines of the files; see `RecordTable.spans`."""
         if len(self.tables) == 1:
-            return self.tables[0].spans(lines)
+            return self.tables[0].spans(indices)
+        files, lines = self.lines(indices)
         offset, length = np.empty(len(lines), np.int64), np.empty(len(lines), np.int64)
         for number in np.unique(files).tolist():
             here = files == number
