@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from aioloader.foundation.types import Array, IntArray, Spans
 from aioloader.storage.local.source import LocalByteSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioloader.abc import Decoder
     from aioloader.storage.remote.source import RemoteByteSource
@@ -66,12 +67,14 @@ class Collection:
         path: path as the user passed it.
         decoder: the decoder that a loader uses for this dataset.
         problems: messages about the whole dataset, to be displayed.
+        classes: names of classes by label.
     """
 
     kind: str = ""
     path: str = ""
     decoder: Decoder[Any]
     problems: Sequence[str] = ()
+    classes: Mapping[float, str] = MappingProxyType({})
 
     @property
     def count(self) -> int | None:
@@ -129,11 +132,11 @@ class Collection:
 
     def label_name(self, label: float) -> str:
         """Return the name of a class, or ""."""
-        return ""
+        return self.classes.get(label, "")
 
     def label_of_name(self, name: str) -> float | None:
         """Return the label of the class with a name, or None."""
-        return None
+        return next((label for label, each in self.classes.items() if each == name), None)
 
     def file_names(self) -> list[str]:
         """Return the names of the record files if there are several, otherwise an empty list."""

@@ -14,8 +14,6 @@ from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuch
 from aioloader.viewer.records import Record, failed, with_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aioloader.storage.local.source import LocalByteSource
     from aioloader.storage.remote.source import RemoteByteSource
 
@@ -38,7 +36,6 @@ class ImageFolder(Collection):
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
         self._source: LocalByteSource | RemoteByteSource | None = None
-        self._classes: Sequence[str] = ()
         self._places: dict[str, int] | None = None
         self._flat = False
 
@@ -56,7 +53,7 @@ class ImageFolder(Collection):
         self.decoder = dataset.decoder
         # Without a cache the source is one of these two.
         self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())
-        self._classes = dataset.synsets
+        self.classes = {float(number): name for number, name in enumerate(dataset.synsets)}
         self._dataset = dataset  # assigned last: `known` reads it in other threads
 
     @property
@@ -105,13 +102,6 @@ class ImageFolder(Collection):
         if self._flat:
             labels[:] = np.nan
         return LabelChunk(labels, np.empty(0, np.int64), np.empty(0, np.float32))
-
-    def label_name(self, label: float) -> str:
-        known = label.is_integer() and 0 <= label < len(self._classes)
-        return self._classes[int(label)] if known else ""
-
-    def label_of_name(self, name: str) -> float | None:
-        return float(self._classes.index(name)) if name in self._classes else None
 
     def close(self) -> None:
         if self._source is not None:

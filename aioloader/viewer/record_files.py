@@ -62,7 +62,6 @@ class RecordFiles(Collection):
         self._tables = RecordTables([])
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False
-        self._names: dict[float, str] = {}
         if is_url(paths[0]):
             from aioloader.storage.remote.opening import describe_all
             from aioloader.storage.remote.source import RemoteByteSource
@@ -72,7 +71,7 @@ class RecordFiles(Collection):
             self._source = RemoteByteSource(paths, whole_files=False, versions=versions)
             return
         self._source = LocalByteSource(paths, whole_files=False, watch=False)
-        self._names = class_names(Path(paths[0]))
+        self.classes = class_names(Path(paths[0]))
         table, whole = _head_of(paths[0]) if head else (None, False)
         if table is not None:
             self._set([table])
@@ -146,12 +145,6 @@ class RecordFiles(Collection):
                     pass
             start += len(index)
         raise NoSuchRecordError(f"no record has the key {key[:80]!r}")
-
-    def label_name(self, label: float) -> str:
-        return self._names.get(label, "")
-
-    def label_of_name(self, name: str) -> float | None:
-        return next((label for label, each in self._names.items() if each == name), None)
 
     def file_names(self) -> list[str]:
         return [name_of(path) for path in self.paths] if len(self.paths) > 1 else []
