@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recordio._image import unpack
 from recordio._reader import RecordReader
@@ -28,22 +28,14 @@ exit codes:
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
+    layout: Any = {"epilog": EXIT_CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(
-        prog=program,
-        description="Check, index, list and repair RecordIO files (.rec, .idx).",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=program, description="Check, index, list and repair RecordIO files (.rec, .idx).", **layout
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
-        return commands.add_parser(
-            name,
-            help=summary,
-            description=summary,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        return commands.add_parser(name, help=summary, description=summary, **layout)
 
     command = add("verify", "read the whole file and report every fault")
     command.add_argument("file", metavar="FILE")

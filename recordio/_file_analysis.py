@@ -8,7 +8,6 @@ record are in arrays, so that many millions of them fit in memory.
 from __future__ import annotations
 
 import bisect
-import math
 from array import array
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
@@ -339,7 +338,8 @@ class FileAnalysis:
         for line in np.flatnonzero(missing).tolist():
             key, offset = self._key(line), int(self._offsets[line])
             gap = bisect.bisect_left(self._before, offset) - 1
-            if gap >= 0 and offset < self._next_known(ordered, self._before[gap]):
+            # The record was lost in the gap if no record that follows the gap has this offset or a lower one.
+            if gap >= 0 and bisect.bisect(ordered, self._before[gap]) == bisect.bisect(ordered, offset):
                 lost.setdefault(gap, []).append(key)
             else:
                 message = "the index names a record here, there is none"
@@ -378,11 +378,6 @@ class FileAnalysis:
         if len(places) > _MOST_LISTED:
             return [Problem(int(places[0]), 0, key=None, message=f"{text}, and {len(places) - 1} others")]
         return [Problem(offset, 0, key=None, message=text) for offset in places.tolist()]
-
-    @staticmethod
-    def _next_known(ordered: list[int], before: float) -> float:
-        place = bisect.bisect_right(ordered, before)
-        return ordered[place] if place < len(ordered) else math.inf
 
 
 def _ends_with_newline(path: str) -> bool:

@@ -357,7 +357,7 @@ class MXIndexedRecordIO(MXRecordIO):
             offset = self.idx[key]
         except KeyError:
             raise RecordKeyError(
-                f"no record has the key {key!r} (keys are {_type_name(self.key_type)})",
+                f"no record has the key {key!r} (keys are {getattr(self.key_type, '__name__', self.key_type)})",
                 key=key,
                 path=self.idx_path,
             ) from None
@@ -374,7 +374,3 @@ class MXIndexedRecordIO(MXRecordIO):
         self.key_type = state["key_type"]
         self.idx, self.keys, self.fidx = {}, [], None
         super().__setstate__(state)
-
-
-def _type_name(key_type: Callable[[Any], Any]) -> str:
-    return getattr(key_type, "__name__", repr(key_type))

@@ -19,6 +19,7 @@ BUCKETS = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 SCHEMES = WEB + BUCKETS
 """Schemes of the paths that are read over the network."""
 
+_UNUSUAL_PARTS = {"", ".", ".."}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -77,14 +78,14 @@ def locate(url: str) -> Location:
     parts = urlsplit(url)
     plain = unquote(parts.path, errors="strict") if parts.path.isascii() else parts.path
     # A path that is not spelled in the usual way is sent unchanged: the whole URL is a separate store.
-    odd = parts.query or "%2f" in parts.path.lower() or any(part in ("", ".", "..") for part in _parts(plain))
+    odd = (
+        parts.query
+        or "%2f" in parts.path.lower()
+        or not _UNUSUAL_PARTS.isdisjoint(plain.strip("/").split("/"))
+    )
     if odd or not slash:
         return Location(urlunsplit(parts._replace(fragment="")), "")
     return Location(f"{scheme}://{parts.netloc}/", plain.lstrip("/"))
-
-
-def _parts(path: str) -> list[str]:
-    return path.strip("/").split("/")
 
 
 def join(url: str, path: str) -> str:

@@ -135,13 +135,10 @@ class DiskQuota:
         self.evicted_nbytes = 0
         self._mutex = threading.Lock()
         os.makedirs(root, exist_ok=True)
-        self._fd = open_file(os.path.join(root, "room"))
+        self._fd = self._users = -1
         try:
+            self._fd = open_file(os.path.join(root, "room"))
             self._users = open_file(os.path.join(root, "users"))
-        except BaseException:
-            os.close(self._fd)
-            raise
-        try:
             self._join()
         except BaseException:
             self.close()

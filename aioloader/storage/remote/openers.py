@@ -190,13 +190,15 @@ class Stream:
 
     def _read(self, offset: int, length: int) -> bytes:
         stop = min(offset + length, self._size)
-        while self._blocks and self._blocks[0][0] + _BLOCK_BYTES <= offset:
-            self._drop()
-        if not self._blocks or offset < self._blocks[0][0]:
-            while self._blocks:
-                self._drop()
+        while self._blocks and not 0 <= offset - self._blocks[0][0] < _BLOCK_BYTES:
+            _, block = self._blocks.popleft()
+            if not block.cancel():
+                block.result()
+        if not self._blocks:
             self._next = offset
-        self._fill()
+        while len(self._blocks) < _BLOCKS_AHEAD and self._next < self._size:
+            self._blocks.append((self._next, self._pool.submit(self._block, self._next)))
+            self._next += _BLOCK_BYTES
         if self._reached is not None:
             self._reached(offset)
         parts: list[bytes] = []
@@ -209,18 +211,8 @@ class Stream:
             found += self._block(offset + len(found), stop - offset - len(found))
         return found
 
-    def _fill(self) -> None:
-        while len(self._blocks) < _BLOCKS_AHEAD and self._next < self._size:
-            self._blocks.append((self._next, self._pool.submit(self._block, self._next)))
-            self._next += _BLOCK_BYTES
-
     def _block(self, offset: int, length: int = _BLOCK_BYTES) -> bytes:
         return self._source.read_ranges([(offset, length)])[0]
-
-    def _drop(self) -> None:
-        _, block = self._blocks.popleft()
-        if not block.cancel():
-            block.result()
 
     def close(self) -> None:
         """Wait for the blocks in flight, and end the threads."""

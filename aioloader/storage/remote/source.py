@@ -112,7 +112,9 @@ class RemoteByteSource:
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """Return the plan; sends requests only if a span is doubtful or a size is not known."""
-        if not self.whole_files and self._known(spans.file) and not doubtful(spans.length).any():
+        files = np.unique(spans.file).tolist()
+        known = all(self._versions[number] is not None for number in files)
+        if known and not self.whole_files and not doubtful(spans.length).any():
             return plan_apart(spans, spans.length.copy())
         return await self._here(self._plan, spans)
 
@@ -160,9 +162,6 @@ class RemoteByteSource:
         return self._thread
 
     # -- planning ------------------------------------------------------------------------------------------------------
-
-    def _known(self, files: IntArray) -> bool:
-        return all(self._versions[number] is not None for number in np.unique(files).tolist())
 
     async def _plan(self, spans: Spans) -> ReadPlan:
         length = spans.length.copy()
