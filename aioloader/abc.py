@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Callable,
         Coroutine,
         Iterator,
-        Mapping,
         Sequence,
     )
     from contextlib import AbstractAsyncContextManager
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 __all__ = (
-    "AwaitingExecutor",
     "Batchify",
     "BlockingByteSource",
     "BlockingExecutor",
@@ -771,14 +769,4 @@ class TunedExecutor(Executor, Protocol):
     @property
     def tuning(self) -> str:
         """Return what was chosen and why, in one sentence."""
-        ...
-
-
-@runtime_checkable
-class AwaitingExecutor(Executor, Protocol):
-    """An executor that also awaits async transforms."""
-
-    @property
-    def concurrency(self) -> Mapping[str, int]:
-        """Return the maximum number of concurrent calls of each async transform, by name."""
         ...

@@ -37,6 +37,10 @@ __all__ = (
     "single",
 )
 
+# A share is compared from this number of samples on: one failure among the first few says little about the share.
+SHARE_AFTER = 1000
+_ROUNDING = 1 + 1e-12
+
 
 def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any]) -> LoaderError:
     error = cls.__new__(cls, *args)
@@ -270,18 +274,20 @@ class SampleError(LoaderError):
     def facts(self) -> dict[str, Any]:
         """Return all attributes as JSON values, and the type of the cause as `type`."""
         cause = self.__cause__
-        return {
-            "dataset": self.dataset,
-            "index": self.index,
-            "position": self.position,
-            "key": _plain(self.key),
-            "path": self.path,
-            "offset": _plain(self.offset),
-            "stage": self.stage,
-            "type": None if cause is None else type(cause).__name__,
-            "reason": self.reason,
-            "replaced_by": self.replaced_by,
-        }
+        names = (
+            "dataset",
+            "index",
+            "position",
+            "key",
+            "path",
+            "offset",
+            "stage",
+            "type",
+            "reason",
+            "replaced_by",
+        )
+        facts = {**vars(self), "type": None if cause is None else type(cause).__name__}
+        return {name: _plain(facts[name]) for name in names}
 
     def __str__(self) -> str:
         # Formatted on demand: a run may record very many of these.
@@ -296,7 +302,7 @@ class SampleError(LoaderError):
 
 
 def _plain(value: Any) -> int | str | None:
-    """Return a key or an offset as a JSON value."""
+    """Return a fact as a JSON value; a key and an offset may be of any type."""
     if value is None or isinstance(value, str):
         return value
     return int(value) if hasattr(value, "__index__") else repr(value)
@@ -391,6 +397,27 @@ class TooManyErrorsError(LoaderError):
         self.count = count
         self.samples = samples
         self.errors: Sequence[SampleError] = ()
+
+
+def over_budget(
+    limit: float | None, total: int, failed: int, samples: int, at_end: bool = False
+) -> TooManyErrorsError | None:
+    """Return the error if too many samples failed, or None.
+
+    Args:
+        limit: ``max_errors``: an integer is a number of samples, a float less than 1 a share of them; None: no limit.
+        total: failed samples so far, in all epochs; compared with a limit that is a number.
+        failed: failed samples of this epoch.
+        samples: samples of this epoch so far, failed ones included.
+        at_end: the epoch is over, so that a share is compared after fewer samples too.
+    """
+    if limit is None:
+        return None
+    if hasattr(limit, "__index__"):
+        return TooManyErrorsError(limit, total) if total > limit else None
+    if samples < SHARE_AFTER and not at_end:
+        return None
+    return TooManyErrorsError(limit, failed, samples) if failed > limit * samples * _ROUNDING else None
 
 
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:

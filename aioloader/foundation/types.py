@@ -103,6 +103,7 @@ class ReadPlan:
     mapped: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Slab:
     """A stretch of slab memory, held by its owner or by the arrays that were leased from it.
 
@@ -113,13 +114,10 @@ class Slab:
         forked: a fork of this process may still read it, so it is never used again.
     """
 
-    __slots__ = ("forked", "leases", "nbytes", "offset")
-
-    def __init__(self, offset: int, nbytes: int) -> None:
-        self.offset = offset
-        self.nbytes = nbytes
-        self.leases = 0
-        self.forked = False
+    offset: int
+    nbytes: int
+    leases: int = 0
+    forked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

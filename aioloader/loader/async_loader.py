@@ -62,15 +62,19 @@ def _spawn(pipeline: EpochRunner, entered: bool) -> None:
     )
 
 
+async def _run_in_thread(name: str, fn: Callable[[], object]) -> None:
+    threads = Threads(1, name)
+    try:
+        await threads.run(fn)
+    finally:  # asyncio's own cancellation passes a shield
+        threads.close(0)
+
+
 async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlinePipeline | EpochRunner:
     """Start the work of an epoch in the running event loop."""
     if not runtime.is_open and not runtime.in_memory:
         # This reads indexes and opens files, which must not block the loop.
-        opener = Threads(1, "aioloader-open")
-        try:
-            await opener.run(runtime.open)
-        finally:
-            opener.close(0)
+        await _run_in_thread("aioloader-open", runtime.open)
     started = runtime.start(epoch)
     if isinstance(started, EpochRunner):
         _spawn(started, entered)
@@ -190,11 +194,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             if self._runtime.in_memory:
                 self._shutdown()
             elif not self._runtime.closed:
-                closer = Threads(1, "aioloader-close")
-                try:
-                    await closer.run(self._shutdown)
-                finally:  # asyncio's own cancellation passes a shield
-                    closer.close(0)
+                await _run_in_thread("aioloader-close", self._shutdown)
 
     def _shutdown(self) -> None:
         if self._finalizer.detach() is not None:

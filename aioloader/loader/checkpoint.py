@@ -5,6 +5,7 @@ A batch is consumed when it is delivered. An iterator receives its epoch number 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
@@ -18,6 +19,7 @@ _EPOCHS = 2**62
 _MOST_CARRIED = 2**48
 
 
+@dataclass(slots=True, eq=False)
 class EpochCursor:
     """Position in the stream of epochs.
 
@@ -28,15 +30,10 @@ class EpochCursor:
         source_state: state of the source of an iterable dataset, or None.
     """
 
-    __slots__ = ("carry", "consumed", "epoch", "source_state")
-
-    def __init__(
-        self, epoch: int = 0, consumed: int = 0, carry: Any = None, source_state: Any = None
-    ) -> None:
-        self.epoch = epoch
-        self.consumed = consumed
-        self.carry = carry
-        self.source_state = source_state
+    epoch: int = 0
+    consumed: int = 0
+    carry: Any = None
+    source_state: Any = None
 
 
 class CheckpointState:
@@ -62,7 +59,7 @@ class CheckpointState:
     def begin(self) -> EpochCursor:
         """Begin an epoch and return its cursor. If it is left early, its carry is dropped and the next one follows."""
         place = self.next
-        self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source_state)
+        self.current = replace(place)
         self.next = EpochCursor(place.epoch + 1)
         return self.current
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio.to_thread
 
-from aioloader.errors import SampleError
-from aioloader.foundation.error_budget import over_budget
+from aioloader.errors import SampleError, over_budget
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
 from aioloader.pipeline.deliver import Delivery, DeliveryLog

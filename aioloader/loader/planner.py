@@ -167,25 +167,21 @@ class EpochPlanner:
         return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
 
     def _identity(self) -> dict[str, Any]:
+        length: int | None = None
+        order: str | None = None
         if self.streams:
-            kind = "iterable"
-            return {
-                "order_version": ORDER_VERSION,
-                "unit": kind,
-                "length": None,
-                "fingerprint": kind,
-                "order": None,
-            }
-        unit, order = "batches", None
-        if self.options.batch_sampler is None:
-            computed = isinstance(self.sampler, PositionalSampler)
-            order = self._order_fingerprint if computed else None
-            unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
+            unit = fingerprint = "iterable"
+        else:
+            unit, length, fingerprint = "batches", self.length, self._fingerprint
+            if self.options.batch_sampler is None:
+                computed = isinstance(self.sampler, PositionalSampler)
+                order = self._order_fingerprint if computed else None
+                unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
             "unit": unit,
-            "length": self.length,
-            "fingerprint": self._fingerprint,
+            "length": length,
+            "fingerprint": fingerprint,
             "order": order,
         }
 

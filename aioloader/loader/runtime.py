@@ -9,11 +9,11 @@ import asyncio
 import os
 import threading
 import weakref
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
-    AwaitingExecutor,
     BlockingByteSource,
     ByteSource,
     CountingByteSource,
@@ -232,31 +232,20 @@ class LoaderRuntime:
         return ProcessExecutor(options.workers, options.timeout)
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
-        base, index_map = self._resolved.base, self._resolved.remap
-        name = base.display_name if isinstance(base, NamedDataset) else type(base).__name__
-        if self.planner.streams:
-            return ItemSource(name=name, length=_ENDLESS), None
-        length = self.planner.length
+        base = self._resolved.base
+        items = ItemSource(
+            name=base.display_name if isinstance(base, NamedDataset) else type(base).__name__,
+            length=_ENDLESS if self.planner.streams else self.planner.length,
+            index_map=self._resolved.remap,
+        )
         if self._gathers:
-            single = len(base.arrays) == 1
-            return (
-                ItemSource(name=name, length=length, index_map=index_map, arrays=base.arrays, single=single),
-                None,
-            )
+            return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
         if self._resolved.base_kind != "bytes":
-            return ItemSource(name=name, length=length, index_map=index_map), None
+            return items, None
         source = base.open_source()
         if isinstance(source, NetworkByteSource):
             source.timeout = self.options.timeout
-        items = ItemSource(
-            name=name,
-            length=length,
-            index_map=index_map,
-            spans=base.spans,
-            extras=base.extras,
-            location=base.location,
-        )
-        return items, source
+        return replace(items, spans=base.spans, extras=base.extras, location=base.location), source
 
     @property
     def _nothing_to_run(self) -> bool:
@@ -381,7 +370,7 @@ class LoaderRuntime:
 
     def _snapshot(self, context: PipelineContext, workers: Executor) -> Stats:
         source, executor, batchify = context.source, context.executor, self._batchify
-        concurrency = executor.concurrency if isinstance(executor, AwaitingExecutor) else {}
+        concurrency = executor.concurrency if isinstance(executor, AsyncMapExecutor) else {}
         return self.metrics.snapshot(
             workers.workers,
             workers.restarts if isinstance(workers, RestartingExecutor) else 0,

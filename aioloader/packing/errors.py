@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError
-from aioloader.foundation.error_budget import over_budget
+from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, over_budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -108,17 +108,15 @@ class PrioritySemaphore:
         self._free += 1
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call of an async transform in progress."""
 
-    __slots__ = ("batch", "coroutine", "index", "name", "since")
-
-    def __init__(self, name: str, batch: int, index: int, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.name = name
-        self.batch = batch
-        self.index = index
-        self.coroutine = coroutine
-        self.since = time.perf_counter()
+    name: str
+    batch: int
+    index: int
+    coroutine: Coroutine[Any, Any, Any]
+    since: float = field(default_factory=time.perf_counter)
 
 
 class _AsyncStage:

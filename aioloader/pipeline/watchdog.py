@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -144,19 +145,17 @@ class Watchdog:
         }
 
 
+@dataclass(frozen=True)
 class _Report:
     """Report of a stall."""
 
-    def __init__(
-        self, view: EpochView, seconds: float, workers: Sequence[WorkerState], queues: dict[str, int]
-    ) -> None:
-        self._view = view
-        self._seconds = seconds
-        self._workers = workers
-        self._queues = queues
-        self._outstanding = self._outstanding_samples()
+    _view: EpochView
+    _seconds: float
+    _workers: Sequence[WorkerState]
+    _queues: dict[str, int]
 
-    def _outstanding_samples(self) -> list[int]:
+    @cached_property
+    def _outstanding(self) -> list[int]:
         """Return the indices of the batch's samples that are not made, as far as that is known."""
         if self._view.stage == "work" and not self._queues["chunks_queued"]:
             given = {

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 import aioloader
-from aioloader.errors import DecodeError, SampleError, TooManyErrorsError, error_report
-from aioloader.foundation.error_budget import over_budget
+from aioloader.errors import DecodeError, SampleError, TooManyErrorsError, error_report, over_budget
 from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import Array, ItemLocation
