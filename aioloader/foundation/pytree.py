@@ -20,14 +20,6 @@ Structure: TypeAlias = Any
 LEAF: Structure = None
 
 
-def _is_namedtuple(value: object) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
-
-
-def _field_names(value: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(value))
-
-
 def flatten(value: Any) -> tuple[Structure, list[Any]]:
     """Flatten a sample.
 
@@ -45,12 +37,11 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
     if isinstance(value, Mapping):
         keys = tuple(value)
         return ("dict", keys, tuple([_flatten(value[key], leaves) for key in keys]))
-    if _is_namedtuple(value):
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
         return ("namedtuple", cls, tuple([_flatten(child, leaves) for child in value]))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = _field_names(value)
-        children = tuple([_flatten(getattr(value, name), leaves) for name in names])
-        return ("dataclass", cls, children)
+        fields = dataclasses.fields(value)
+        return ("dataclass", cls, tuple([_flatten(getattr(value, each.name), leaves) for each in fields]))
     leaves.append(value)
     return LEAF
 

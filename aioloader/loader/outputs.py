@@ -138,10 +138,6 @@ def _pinned_leaf(torch: Any) -> Convert:
     return pin
 
 
-def _native(array: Array) -> Array:
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
 def torch_leaf() -> Convert:
     """Return a function that returns an array as a tensor over the same memory, or as it is if torch lacks its dtype.
 
@@ -197,7 +193,8 @@ def jax_leaf() -> Convert:
         plain = leaf.dtype.char in _PLAIN
         if not plain and not (leaf.dtype.kind == "V" and leaf.dtype.name.startswith(_SHORT_FLOATS)):
             return leaf
-        leaf = _native(leaf)
+        if not leaf.dtype.isnative:
+            leaf = leaf.astype(leaf.dtype.newbyteorder("="))
         dtype = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
         if dtype != leaf.dtype:
             return asarray(_narrowed(leaf, dtype))

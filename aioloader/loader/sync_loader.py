@@ -192,8 +192,7 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
         super().__init__(loader, runtime.begin())
         self._runtime = runtime
         self._lock = threading.Lock()
-        portal = loader._portal
-        if portal is not None and threading.current_thread() is portal.thread:
+        if any(portal.thread is threading.current_thread() for portal in loader._portal_cell):
             raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
         # Work begins when the iterator is made, as in Gluon 2.
         if runtime.can_block:
@@ -301,10 +300,6 @@ class DataLoader(BaseLoader, Generic[B]):
         self._finalizer = weakref.finalize(
             self, run_off_loop, partial(_shutdown, self._runtime, self._portal_cell)
         )
-
-    @property
-    def _portal(self) -> _Portal | None:
-        return self._portal_cell[0] if self._portal_cell else None
 
     def _open_portal(self) -> _Portal:
         if not self._portal_cell:

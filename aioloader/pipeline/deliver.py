@@ -39,7 +39,6 @@ class Delivery:
         consumed: see `BatchPlan.consumed`.
         batch: the batch; None if no sample is left of it, or if it failed.
         samples: number of samples in the batch.
-        padded: how many of them only fill it up.
         error: the reason why it failed, or None.
         skipped: samples that were left out or replaced.
         timeline: of the batch; None if there is none.
@@ -48,7 +47,6 @@ class Delivery:
     consumed: int
     batch: Any = None
     samples: int = 0
-    padded: int = 0
     error: BaseException | None = None
     skipped: list[SampleError] = field(default_factory=list)
     timeline: BatchTimeline | None = None
@@ -97,7 +95,7 @@ def deliver(
                 int(index_table[INDEX, fill[failure.row]]) if replacement is None else replacement
             )
     batch, samples = collate(context, result, arrays, fill)
-    return Delivery(plan.consumed, batch, samples, plan.padded, skipped=errors)
+    return Delivery(plan.consumed, batch, samples, skipped=errors)
 
 
 def _irreplaceable(plan: BatchPlan, cause: SampleError) -> LoaderError:

@@ -189,7 +189,7 @@ class InMemoryBatcher:
             array.take(indices, 0, root, "clip")
         context.metrics.work.collate_s += perf_counter() - begin
         batch = roots[0] if self._single else tuple(roots)
-        return Delivery(plan.consumed, batch, n, plan.padded)
+        return Delivery(plan.consumed, batch, n)
 
     def _base(self, indices: IntArray) -> IntArray:
         items = self._context.items
