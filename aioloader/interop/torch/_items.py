@@ -90,16 +90,10 @@ class Items:
         return index if self._keep is None else self._keep(self._dataset[index])
 
 
-class WorkerStage:
-    """Identity transform that sets up its process as a torch worker."""
-
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._setup = setup
-
-    def __call__(self, *sample: Any) -> Any:
-        """Return the sample unchanged."""
-        self._setup.begin()
-        return sample if len(sample) > 1 else sample[0]
+def set_up_worker(setup: WorkerSetup, *sample: Any) -> Any:
+    """Set up this process as a torch worker, and return the sample unchanged: a transform, with `setup` bound."""
+    setup.begin()
+    return sample if len(sample) > 1 else sample[0]
 
 
 def reads_batches(dataset: Any) -> bool:  # a caller's dataset, of any class

@@ -23,7 +23,7 @@ from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
 from aioloader.interop.torch._device import as_tensors
-from aioloader.interop.torch._items import Items, WorkerSetup, WorkerStage, known_dataset, reads_batches
+from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
 from aioloader.interop.torch._samples import (
     Collated,
     RowCollate,
@@ -174,12 +174,14 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             and isinstance(items, Dataset)
             and not isinstance(items, ArrayDataset)
         ):
-            items = items.transform(WorkerStage(setup))
+            items = items.transform(partial(set_up_worker, setup))
         batchify: Any = None
         restore: Any = restore_batch
         if together or not default:
             read = self.dataset.__getitems__ if together else None
-            batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation, read)
+            batchify = Collated(
+                self.collate_fn, carried=self.num_workers > 0, single=not self._auto_collation, read=read
+            )
         elif known:
             restore = partial(_restore_known, single=single)
         else:

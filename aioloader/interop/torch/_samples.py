@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -304,35 +305,29 @@ class _Unpickler(pickle.Unpickler):
         return self._made[name]
 
 
+@dataclass(frozen=True)
 class Collated:
     """Batchify function that calls the caller's collate function in the worker.
 
-    Args:
+    Attributes:
         collate_fn: takes a list of samples, or one sample if `single`.
         carried: True if the batch is sent to another process: its tensors and arrays, and a pickle of the rest.
         single: True if batches are single samples.
         read: reads the samples of a list of indices, if samples are represented by their indices; or None.
     """
 
-    def __init__(
-        self,
-        collate_fn: Callable[[Any], Any],
-        carried: bool,
-        single: bool,
-        read: Callable[[list[int]], Any] | None = None,
-    ) -> None:
-        self._collate_fn = collate_fn
-        self._carried = carried
-        self._single = single
-        self._read = read
+    collate_fn: Callable[[Any], Any]
+    carried: bool
+    single: bool
+    read: Callable[[list[int]], Any] | None
 
     def __call__(self, samples: list[Any]) -> Any:
         """Return the batch in the form that `restore_batch` converts."""
         given = [each.sample if type(each) is UnencodedSample else each for each in samples]
-        if self._read is not None:
-            given = self._read(given)
-        batch = self._collate_fn(given[0] if self._single else given)
-        if not self._carried:
+        if self.read is not None:
+            given = self.read(given)
+        batch = self.collate_fn(given[0] if self.single else given)
+        if not self.carried:
             return FinishedBatch(batch)
         file = io.BytesIO()
         pickler = _Pickler(file)
