@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = {
     "executors/ray/messages.py",
     "executors/ray/worker.py",
-    "executors/process/wire.py",
     "executors/process/worker.py",
     "mxnet/gluon/data/_multiprocessing.py",
 }

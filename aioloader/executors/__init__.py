@@ -3,11 +3,14 @@
 The way of a chunk through the process executor, in order:
 
 - `pool_base`: the pool of workers: its queue, the assignment of chunks, supervision; shared with Ray
-- `retry`: which samples run again after a worker's death
 - `process.executor`: messages to and from the child processes (`process.child` starts and ends them)
-- `process.worker`: the loop of a child process
+- `process.worker`: the loop of a child process, and the format of the messages
 - `runner`: makes the samples of a chunk; the same code in every executor
 - `shared_memory`: the slabs that hold the batches, and their leases
+
+A worker that dies is replaced. `PoolExecutor._handle_death` describes for each of its chunks what the worker was doing
+(`WorkerDeath`), and `retry` decides which samples run again. The sample that the worker was making runs again alone. If
+a worker dies of it a second time, it runs once more; the third death makes it a failure.
 
 `tuning` chooses the executor and the number of workers by measurement.
 """

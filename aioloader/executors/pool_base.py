@@ -1,8 +1,8 @@
 """Worker pool with retries and supervision, the base of the process and the Ray executor.
 
 Chunks wait in one queue, those of the earliest batch first, and go to the workers that have the fewest. Several epochs
-may share the workers: one epoch at a time supervises them, the others wait for their turn. What happens to the chunks
-of a worker that dies is decided in `aioloader.executors.retry`.
+may share the workers: one epoch at a time supervises them, the others wait for their turn. A chunk whose first attempt
+succeeds is handled here alone; `aioloader.executors.retry` decides what happens to any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import anyio
 
-from aioloader.executors.retry import Attempt, BatchRun, ChunkRetry, Outcome, WorkerDeath
+from aioloader.executors.retry import ChunkRetry, Outcome, WorkerDeath
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.types import Chunk, ChunkResult
 
@@ -27,6 +27,52 @@ OUTSTANDING = 2
 # Time that workers have to leave when the executor is closed.
 CLOSE_S = 0.4
 _DRAIN_S = 0.25
+
+
+class BatchRun:
+    """Chunks of one batch that are in flight.
+
+    Attributes:
+        result: merged result of the chunks that are done.
+        error: of the first chunk that was given up, or None.
+        attempts: the current attempt of each chunk that is not done.
+        done: no chunk is left.
+        abandoned: the batch was cancelled, so that no task waits for it.
+    """
+
+    __slots__ = ("abandoned", "attempts", "done", "error", "result")
+
+    def __init__(self) -> None:
+        self.result = ChunkResult()
+        self.error: BaseException | None = None
+        self.attempts: set[Attempt] = set()
+        self.done = anyio.Event()
+        self.abandoned = False
+
+
+class Attempt:
+    """A chunk, or the rest of it, sent to a worker once.
+
+    Attributes:
+        batch: the batch of the chunk.
+        chunk: the whole chunk.
+        part: the samples of this attempt.
+        retry: the rest of the chunk; None at its first attempt.
+        number: identifies the attempt; in the order of submission.
+        lane: which of a worker's outstanding chunks it is.
+        ended: its outcome is known, and no worker touches its memory any more.
+    """
+
+    __slots__ = ("batch", "chunk", "ended", "lane", "number", "part", "retry")
+
+    def __init__(self, batch: BatchRun, chunk: Chunk, part: Chunk, retry: ChunkRetry | None = None) -> None:
+        self.batch = batch
+        self.chunk = chunk
+        self.part = part
+        self.retry = retry
+        self.number = 0
+        self.lane = 0
+        self.ended = False
 
 
 class WorkerHandle:
@@ -107,7 +153,7 @@ class PoolExecutor(Generic[H]):
         """Make a worker give up a chunk; its attempt is resolved when the worker no longer touches its memory."""
         raise NotImplementedError
 
-    def _death(self, handle: H, attempt: Attempt, oldest: bool) -> WorkerDeath:
+    def _describe_death(self, handle: H, attempt: Attempt, oldest: bool) -> WorkerDeath:
         """Return what a dead worker's end means for one of its chunks; `oldest`: the one that it was sent first."""
         raise NotImplementedError
 
@@ -168,21 +214,31 @@ class PoolExecutor(Generic[H]):
     # -- chunks ------------------------------------------------------------------------------------------------------
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        run = BatchRun(self._submit, self.timeout)
-        run.start(list(chunks))
+        batch = BatchRun()
+        attempts = [Attempt(batch, chunk, chunk) for chunk in chunks]
+        batch.attempts.update(attempts)
+        for attempt in attempts:
+            self._submit(attempt)
         try:
-            return await run.wait()
+            await batch.done.wait()
         except BaseException:
-            for attempt in run.abandon():
+            batch.abandoned = True
+            for attempt in list(batch.attempts):
                 self._abandon(attempt)
             raise
+        if batch.error is not None:
+            try:
+                raise batch.error
+            finally:
+                batch.error = None  # breaks the cycle error -> traceback -> frame -> batch -> error
+        return batch.result
 
-    def _submit(self, part: Chunk, retry: ChunkRetry) -> None:
-        retry.attempt = attempt = Attempt(next(self._numbers), part, retry)
+    def _submit(self, attempt: Attempt) -> None:
+        attempt.number = next(self._numbers)
         if self._fatal is not None:
-            retry.finish(self._fatal)
+            self._finish(attempt, self._fatal)
         else:
-            heapq.heappush(self._queue, (part.batch, attempt.number, attempt))
+            heapq.heappush(self._queue, (attempt.part.batch, attempt.number, attempt))
             self._assign()
 
     def _assign(self) -> None:
@@ -201,7 +257,7 @@ class PoolExecutor(Generic[H]):
 
     def _any_queued(self) -> bool:
         """Drop abandoned chunks from the head of the queue; return whether a chunk is left."""
-        while self._queue and self._queue[0][2].abandoned:
+        while self._queue and self._queue[0][2].batch.abandoned:
             heapq.heappop(self._queue)
         return bool(self._queue)
 
@@ -212,7 +268,7 @@ class PoolExecutor(Generic[H]):
                 self._ending[attempt.number] = attempt
                 self._cancel(handle, attempt)
                 return
-        attempt.end(ChunkResult())  # still queued: no worker has seen it
+        self._resolve(attempt, ChunkResult())  # still queued: no worker has seen it
 
     def _answered(self, handle: H, number: int, outcome: Outcome) -> None:
         """Take a worker's answer to a chunk."""
@@ -221,9 +277,33 @@ class PoolExecutor(Generic[H]):
             self._resolve(attempt, outcome)
 
     def _resolve(self, attempt: Attempt, outcome: Outcome) -> None:
-        attempt.end(outcome)
+        """Take the outcome of an attempt, whose worker does not touch the chunk's memory any more."""
+        attempt.ended = True
         if self._ending.pop(attempt.number, None) is not None:
             self._drained.set()
+        batch, retry, error, rest = attempt.batch, attempt.retry, None, None
+        if retry is None and isinstance(outcome, ChunkResult):
+            batch.result.merge(outcome)
+        elif not batch.abandoned:
+            retry = retry or ChunkRetry(attempt.chunk, self.timeout)
+            error = retry.handle_outcome(attempt.part, outcome, batch.result)
+            rest = None if error is not None else retry.next_part()
+        if rest is None:
+            self._finish(attempt, error)
+        else:
+            following = Attempt(batch, attempt.chunk, rest, retry)
+            batch.attempts.remove(attempt)
+            batch.attempts.add(following)
+            self._submit(following)
+
+    def _finish(self, attempt: Attempt, error: BaseException | None) -> None:
+        """Release the memory of a chunk that is done, with its error if it failed."""
+        batch = attempt.batch
+        attempt.chunk.release()
+        batch.error = batch.error or error
+        batch.attempts.remove(attempt)
+        if not batch.attempts:
+            batch.done.set()
 
     @property
     def queued(self) -> int:
@@ -238,7 +318,7 @@ class PoolExecutor(Generic[H]):
         running, handle.running = handle.running, {}
         for number, attempt in enumerate(running.values()):
             if not attempt.ended:
-                self._resolve(attempt, self._death(handle, attempt, oldest=not number))
+                self._resolve(attempt, self._describe_death(handle, attempt, oldest=not number))
         if not handle.dismissed:
             self.restarts += 1
             error = None if handle.ready else self._failed_start(handle)
@@ -251,7 +331,7 @@ class PoolExecutor(Generic[H]):
         self._fatal = self._fatal or error
         queued, self._queue = self._queue, []
         for _, _, attempt in queued:
-            if not attempt.abandoned:
+            if not attempt.batch.abandoned:
                 self._resolve(attempt, self._fatal)
         for handle in self._handles:
             self._fail_running(handle, self._fatal)

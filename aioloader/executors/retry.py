@@ -1,30 +1,31 @@
-"""Rules for chunks whose worker dies: which samples run again, and when a sample is reported as the cause.
+"""Rules for chunks whose first attempt fails: which samples run again, and which sample is reported as the cause.
 
 A death counts as a failed attempt of the sample that the worker was making, never of its neighbours. That sample runs
-again alone, after the rest of its chunk, and is a failure once `MAX_ATTEMPTS` workers have died of it. A worker that
-is killed because it made no progress for the loader's ``timeout`` fails its sample at once, without a retry.
+again alone, after the rest of its chunk, and is a failure once `MAX_ATTEMPTS` workers have died of it: after the second
+death on one sample it runs a third time. A worker that is killed because it made no progress for the loader's
+``timeout`` fails its sample at once, without a retry.
 Deaths between samples count against no sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between
 the samples of a chunk, the cause is taken to be an unknown sample of that chunk.
 
-Where the sample is unknown (`WorkerDeath.unseen`), every sample of the chunk runs again, each alone: a worker that dies
-then died of that one. The samples of a batch with a custom batchify function are tried alone first; the results of
-these trials are dropped.
+Where the sample is unknown, every sample of the chunk runs again, each alone: a worker that dies then died of that one.
+The samples of a batch with a custom batchify function are tried alone first; the results of these trials are dropped.
 """
 
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import anyio
+import cloudpickle
 import numpy as np
 
 from aioloader.errors import StalledError, WorkerError
 from aioloader.foundation.types import ROW, Chunk, ChunkResult, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Sequence
 
 MAX_ATTEMPTS = 3
 _OUT_OF_MEMORY = (
@@ -32,38 +33,27 @@ _OUT_OF_MEMORY = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerDeath:
     """Death of a worker that had a chunk.
 
     Attributes:
-        place: place in the chunk of the sample that it was working on, or None.
+        at: what the worker was doing: the place in the chunk of the sample that it was making; "unknown": it was making
+            a sample of the chunk, but which one is not known; "between": it was not making a sample, and this chunk was
+            its next one, or its last one, whose answer did not come; "queued": it was busy with another chunk.
+        stage: the stage of a sample that the worker had entered last; "transform" where that is not known.
         exit_code: its exit status, negative for a signal; None where that is not known.
         timed_out: it was killed because it made no progress.
         stack: its stack at that moment, innermost call first, or None.
-        unseen: it was working on this chunk, but the sample is not known.
-        between: it was not working on a sample; this chunk was its next one, or its last one, whose answer did not
-            come.
         reason: description of its end, or None.
     """
 
-    def __init__(
-        self,
-        place: int | None = None,
-        exit_code: int | None = None,
-        timed_out: bool = False,
-        *,
-        stack: str | None = None,
-        unseen: bool = False,
-        between: bool = False,
-        reason: str | None = None,
-    ) -> None:
-        self.place = place
-        self.exit_code = exit_code
-        self.timed_out = timed_out
-        self.stack = stack
-        self.unseen = unseen
-        self.between = between
-        self.reason = reason
+    at: int | Literal["unknown", "between", "queued"] = "queued"
+    stage: str = "transform"
+    exit_code: int | None = None
+    timed_out: bool = False
+    stack: str | None = None
+    reason: str | None = None
 
     def error(self, timeout: float) -> Exception:
         """Return the failure of the sample that the worker died of."""
@@ -106,131 +96,111 @@ class UnreadableResult:
         self.error.__cause__ = cause
 
 
-Outcome: TypeAlias = "ChunkResult | WorkerDeath | UnreadableResult | BaseException"
+class UnsendableSamples:
+    """Samples of a chunk that cannot be pickled, so that no worker can run them.
 
-
-class Attempt:
-    """A chunk, or the rest of it, sent to a worker once.
+    Args:
+        samples: of the chunk.
+        error: raised when they were pickled together.
 
     Attributes:
-        number: identifies the attempt; in the order of submission.
-        part: the samples.
-        retry: the chunk's attempts.
-        lane: which of a worker's outstanding chunks it is.
-        ended: its outcome is known, and no worker touches its memory any more.
+        error: as above.
+        errors: the reason for each that cannot be pickled alone, by place; empty if all can.
     """
 
-    __slots__ = ("ended", "lane", "number", "part", "retry")
+    def __init__(self, samples: Sequence[Any], error: Exception) -> None:
+        self.error = error
+        self.errors: dict[int, WorkerError] = {}
+        for place, sample in enumerate(samples):
+            try:
+                cloudpickle.dumps(sample, protocol=5)
+            except Exception as cause:
+                self.errors[place] = WorkerError(
+                    f"the value of an async transform or an iterable dataset cannot be sent to a worker process: "
+                    f"{cause}; return arrays and plain values, or use executor='thread'"
+                )
+                self.errors[place].__cause__ = cause
 
-    def __init__(self, number: int, part: Chunk, retry: ChunkRetry) -> None:
-        self.number = number
-        self.part = part
-        self.retry = retry
-        self.lane = 0
-        self.ended = False
 
-    @property
-    def abandoned(self) -> bool:
-        """Return whether the batch was cancelled, so that no task waits for the outcome."""
-        return self.retry.run.abandoned
-
-    def end(self, outcome: Outcome) -> None:
-        """Report the outcome. The worker must not touch the chunk's memory any more."""
-        self.ended = True
-        self.retry.handle_outcome(outcome)
+Outcome: TypeAlias = "ChunkResult | WorkerDeath | UnreadableResult | UnsendableSamples | BaseException"
 
 
 class ChunkRetry:
-    """All attempts of one chunk."""
+    """Samples of one chunk that run again. Made when its first attempt fails.
 
-    def __init__(self, run: BatchRun, chunk: Chunk) -> None:
-        self.run = run
-        self.chunk = chunk
-        self.attempt: Attempt | None = None
-        self._parts = [chunk]
-        self._deaths: dict[int, int] = {}
+    Args:
+        chunk: the whole chunk.
+        timeout: seconds, for messages.
+    """
+
+    def __init__(self, chunk: Chunk, timeout: float) -> None:
+        self._chunk = chunk
+        self._timeout = timeout
+        self._parts: list[Chunk] = []
+        self._deaths: Counter[int] = Counter()
         self._deaths_of_batch = 0
         self._deaths_between = 0
 
-    def start_next(self) -> None:
-        """Submit the next part of the chunk, or finish."""
+    def next_part(self) -> Chunk | None:
+        """Return the samples of the next attempt; None if the chunk is done."""
         self._parts = [part for part in self._parts if len(part)]
-        if self._parts:
-            self.run.submit(self._parts.pop(0), self)
-        else:
-            self.finish()
+        return self._parts.pop(0) if self._parts else None
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """Release the chunk's memory and report that it is done, with its error if it failed."""
-        self.attempt = None
-        self.chunk.release()
-        self.run.chunk_done(error)
-
-    def exclude(self, errors: Mapping[int, Exception]) -> None:
-        """Fail samples that cannot be sent to any worker; the others become a separate attempt.
+    def handle_outcome(self, part: Chunk, outcome: Outcome, result: ChunkResult) -> BaseException | None:
+        """Choose what runs after an attempt; return the error of the chunk if it is given up.
 
         Args:
-            errors: the reason for each, by place; not empty.
+            part: the samples of the attempt.
+            outcome: of the attempt.
+            result: of the batch, to which the attempt's results and failures are added.
         """
-        assert self.attempt is not None
-        part = self.attempt.part
-        failures = [
-            Failure(int(part.index_table[ROW, place]), "transform", error) for place, error in errors.items()
-        ]
-        self._parts.insert(0, part.part([place not in errors for place in range(len(part))]))
-        self.attempt.end(ChunkResult(failures=failures))
-
-    def handle_outcome(self, outcome: Outcome) -> None:
-        """Take the outcome of the current attempt, and retry or finish."""
-        assert self.attempt is not None
-        part = self.attempt.part
-        if self.run.abandoned:
-            self.attempt = None
-            self.chunk.release()
-        elif isinstance(outcome, ChunkResult):
-            if part.custom_collate or not self.chunk.custom_collate:  # else it was only a trial
-                self.run.result.merge(outcome)
-            self.start_next()
+        made = ChunkResult()
+        rows = part.index_table[ROW].tolist()
+        if isinstance(outcome, ChunkResult):
+            made = outcome
         elif isinstance(outcome, WorkerDeath):
-            error = self._handle_death(part, outcome)
-            if error is None:
-                self.start_next()
-            else:
-                self.finish(error)
-        elif isinstance(outcome, UnreadableResult):
-            if part.custom_collate:
-                self.finish(outcome.error)  # the batchify function returned it
-            elif len(part) == 1:
-                failure = Failure(int(part.index_table[ROW, 0]), "transform", outcome.error)
-                self.handle_outcome(ChunkResult(failures=[failure]))
-            else:  # the sample is not known
-                self._parts[:0] = _singles(part)
-                self.start_next()
-        else:
-            self.finish(outcome)
+            return self._handle_death(part, outcome, result)
+        elif isinstance(outcome, UnsendableSamples):
+            if not outcome.errors:
+                return outcome.error
+            made.failures = [
+                Failure(rows[place], "transform", error) for place, error in outcome.errors.items()
+            ]
+            self._parts.insert(0, part.part([place not in outcome.errors for place in range(len(part))]))
+        elif not isinstance(outcome, UnreadableResult):
+            return outcome
+        elif part.custom_collate:
+            return outcome.error  # the batchify function returned it
+        elif len(part) == 1:
+            made.failures = [Failure(rows[0], "transform", outcome.error)]
+        else:  # the sample is not known
+            self._parts[:0] = _singles(part)
+        if part.custom_collate or not self._chunk.custom_collate:  # else it was only a trial
+            result.merge(made)
+        return None
 
-    def _handle_death(self, part: Chunk, death: WorkerDeath) -> BaseException | None:
-        """Choose the parts that run next; return the error of the chunk if it is given up."""
-        place = death.place
-        self._deaths_between += death.between
-        unseen = death.unseen or (death.between and self._deaths_between > MAX_ATTEMPTS)
-        if place is None and unseen and len(part) == 1:
-            place = 0
-        if place is None:
-            if unseen:
-                return self._retry_singly(part, death)
+    def _handle_death(self, part: Chunk, death: WorkerDeath, result: ChunkResult) -> BaseException | None:
+        at = death.at
+        if at == "between":
+            self._deaths_between += 1
+            at = "unknown" if self._deaths_between > MAX_ATTEMPTS else "queued"
+        if at == "unknown" and len(part) == 1:
+            at = 0
+        if at == "unknown":
+            return self._retry_singly(part, death)
+        if not isinstance(at, int):
             self._parts.insert(0, part)
             return None
-        row = int(part.index_table[ROW, place])
-        self._deaths[row] = self._deaths.get(row, 0) + 1
-        rest = part.part(np.arange(len(part)) != place)
+        row = int(part.index_table[ROW, at])
+        self._deaths[row] += 1
+        rest = part.part(np.arange(len(part)) != at)
         if self._deaths[row] >= MAX_ATTEMPTS or death.timed_out:
-            self.run.result.failures.append(Failure(row, "transform", death.error(self.run.timeout)))
+            result.failures.append(Failure(row, death.stage, death.error(self._timeout)))
             self._parts = [each.part(each.index_table[ROW] != row) for each in [rest, *self._parts]]
         elif part.custom_collate:
             self._parts.insert(0, part)  # a batch is collated as a whole
         else:
-            self._parts[:0] = [rest, part.part([place])]
+            self._parts[:0] = [rest, part.part([at])]
         return None
 
     def _retry_singly(self, part: Chunk, death: WorkerDeath) -> BaseException | None:
@@ -239,7 +209,7 @@ class ChunkRetry:
         if part.custom_collate:
             self._deaths_of_batch += 1
             if self._deaths_of_batch >= MAX_ATTEMPTS:
-                return death.error(self.run.timeout)  # no sample alone causes it
+                return death.error(self._timeout)  # no sample alone causes it
             singles = [replace(each, layout=None, custom_collate=False) for each in singles]
             singles.append(part)
         self._parts[:0] = singles
@@ -248,51 +218,3 @@ class ChunkRetry:
 
 def _singles(part: Chunk) -> list[Chunk]:
     return [part.part([place]) for place in range(len(part))]
-
-
-class BatchRun:
-    """The chunks of one batch that are in flight.
-
-    Args:
-        submit: makes an attempt of some samples and sets it as the chunk's: (samples, retry).
-        timeout: seconds, for messages.
-    """
-
-    def __init__(self, submit: Callable[[Chunk, ChunkRetry], None], timeout: float) -> None:
-        self.submit = submit
-        self.timeout = timeout
-        self.result = ChunkResult()
-        self.abandoned = False
-        self._error: BaseException | None = None
-        self._open = 0
-        self._done = anyio.Event()
-        self._retries: list[ChunkRetry] = []
-
-    def start(self, chunks: list[Chunk]) -> None:
-        """Submit the chunks."""
-        self._retries = [ChunkRetry(self, chunk) for chunk in chunks]
-        self._open = len(chunks)
-        for retry in self._retries:
-            retry.start_next()
-
-    def chunk_done(self, error: BaseException | None) -> None:
-        """Count a chunk as done."""
-        self._error = self._error or error
-        self._open -= 1
-        if not self._open:
-            self._done.set()
-
-    async def wait(self) -> ChunkResult:
-        """Wait until all chunks are done; return the merged result, or raise the error of a chunk."""
-        await self._done.wait()
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None
-        return self.result
-
-    def abandon(self) -> list[Attempt]:
-        """Give the batch up; return the attempts that have not ended."""
-        self.abandoned = True
-        return [retry.attempt for retry in self._retries if retry.attempt is not None]

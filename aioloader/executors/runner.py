@@ -234,9 +234,9 @@ class Runner:
         self._draws = False  # the last sample drew random numbers
         self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
 
-    def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
+    def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
         """Run a chunk to its end; see `steps`."""
-        steps = self.steps(chunk, **options)
+        steps = self.steps(chunk, trace)
         while True:
             try:
                 next(steps)
@@ -244,18 +244,12 @@ class Runner:
                 result: ChunkResult = stop.value
                 return result
 
-    def steps(
-        self,
-        chunk: Chunk,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> Generator[None, None, ChunkResult]:
+    def steps(self, chunk: Chunk, trace: StageTimer | None = None) -> Generator[None, None, ChunkResult]:
         """Run a chunk; yield after every sample, return a `ChunkResult`.
 
         Args:
             chunk: the samples.
-            cancelled: called before every sample; True: stop.
-            progress: called with the place in the chunk of every sample before it is made.
+            trace: a new timer, which notes each sample that begins and its stages, and may cancel the chunk.
         """
         result = ChunkResult()
         started = perf_counter()
@@ -266,21 +260,20 @@ class Runner:
         samples: list[Any] = []
         columns = chunk.index_table.T.tolist()
         leg = self._legs[chunk.segment]
-        trace = StageTimer([0.0] * len(leg.stages))
-        made = yield from self._bulk(chunk, result, trace, cancelled, progress)
+        trace = trace or StageTimer()
+        trace.transforms = [0.0] * len(leg.stages)
+        made = yield from self._bulk(chunk, result, trace)
         words: list[list[int]] = []
         words_end = 0
         for place, column in enumerate(columns):
             if made[place]:
                 continue
-            if cancelled is not None and cancelled():
+            if not trace.begin(place):
                 break
             if self._draws and place >= words_end and not chunk.segment:
                 few = columns[place : place + _AHEAD]
                 words = self._rng.ahead(self.program.seed, [(each[EPOCH], each[INDEX]) for each in few])
                 words_end = place + len(few)
-            if progress is not None:
-                progress(place)
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
             out = None if first is None else first[row]
@@ -344,12 +337,7 @@ class Runner:
             raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
 
     def _bulk(
-        self,
-        chunk: Chunk,
-        result: ChunkResult,
-        trace: StageTimer,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[int], None] | None,
+        self, chunk: Chunk, result: ChunkResult, trace: StageTimer
     ) -> Generator[None, None, list[bool]]:
         """Make payloads that are samples, many at a time; return a flag for each sample: True if it is made."""
         made = [False] * len(chunk)
@@ -373,10 +361,8 @@ class Runner:
         while low < len(made):
             # A stretch takes no longer than a sample of ordinary size.
             high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
-            if cancelled is not None and cancelled():
+            if not trace.begin(low):
                 break
-            if progress is not None:
-                progress(low)
             payloads = self._many(memory, start[low:high], length[low:high])
             for place, payload in enumerate(payloads, low):
                 if payload is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,7 +17,16 @@ from aioloader.foundation.concurrency import RefCount, deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of
 from aioloader.foundation.threads import Threads
-from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
+from aioloader.foundation.types import (
+    INDEX,
+    LENGTH,
+    ROW,
+    Chunk,
+    ChunkResult,
+    Failure,
+    StageTimer,
+    WorkerState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,27 +37,24 @@ if TYPE_CHECKING:
 _COPIED_HERE = 1 << 19
 
 
-class _Task:
-    """Chunk in a thread, which writes `place`, `place_at` and `thread`; the loop reads them."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Task(StageTimer):
+    """Chunk in a thread, which writes `place`, `place_at`, `stage` and `thread`; the loop reads them."""
 
-    __slots__ = ("cancelled", "part", "place", "place_at", "scope", "stack", "thread", "timed_out")
+    part: Chunk
+    thread: threading.Thread | None = None
+    stack: str | None = None
+    cancelled: bool = False
+    place: int = -1
+    place_at: float = field(default_factory=time.monotonic)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    timed_out: bool = False
 
-    def __init__(self, part: Chunk) -> None:
-        self.part = part
-        self.thread: threading.Thread | None = None
-        self.stack: str | None = None
-        self.cancelled = False
-        self.place = -1
-        self.place_at = time.monotonic()
-        self.scope = anyio.CancelScope()
-        self.timed_out = False
-
-    def is_cancelled(self) -> bool:
-        return self.cancelled
-
-    def progress(self, place: int) -> None:
-        self.place_at = time.monotonic()
-        self.place = place
+    def begin(self, place: int) -> bool:
+        if not self.cancelled:
+            self.place_at = time.monotonic()
+            self.place = place
+        return not self.cancelled
 
 
 class ThreadExecutor:
@@ -101,7 +108,7 @@ class ThreadExecutor:
         if runner is None:
             runner = self._local.runner = Runner(self._program, self._region)
         task.thread = threading.current_thread()
-        return runner.run(chunk, cancelled=task.is_cancelled, progress=task.progress)
+        return runner.run(chunk, task)
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         return await run_each(chunks, self._run_chunk)
@@ -112,7 +119,7 @@ class ThreadExecutor:
         holders = RefCount(chunk.release)
         try:
             while len(part):
-                task = _Task(part)
+                task = _Task(part=part)
                 outcome = await self._run_once(part, task, holders)
                 if outcome is not None:
                     result.merge(outcome)
@@ -120,7 +127,7 @@ class ThreadExecutor:
                 # The stuck thread may still write to its row, so the batch must not be delivered from that memory.
                 result.tainted = True
                 result.failures.append(
-                    Failure(int(part.index_table[ROW, task.place]), "transform", self._stuck(task))
+                    Failure(int(part.index_table[ROW, task.place]), task.stage, self._stuck(task))
                 )
                 part = part.part(np.arange(len(part)) != task.place)
         finally:

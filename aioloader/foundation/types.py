@@ -271,19 +271,25 @@ class WorkerState:
     stack: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StageTimer:
     """Current stage of a sample, and the seconds that all samples of a chunk spent in each.
 
+    An executor that observes or cancels chunks passes a subclass to the runner.
+
     Attributes:
         transforms: seconds by number of the stage.
-        stage: "decode", "transform:<name>" or "collate", as in `Failure`.
+        stage: the stage entered last: "fetch", "decode", "transform:<name>" or "collate", as in `Failure`.
         decode_s: seconds spent decoding.
     """
 
-    transforms: list[float]
+    transforms: list[float] = field(default_factory=list)
     stage: str = "decode"
     decode_s: float = 0.0
+
+    def begin(self, place: int) -> bool:
+        """Note that the sample at a place of the chunk begins; return False if the chunk was cancelled."""
+        return True
 
 
 class WorkSpan(NamedTuple):

@@ -55,7 +55,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def pickled_program(program: Program | None) -> bytes:
+def pickled_program(program: Program) -> bytes:
     """Return a program as it is sent to workers.
 
     Raises:

@@ -17,14 +17,14 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import cloudpickle
 import numpy as np
 
 from aioloader.errors import LoaderClosedError, WorkerError
-from aioloader.executors.pool_base import CLOSE_S, OUTSTANDING, PoolExecutor, WorkerHandle
+from aioloader.executors.pool_base import CLOSE_S, OUTSTANDING, Attempt, PoolExecutor, WorkerHandle
 from aioloader.executors.process.child import (
     ChildProcess,
     end_all,
@@ -32,9 +32,20 @@ from aioloader.executors.process.child import (
     pickled_program,
     read_stacks,
 )
-from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value, unsendable
-from aioloader.executors.process.worker import CANCELLED, CURRENT, PLACE, read_error
-from aioloader.executors.retry import Attempt, Outcome, UnreadableResult, WorkerDeath
+from aioloader.executors.process.worker import (
+    CANCELLED,
+    CURRENT,
+    PLACE,
+    STAGE,
+    Inbox,
+    chunk_fields,
+    encode,
+    pack_value,
+    read_error,
+    stage_names,
+    unpack_value,
+)
+from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSamples, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
@@ -104,19 +115,10 @@ class ProcessHandle(WorkerHandle):
         if layout is not None and layout.number not in self._layouts:
             self._layouts.add(layout.number)
             self._post(("layout", cloudpickle.dumps(layout, protocol=5)))
-        fields = (
-            chunk.batch,
-            chunk.index_table.tobytes(),
-            chunk.extras,
-            chunk.bases,
-            chunk.rows,
-            chunk.custom_collate,
-            chunk.spill,
-            chunk.segment,
-            samples,
-        )
         self.running[attempt.number] = attempt
-        self._post(("run", attempt.number, attempt.lane, -1 if layout is None else layout.number, fields))
+        number = -1 if layout is None else layout.number
+        table = chunk.index_table.tobytes()
+        self._post(("run", attempt.number, attempt.lane, number, table, chunk_fields(chunk), samples))
 
     def _post(self, message: Any) -> None:
         data = memoryview(encode(message))
@@ -241,7 +243,6 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         self._count = workers
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
-        self._program: Program | None = None
         self._program_bytes: bytes | None = None
 
     @property
@@ -252,6 +253,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         self._program = program
         self._memory = memory
         self._control = control_array(memory.memory)
+        self._stages = stage_names(program)
         self._handles = [ProcessHandle(slot) for slot in range(self._count)]
 
     @property
@@ -323,7 +325,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             if self._closed:
                 raise LoaderClosedError("the loader was closed while its workers were being started")
             self._control[handle.slot] = 0
-            maps = None if self._program is None else self._program.maps
+            maps = self._program.maps
             handle.start(self._program_bytes, self._memory, () if maps is None else maps.fds)
             if self._closed:  # by the garbage collector, in this thread
                 handle.reap()
@@ -393,11 +395,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             try:
                 packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
             except Exception as error:
-                errors = unsendable(attempt.part.samples)
-                if errors:
-                    attempt.retry.exclude(errors)
-                else:
-                    self._resolve(attempt, error)
+                self._resolve(attempt, UnsendableSamples(attempt.part.samples, error))
                 return
         lanes = {other.lane for other in handle.running.values()}
         attempt.lane = next(lane for lane in range(OUTSTANDING) if lane not in lanes)
@@ -409,15 +407,15 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
 
     # -- death -----------------------------------------------------------------------------------------------------
 
-    def _death(self, handle: ProcessHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
-        current, place = (int(word) for word in self._control[handle.slot, [CURRENT, PLACE]])
-        return WorkerDeath(
-            place if attempt.number == current and place >= 0 else None,
-            handle.child.exit_code,
-            handle.timed_out,
-            stack=handle.child.stack,
-            between=handle.ready and oldest and not current,
-        )
+    def _describe_death(self, handle: ProcessHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
+        current, place, stage = self._control[handle.slot, [CURRENT, PLACE, STAGE]].tolist()
+        at: int | Literal["between", "queued"] = "queued"
+        if attempt.number == current:
+            at = place if place >= 0 else "between"
+        elif handle.ready and oldest and not current:
+            at = "between"
+        child = handle.child
+        return WorkerDeath(at, self._stages[stage], child.exit_code, handle.timed_out, child.stack)
 
     def _failed_start(self, handle: ProcessHandle) -> WorkerError | None:
         code = handle.child.exit_code

@@ -1,4 +1,4 @@
-"""Worker process: it receives chunks from its socket, runs them, and sends the results.
+"""Worker process: it receives chunks from its socket, runs them, and sends the results. And the messages of both ends.
 
 A separate thread listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in the
 middle of a long transform. It kills the processes that a transform may have started.
@@ -15,9 +15,11 @@ import queue
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import traceback
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import cloudpickle
@@ -25,64 +27,103 @@ import numpy as np
 
 from aioloader.errors import WorkerError
 from aioloader.executors.process.stacks import answer_signals, write_stack
-from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value
 from aioloader.executors.runner import Runner
 from aioloader.executors.shared_memory import control_array, keep_out
 from aioloader.foundation.descriptors import fill_streams
 from aioloader.foundation.error_log import TRACEBACK
-from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
+from aioloader.foundation.types import Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-# Words of a worker's line of control memory.
-CURRENT, PLACE, CANCELLED = 0, 1, 2
+    from aioloader.abc import Program
+
+# Words of a worker's line of control memory: the attempt in progress, the place of its sample, the number of the stage
+# (see `stage_names`), and for each lane the attempt that is cancelled.
+CURRENT, PLACE, STAGE, CANCELLED = range(4)
+_LENGTH = struct.Struct("<Q")
+_ALIGN = 64
+# Fields of a chunk that are sent as they are.
+_SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment")
+chunk_fields = attrgetter(*_SENT)
 _PARENT_CHECK_MS = 500
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
 
 
-_slot: int | None = None
+# -- messages, for both ends -------------------------------------------------------------------------------------------
 
 
-def own_slot() -> int | None:
-    """Return the number of this worker process among those of its loader, from 0; None in any other process.
+def encode(message: Any) -> bytes:
+    """Return a message as it is sent over the socket: eight bytes of length, then a pickle."""
+    payload = pickle.dumps(message, protocol=5)
+    return _LENGTH.pack(len(payload)) + payload
 
-    A process that replaces one that died has the same number.
+
+class Inbox:
+    """Buffer for the bytes of one socket that returns complete messages.
+
+    Both ends are the same program and the socket is private to them, so its pickles are trusted.
     """
-    return _slot
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Add bytes; yield every message that they complete."""
+        self._bytes += data
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                return
+            with memoryview(self._bytes) as view:
+                message = pickle.loads(view[_LENGTH.size : end])
+            del self._bytes[:end]
+            yield message
 
 
-def _leave() -> NoReturn:
-    with contextlib.suppress(*_NO_STREAM):
-        sys.stdout.flush()
-    with contextlib.suppress(OSError, AttributeError):
-        if os.getpgrp() == os.getpid():
-            os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(0)
+def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
+    """Pickle a value, and write its large buffers to the spill region as far as they fit.
+
+    Args:
+        value: anything that cloudpickle takes.
+        memory: the slab region, writable.
+        spill: (offset, nbytes) of the region for this chunk.
+
+    Returns:
+        the pickle; for each buffer its (offset, nbytes) in the region, or its bytes; the bytes of the region that
+        all buffers would need.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    offset, room = spill
+    end = offset + room
+    needed = 0
+    places: list[Any] = []
+    with memoryview(memory) as region:
+        for buffer in buffers:
+            with buffer.raw() as raw:
+                size = -(-raw.nbytes // _ALIGN) * _ALIGN
+                needed += size
+                if raw.nbytes and offset + raw.nbytes <= end:
+                    region[offset : offset + raw.nbytes] = raw
+                    places.append((offset, raw.nbytes))
+                    offset += size
+                else:
+                    places.append(bytes(raw))
+    return blob, places, needed
 
 
-def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
-    inbox = Inbox()
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    while True:
-        # A fork of the core may keep its end of the socket open after the core died, so check the parent too.
-        if not poll.poll(_PARENT_CHECK_MS):
-            if os.getppid() != parent:
-                _leave()
-            continue
-        try:
-            data = sock.recv(1 << 18)
-        except OSError:
-            data = b""
-        if not data:
-            _leave()
-        for message in inbox.feed(data):
-            if message[0] == "stack":
-                write_stack(stack_fd, message[1])
-            else:
-                messages.put(message)
+def unpack_value(blob: bytes, buffers: list[Any]) -> Any:
+    """Return the value that `pack_value` packed, from a writable buffer for each place."""
+    return pickle.loads(blob, buffers=buffers)
+
+
+def stage_names(program: Program) -> list[str]:
+    """Return the name of each number in the word STAGE; the first one is for a stage that is not known."""
+    stages = [stage for leg in (program.stages, *program.later) for stage in leg]
+    return ["transform", "fetch", "decode", "collate", *(f"transform:{stage.name}" for stage in stages)]
 
 
 class _WithoutInit:
@@ -180,6 +221,87 @@ def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, 
     return good, bad
 
 
+# -- in the worker -----------------------------------------------------------------------------------------------------
+
+
+_slot: int | None = None
+
+
+def own_slot() -> int | None:
+    """Return the number of this worker process among those of its loader, from 0; None in any other process.
+
+    A process that replaces one that died has the same number.
+    """
+    return _slot
+
+
+def _leave() -> NoReturn:
+    with contextlib.suppress(*_NO_STREAM):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
+    inbox = Inbox()
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while True:
+        # A fork of the core may keep its end of the socket open after the core died, so check the parent too.
+        if not poll.poll(_PARENT_CHECK_MS):
+            if os.getppid() != parent:
+                _leave()
+            continue
+        try:
+            data = sock.recv(1 << 18)
+        except OSError:
+            data = b""
+        if not data:
+            _leave()
+        for message in inbox.feed(data):
+            if message[0] == "stack":
+                write_stack(stack_fd, message[1])
+            else:
+                messages.put(message)
+
+
+class _Progress(StageTimer):
+    """Timer of a chunk that also writes to the worker's line of control memory, for the core.
+
+    Args:
+        control: the line.
+        stages: the number of each stage.
+        number: the attempt that is cancelled when the word of its lane has this number.
+        lane: the lane.
+    """
+
+    __slots__ = ("_cancelled", "_number", "_stage", "_stages", "control")
+
+    def __init__(self, control: memoryview, stages: dict[str, int], number: int, lane: int) -> None:
+        self.control = control
+        self._stages = stages
+        self._number = number
+        self._cancelled = CANCELLED + lane
+        super().__init__()
+
+    def begin(self, place: int) -> bool:
+        if self.control[self._cancelled] == self._number:
+            return False
+        self.control[PLACE] = place
+        return True
+
+    @property
+    def stage(self) -> str:
+        return self._stage
+
+    @stage.setter
+    def stage(self, name: str) -> None:
+        self._stage = name
+        self.control[STAGE] = self._stages[name]
+
+
 class _Worker:
     def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
         self.sock = sock
@@ -187,6 +309,8 @@ class _Worker:
         self.control = memoryview(control_array(memory)[slot])  # faster access to single items than an array
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
+        self.stages: dict[str, int] = {}
+        self.progress: _Progress | None = None
         self.pid = os.getpid()
         self._keep_out = keep_out(memory, memory_fd)
         os.register_at_fork(after_in_child=self._forked)
@@ -197,6 +321,8 @@ class _Worker:
         words[CANCELLED:] = words[CURRENT]
         self._keep_out()
         self.control = memoryview(words)
+        if self.progress is not None:
+            self.progress.control = self.control
 
     def send(self, message: Any) -> None:
         try:
@@ -209,7 +335,9 @@ class _Worker:
         try:
             for alias, name in aliases:
                 sys.modules[alias] = importlib.import_module(name)
-            self.runner = Runner(pickle.loads(program), self.memory)
+            loaded = pickle.loads(program)
+            self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
+            self.runner = Runner(loaded, self.memory)
         except BaseException as error:
             self.send(("failed", portable_error(error)))
             return
@@ -222,19 +350,12 @@ class _Worker:
             return  # the core has received "failed"
         self.control[PLACE] = -1
         self.control[CURRENT] = number
-
-        def cancelled() -> bool:
-            off: bool = self.control[CANCELLED + lane] == number
-            return off
-
-        def progress(place: int) -> None:
-            self.control[PLACE] = place
-
+        self.progress = _Progress(self.control, self.stages, number, lane)
         error: bytes | None = None
         try:
             if packed is not None:
                 chunk.samples = self.unpack(*packed)
-            result = self.runner.run(chunk, cancelled=cancelled, progress=progress)
+            result = self.runner.run(chunk, self.progress)
             answer = self.answer(result, chunk)
         except BaseException as failure:
             answer = self.answer(ChunkResult(), chunk)
@@ -289,18 +410,10 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
             layout: RowLayout = pickle.loads(rest[0])
             worker.layouts[layout.number] = layout
         else:
-            number, lane, layout_number, fields = rest
-            batch, data, extras, bases, rows, custom_collate, spill, segment, packed = fields
-            index_table = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
+            number, lane, layout_number, table, fields, packed = rest
             chunk = Chunk(
-                batch=batch,
-                index_table=index_table,
-                rows=rows,
-                extras=extras,
+                index_table=np.frombuffer(table, dtype=np.int64).reshape(8, -1),
                 layout=worker.layouts.get(layout_number),
-                bases=bases,
-                custom_collate=custom_collate,
-                spill=spill,
-                segment=segment,
+                **dict(zip(_SENT, fields, strict=True)),
             )
             worker.work(number, lane, chunk, packed)

@@ -12,16 +12,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import WorkerError
-from aioloader.executors.process.wire import unsendable
 from aioloader.executors.process.worker import read_error
 from aioloader.executors.ray.messages import pack_request, write_rows
 from aioloader.executors.ray.worker import RayWorker
-from aioloader.executors.retry import Attempt, Outcome, WorkerDeath
+from aioloader.executors.retry import Outcome, UnsendableSamples, WorkerDeath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.abc import SlabMemory
+    from aioloader.executors.pool_base import Attempt
 
 
 def ray_in_use() -> Any:
@@ -64,9 +64,8 @@ class RayClient:
 
     Args:
         post: called with every event, from the client's thread: ("ready", key), ("failed", key, error) where the
-            program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("refused", key, number,
-            errors, error) for a chunk with samples that cannot be pickled, ("free", key, number) when an actor has
-            finished a chunk that was dropped, ("dropped", number) and ("broken", error).
+            program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("free", key, number) when
+            an actor has finished a chunk that was dropped, ("dropped", number) and ("broken", error).
         program: the pickled program.
         memory: memory of the chunks' bytes and rows.
         options: of the actors, see ``ray.remote``.
@@ -168,7 +167,7 @@ class RayClient:
             if attempt.part.samples is None:
                 raise
             del self._out[attempt.number]
-            self._post("refused", key, attempt.number, unsendable(attempt.part.samples), error)
+            self._post("done", key, attempt.number, UnsendableSamples(attempt.part.samples, error))
             return
         # One argument each: arrays go to the object store, where they need no copy.
         self._await(actor.run.remote(*request), self._take, key, attempt.number)

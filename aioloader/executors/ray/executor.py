@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from aioloader.errors import WorkerError
-from aioloader.executors.pool_base import CLOSE_S, PoolExecutor, WorkerHandle
+from aioloader.executors.pool_base import CLOSE_S, Attempt, PoolExecutor, WorkerHandle
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.client import RayClient, ray_in_use
-from aioloader.executors.retry import Attempt, WorkerDeath
+from aioloader.executors.retry import WorkerDeath
 from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
@@ -178,14 +178,6 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         elif kind == "lost":
             (handle.reason,) = facts
             self._handle_death(handle)
-        elif kind == "refused":
-            number, errors, error = facts
-            attempt = handle.running.get(number)
-            if attempt is not None and not attempt.ended and errors and number not in self._ending:
-                del handle.running[number]
-                attempt.retry.exclude(errors)
-            else:
-                self._answered(handle, number, error)
         elif kind == "free":
             handle.running.pop(facts[0], None)
         else:
@@ -206,9 +198,10 @@ class RayExecutor(PoolExecutor[ActorHandle]):
 
     # -- death -------------------------------------------------------------------------------------------------------
 
-    def _death(self, handle: ActorHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
+    def _describe_death(self, handle: ActorHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
         # An actor works on its chunks in their order.
-        return WorkerDeath(timed_out=handle.timed_out and oldest, unseen=oldest, reason=handle.reason)
+        at: Literal["unknown", "queued"] = "unknown" if oldest else "queued"
+        return WorkerDeath(at, timed_out=handle.timed_out and oldest, reason=handle.reason)
 
     def _failed_start(self, handle: ActorHandle) -> WorkerError | None:
         handle.failed_starts += 1

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.errors import StalledError, WorkerError
-from aioloader.executors.retry import MAX_ATTEMPTS, Attempt, BatchRun, WorkerDeath
+from aioloader.errors import StalledError, WorkerError, single
+from aioloader.executors.pool_base import PoolExecutor, WorkerHandle
+from aioloader.executors.retry import MAX_ATTEMPTS, WorkerDeath
 from aioloader.foundation.types import ROW, Chunk, ChunkResult
 
 
-class Pool:
-    """Pool of workers that die of some samples, which are unknown to the caller.
+class Pool(PoolExecutor):
+    """Pool of one worker, replaced as often as it dies, which is blamed on samples that are unknown to the pool.
 
     Args:
         deadly: rows that kill a worker at every attempt.
@@ -20,13 +21,19 @@ class Pool:
         batch_is_deadly: collating kills a worker too.
     """
 
+    workers = 1
+
     def __init__(self, deadly=(), losses=0, timed_out=False, batch_is_deadly=False):
+        super().__init__(timeout=5.0)
         self.deadly = set(deadly)
         self.losses = losses
         self.timed_out = timed_out
         self.batch_is_deadly = batch_is_deadly
         self.attempts = []
         self.release = 0
+        self._handles = [WorkerHandle()]
+        self._handles[0].state = "up"
+        self._handles[0].ready = True
 
     def chunk(self, rows, custom_collate=False):
         index_table = np.zeros((8, len(rows)), np.int64)
@@ -42,23 +49,27 @@ class Pool:
     def _release(self):
         self.release += 1
 
-    def submit(self, part, retry):
-        retry.attempt = Attempt(len(self.attempts), part, retry)
-        self.attempts.append(part.index_table[ROW].tolist())
-        self.waiting.append((part, retry.attempt))
+    def _send(self, handle, attempt):
+        handle.running[attempt.number] = attempt
+        self.attempts.append(attempt.part.index_table[ROW].tolist())
 
-    def run(self, chunk):
-        async def main():
-            self.waiting = []
-            batch = BatchRun(self.submit, 5.0)
-            batch.start([chunk])
-            while self.waiting:
-                part, attempt = self.waiting.pop(0)
-                attempt.end(self.outcome(part))
+    def run_to_end(self, chunk):
+        async def work():
+            (handle,) = self._handles
+            while handle.running:
+                (attempt,) = handle.running.values()
+                self._answered(handle, attempt.number, self.outcome(attempt.part))
                 assert len(self.attempts) < 500
-            return await batch.wait()
 
-        return anyio.run(main)
+        async def main():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work)
+                return await self.run([chunk])
+
+        try:
+            return anyio.run(main)
+        except* WorkerError as errors:
+            raise single(errors) from None
 
     def outcome(self, part):
         rows = part.index_table[ROW].tolist()
@@ -67,7 +78,7 @@ class Pool:
             self.losses -= 1
             dies = True
         if dies:
-            return WorkerDeath(timed_out=self.timed_out, unseen=True, reason="the node is gone")
+            return WorkerDeath("unknown", timed_out=self.timed_out, reason="the node is gone")
         if part.custom_collate:
             return ChunkResult(batch=rows, samples=len(rows))
         return ChunkResult(values={row: row for row in rows})
@@ -81,7 +92,7 @@ class Pool:
 def test_exactly_the_deadly_samples_are_failures(case, losses, custom_collate):
     n, deadly = case
     pool = Pool(deadly, losses)
-    result = pool.run(pool.chunk(range(n), custom_collate))
+    result = pool.run_to_end(pool.chunk(range(n), custom_collate))
     assert sorted(failure.row for failure in result.failures) == sorted(deadly)
     sound = [row for row in range(n) if row not in deadly]
     assert (result.batch or []) == sound if custom_collate else sorted(result.values) == sound
@@ -91,7 +102,7 @@ def test_exactly_the_deadly_samples_are_failures(case, losses, custom_collate):
 
 def test_a_sample_is_blamed_for_deaths_alone_only():
     pool = Pool(deadly={2})
-    result = pool.run(pool.chunk(range(4)))
+    result = pool.run_to_end(pool.chunk(range(4)))
     assert pool.attempts[0] == [0, 1, 2, 3]
     assert pool.attempts.count([2]) == MAX_ATTEMPTS
     assert all(pool.attempts.count([row]) == 1 for row in (0, 1, 3))
@@ -102,7 +113,7 @@ def test_a_sample_is_blamed_for_deaths_alone_only():
 
 def test_who_takes_too_long_alone_is_a_failure_at_once():
     pool = Pool(deadly={1}, timed_out=True)
-    (failure,) = pool.run(pool.chunk(range(3))).failures
+    (failure,) = pool.run_to_end(pool.chunk(range(3))).failures
     assert failure.row == 1
     assert isinstance(failure.error, StalledError)
     assert pool.attempts.count([1]) == 1
@@ -111,7 +122,7 @@ def test_who_takes_too_long_alone_is_a_failure_at_once():
 def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
     pool = Pool(batch_is_deadly=True)
     with pytest.raises(WorkerError, match="the node is gone"):
-        pool.run(pool.chunk(range(3), custom_collate=True))
+        pool.run_to_end(pool.chunk(range(3), custom_collate=True))
     assert pool.attempts.count([0, 1, 2]) == MAX_ATTEMPTS
     assert pool.release == 1
 
@@ -120,17 +131,17 @@ def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
 def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
     """One sample of a chunk kills its worker after it was made: the sample is unknown."""
     pool = Pool({row})
-    first = [WorkerDeath(exit_code=0, between=True)] * by_chance
+    first = [WorkerDeath("between", exit_code=0)] * by_chance
 
     def outcome(part):
         if first:
             return first.pop()
         if row in part.index_table[ROW]:
-            return WorkerDeath(exit_code=0, between=True)
+            return WorkerDeath("between", exit_code=0)
         return ChunkResult(values={each: each for each in part.index_table[ROW].tolist()})
 
     pool.outcome = outcome
-    result = pool.run(pool.chunk(range(6)))
+    result = pool.run_to_end(pool.chunk(range(6)))
     assert [failure.row for failure in result.failures] == [row]
     assert sorted(result.values) == [each for each in range(6) if each != row]
     assert pool.attempts[: MAX_ATTEMPTS + 1] == [list(range(6))] * (MAX_ATTEMPTS + 1)
@@ -138,8 +149,20 @@ def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
 
 def test_a_few_deaths_between_chunks_are_nobodys():
     pool = Pool()
-    deaths = [WorkerDeath(exit_code=-9, between=True)] * MAX_ATTEMPTS
+    deaths = [WorkerDeath("between", exit_code=-9)] * MAX_ATTEMPTS
     plain = pool.outcome
     pool.outcome = lambda part: deaths.pop() if deaths else plain(part)
-    assert pool.run(pool.chunk(range(6))).failures == []
+    assert pool.run_to_end(pool.chunk(range(6))).failures == []
     assert pool.attempts == [list(range(6))] * (MAX_ATTEMPTS + 1)
+
+
+def test_the_failure_has_the_stage_that_the_worker_had_entered_last():
+    pool = Pool({2})
+    pool.outcome = lambda part: (
+        WorkerDeath(at=part.index_table[ROW].tolist().index(2), stage="transform:Blur", exit_code=-9)
+        if 2 in part.index_table[ROW]
+        else ChunkResult()
+    )
+    (failure,) = pool.run_to_end(pool.chunk(range(4))).failures
+    assert (failure.row, failure.stage) == (2, "transform:Blur")
+    assert pool.attempts == [[0, 1, 2, 3], [0, 1, 3], [2], [2]]

@@ -59,9 +59,25 @@ def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, policy, 
         assert loader.stats().restarts == 3
     assert tries.read_text().count("one") == 3
     assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (25, WorkerError, CODES[how])
+    assert error.stage == "decode"
     assert error.replaced_by == (None if policy == "skip" else 26)
     expected = [n for n in range(60) if n != 25]
     assert seen == (expected if policy == "skip" else sorted([*expected, 26]))
+
+
+def _die_at_13(number):
+    if number == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.slow
+def test_the_error_has_the_stage_in_which_the_worker_died(leftovers):
+    chain = SimpleDataset(list(range(30))).transform(float).transform(_die_at_13).transform(abs)
+    with DataLoader(chain, 6, num_workers=2, on_error="skip") as loader:
+        assert [number for batch in loader for number in batch.tolist()] == [n for n in range(30) if n != 13]
+        (error,) = loader.errors
+    assert (error.index, error.stage) == (13, "transform:_die_at_13")
 
 
 class Closing(Numbers):
@@ -80,7 +96,7 @@ def test_a_sample_after_which_its_worker_cannot_answer_is_named(whole, leftovers
     with DataLoader(Closing(24), 4, num_workers=2, on_error="skip", batchify_fn=batchify) as loader:
         assert labels(loader) == [[n for n in range(s, s + 4) if n != 5] for s in range(0, 24, 4)]
         (error,) = loader.errors
-    assert (error.index, type(error.__cause__)) == (5, WorkerError)
+    assert (error.index, error.stage, type(error.__cause__)) == (5, "collate", WorkerError)
 
 
 @pytest.mark.slow
