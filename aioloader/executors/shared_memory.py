@@ -41,6 +41,11 @@ CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
 _UNKNOWN = 4 << 30  # where the system does not report its memory
+# The limit of a process that each error is about, and its option of `ulimit`.
+_LIMITS = {
+    errno.EFBIG: ("files must not be this long", "f"),
+    errno.ENOMEM: ("the address space is smaller", "v"),
+}
 # Constants of Linux that Python's mmap does not name in every version.
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
@@ -53,35 +58,22 @@ def default_memory_limit() -> int:
     return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)
 
 
-def _shared_file(nbytes: int) -> int:
+def _shared_file(nbytes: int) -> tuple[int, mmap.mmap]:
+    """Return the descriptor of a new file, and its mapping as a whole."""
     fd = anonymous_file("aioloader")
     try:
         os.ftruncate(fd, nbytes)
+        return fd, mmap.mmap(fd, nbytes)
     except OSError as error:
         os.close(fd)
-        if error.errno != errno.EFBIG:
+        if error.errno not in _LIMITS:
             raise
-        raise _too_much(error, nbytes, "files must not be this long", "f") from error
-    return fd
-
-
-def _mapped(fd: int, nbytes: int) -> mmap.mmap:
-    """Map a file as a whole; close its descriptor if that fails."""
-    try:
-        return mmap.mmap(fd, nbytes)
-    except OSError as error:
-        os.close(fd)
-        if error.errno != errno.ENOMEM:
-            raise
-        raise _too_much(error, nbytes, "the address space is smaller", "v") from error
-
-
-def _too_much(error: OSError, nbytes: int, why: str, option: str) -> OSError:
-    return OSError(
-        error.errno,
-        f"memory of {nbytes} bytes for batches cannot be reserved, because {why}: set a lower memory_limit, or raise "
-        f"the limit of this process (ulimit -{option})",
-    )
+        why, option = _LIMITS[error.errno]
+        raise OSError(
+            error.errno,
+            f"memory of {nbytes} bytes for batches cannot be reserved, because {why}: set a lower memory_limit, or "
+            f"raise the limit of this process (ulimit -{option})",
+        ) from error
 
 
 def control_array(memory: mmap.mmap) -> IntArray:
@@ -109,22 +101,6 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     return functools.partial(remap, *arguments)
 
 
-class _Ended:
-    """Callback at the end of a lease, in any thread: it notes the lease's number for the next `SlabMemory.collect`.
-
-    It refers to the deque only, never to the memory.
-    """
-
-    __slots__ = ("_ended", "_number")
-
-    def __init__(self, ended: deque[int], number: int) -> None:
-        self._ended = ended
-        self._number = number
-
-    def __call__(self, _: object) -> None:
-        self._ended.append(self._number)
-
-
 class SlabMemory:
     """The region and its free list. One thread allocates; others may collect and read, and leases end in any thread.
 
@@ -140,13 +116,13 @@ class SlabMemory:
 
     def __init__(self, limit: int) -> None:
         self.limit = max(_PAGE, limit // _PAGE * _PAGE)
-        self.fd = _shared_file(CONTROL_BYTES + self.limit)
-        self.memory = _mapped(self.fd, CONTROL_BYTES + self.limit)
+        self.fd, self.memory = _shared_file(CONTROL_BYTES + self.limit)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
+        # By the identity of the reference: that of an array cannot be hashed. A reference whose object has died calls
+        # `self._ended.append`, in any thread, which refers to the deque only and never to the memory.
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
-        self._ended: deque[int] = deque()
+        self._ended: deque[weakref.ref[Any]] = deque()
         self._freed_later: deque[Slab] = deque()
-        self._lease_number = 0
         self.used = 0
         self.leased = 0
         self.peak = 0
@@ -219,10 +195,7 @@ class SlabMemory:
             self.leased += slab.nbytes
             slab.leases = len(arrays)
             for array in arrays:
-                self._lease_number += 1
-                number = self._lease_number
-                reference = weakref.ref(array, _Ended(self._ended, number))
-                self._leases[number] = (reference, slab)
+                self._refer(array, slab)
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
         """Return arrays that share one lease of a slab: it is released with the last view of any of them.
@@ -239,10 +212,13 @@ class SlabMemory:
         with self._lock:
             self.leased += slab.nbytes
             slab.leases = 1
-            self._lease_number = number = self._lease_number + 1
-            self._leases[number] = (weakref.ref(base, _Ended(self._ended, number)), slab)
+            self._refer(base, slab)
         buffer: Any = base
         return [np.ndarray(shape, dtype, buffer, place) for place, shape, dtype in parts]
+
+    def _refer(self, holder: Any, slab: Slab) -> None:
+        reference = weakref.ref(holder, self._ended.append)
+        self._leases[id(reference)] = (reference, slab)
 
     def collect(self) -> None:
         """Free the slabs whose leases were released, and those of `free_later`. From any thread.
@@ -253,7 +229,7 @@ class SlabMemory:
             while self._freed_later:
                 self.free(self._freed_later.popleft())
             while self._ended:
-                _, slab = self._leases.pop(self._ended.popleft())
+                _, slab = self._leases.pop(id(self._ended.popleft()))
                 slab.leases -= 1
                 if slab.leases == 0:
                     self.leased -= slab.nbytes
