@@ -121,14 +121,7 @@ class Rows:
         if layout is not None:
             self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
             self._scalars = [_scalar_type(leaf) for leaf in layout.leaves]
-            self._arrays = [
-                None
-                if leaf is None
-                else np.ndarray(
-                    (chunk.rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, memory, base
-                )
-                for leaf, base in zip(layout.leaves, chunk.bases, strict=True)
-            ]
+            self._arrays = layout.arrays(memory, chunk.bases, chunk.rows)
         self.first = self._arrays[0] if self._arrays else None
 
     def write(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
@@ -237,12 +230,12 @@ class Runner:
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
         """Run a chunk to its end; see `steps`."""
         steps = self.steps(chunk, trace)
-        while True:
-            try:
+        try:
+            while True:
                 next(steps)
-            except StopIteration as stop:
-                result: ChunkResult = stop.value
-                return result
+        except StopIteration as stop:
+            result: ChunkResult = stop.value
+            return result
 
     def steps(self, chunk: Chunk, trace: StageTimer | None = None) -> Generator[None, None, ChunkResult]:
         """Run a chunk; yield after every sample, return a `ChunkResult`.

@@ -148,6 +148,21 @@ class RowLayout:
                 total += max(64, -(-count * leaf.dtype.itemsize // 64) * 64)
         return offsets, total
 
+    def arrays(self, memory: Any, bases: Sequence[int], rows: int) -> list[Array | None]:
+        """Return the array of every leaf, over a buffer; None for a leaf without rows.
+
+        Args:
+            memory: the buffer; arrays are writable if it is.
+            bases: place of each array in it.
+            rows: number of samples.
+        """
+        return [
+            None
+            if leaf is None
+            else np.ndarray((rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, memory, base)
+            for leaf, base in zip(self.leaves, bases, strict=True)
+        ]
+
 
 # Rows of Chunk.index_table.
 ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)

@@ -91,21 +91,9 @@ class RayClient:
 
     # -- from the loop's thread --------------------------------------------------------------------------------------
 
-    def start(self, key: int) -> None:
-        """Start an actor."""
-        self._jobs.put((self._start, (key,)))
-
-    def send(self, key: int, attempt: Attempt) -> None:
-        """Send a chunk to an actor."""
-        self._jobs.put((self._send, (key, attempt)))
-
-    def drop(self, attempt: Attempt) -> None:
-        """Ignore the answer to a chunk, and touch its memory no more."""
-        self._jobs.put((self._drop, (attempt.number,)))
-
-    def kill(self, key: int, reason: str) -> None:
-        """End an actor."""
-        self._jobs.put((self._lose, (key, reason)))
+    def queue(self, job: Callable[..., None], *args: Any) -> None:
+        """Have the client's thread call one of the methods `start`, `send`, `drop` and `kill`."""
+        self._jobs.put((job, args))
 
     def close(self, timeout_s: float) -> None:
         """End all actors; wait `timeout_s` seconds at most. From any thread."""
@@ -129,7 +117,8 @@ class RayClient:
         self._waiting.clear()
         self._program_ref = None
 
-    def _start(self, key: int) -> None:
+    def start(self, key: int) -> None:
+        """Start an actor."""
         ray = ray_in_use()
         if self._class is None:
             self._class = ray.remote(**self._options)(RayWorker)
@@ -142,7 +131,7 @@ class RayClient:
         future = ref.future()
         self._waiting.add(future)
         # The callback is called in a thread of Ray's.
-        future.add_done_callback(lambda done: self._jobs.put((then, (done, *args))))
+        future.add_done_callback(lambda done: self.queue(then, done, *args))
 
     def _loaded(self, done: Any, key: int) -> None:
         self._waiting.discard(done)
@@ -150,13 +139,14 @@ class RayClient:
             return
         error = done.exception()
         if error is not None:
-            self._lose(key, _summary(error))
+            self.kill(key, _summary(error))
         elif (blob := done.result()) is not None:
             self._post("failed", key, _not_loaded(read_error(blob)))
         else:
             self._post("ready", key)
 
-    def _send(self, key: int, attempt: Attempt) -> None:
+    def send(self, key: int, attempt: Attempt) -> None:
+        """Send a chunk to an actor."""
         actor = self._actors.get(key)
         if actor is None:
             return  # it was lost, which was posted, and this chunk with it
@@ -182,7 +172,7 @@ class RayClient:
         if isinstance(
             error, (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
         ):
-            self._lose(key, _summary(error))
+            self.kill(key, _summary(error))
             return
         _, attempt = self._out.pop(number, (key, None))
         if attempt is None:
@@ -201,12 +191,14 @@ class RayClient:
             outcome.__cause__ = error
         self._post("done", key, number, outcome)
 
-    def _drop(self, number: int) -> None:
+    def drop(self, number: int) -> None:
+        """Ignore the answer to a chunk, and touch its memory no more."""
         # A chunk that is not out any more was answered, or was lost with its actor.
         if self._out.pop(number, None) is not None:
             self._post("dropped", number)
 
-    def _lose(self, key: int, reason: str) -> None:
+    def kill(self, key: int, reason: str) -> None:
+        """End an actor, or note that it has ended."""
         if key not in self._actors:
             return
         self._end(key)

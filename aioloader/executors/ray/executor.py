@@ -138,7 +138,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
                         handle.key = next(self._keys)
                         handle.state = "up"
                         handle.active_at = time.monotonic()
-                        self._client.start(handle.key)
+                        self._client.queue(self._client.start, handle.key)
             self._assign()
             await self._changed.wait()
 
@@ -190,11 +190,11 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         if not handle.running:
             handle.active_at = time.monotonic()
         handle.running[attempt.number] = attempt
-        self._client.send(handle.key, attempt)
+        self._client.queue(self._client.send, handle.key, attempt)
 
     def _cancel(self, handle: ActorHandle, attempt: Attempt) -> None:
         assert self._client is not None
-        self._client.drop(attempt)
+        self._client.queue(self._client.drop, attempt.number)
 
     # -- death -------------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         if handle.ready and handle.running and late and not handle.timed_out:
             handle.timed_out = True
             assert self._client is not None
-            self._client.kill(handle.key, f"no answer for {self.timeout:g} s")
+            self._client.queue(self._client.kill, handle.key, f"no answer for {self.timeout:g} s")
 
     # -- for reports of a stall ----------------------------------------------------------------------------------------
 

@@ -15,17 +15,7 @@ import numpy as np
 
 from aioloader.executors.process.worker import read_error
 from aioloader.executors.retry import UnreadableResult
-from aioloader.foundation.types import (
-    LENGTH,
-    ROW,
-    START,
-    Array,
-    Chunk,
-    ChunkResult,
-    Failure,
-    IntArray,
-    RowLayout,
-)
+from aioloader.foundation.types import LENGTH, ROW, START, Array, Chunk, ChunkResult, Failure, RowLayout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,26 +29,16 @@ class ChunkRequest(NamedTuple):
     """Chunk with the contents of its memory.
 
     Attributes:
-        batch: number of the batch.
-        index_table: int64 (8, n), see `Chunk`; starts are places in `payload`, rows are 0 to n-1 (those of
-            the batch where `custom_collate`).
+        chunk: the chunk without memory, layout and samples; in its index table starts are places in `payload`, and rows
+            are 0 to n-1 (those of the batch where `custom_collate`).
         payload: uint8 (nbytes,), the bytes of all samples.
-        extras: see `aioloader.foundation.types.Chunk`.
         layout: the pickled layout of the rows, or None.
-        rows: samples of the whole batch.
-        custom_collate: the chunk is a whole batch, to be collated.
-        segment: see `aioloader.foundation.types.Chunk`.
         samples: (pickle, buffers) of the chunk's samples, or None.
     """
 
-    batch: int
-    index_table: IntArray
+    chunk: Chunk
     payload: Array
-    extras: Array | None
-    layout: bytes | None
-    rows: int
-    custom_collate: bool
-    segment: int = 0
+    layout: bytes | None = None
     samples: tuple[bytes, list[Array]] | None = None
 
 
@@ -100,17 +80,15 @@ def pack_request(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
         if chunk.layout is not None:
             layout = cloudpickle.dumps(chunk.layout, protocol=5)
     samples = None if chunk.samples is None else pack_buffers(chunk.samples)
-    return ChunkRequest(
+    sent = Chunk(
         batch=chunk.batch,
         index_table=index_table,
-        payload=payload,
-        extras=chunk.extras,
-        layout=layout,
         rows=chunk.rows,
+        extras=chunk.extras,
         custom_collate=chunk.custom_collate,
         segment=chunk.segment,
-        samples=samples,
     )
+    return ChunkRequest(sent, payload, layout, samples)
 
 
 def pack_buffers(value: Any) -> tuple[bytes, list[Array]]:
@@ -129,25 +107,18 @@ def unpack_buffers(packed: tuple[bytes, list[Array]]) -> Any:
 def unpack_request(request: ChunkRequest, layout: RowLayout | None) -> tuple[Chunk, int]:
     """Return the chunk of a request, for a memory that begins with its payload, and the bytes that it needs there."""
     size = -(-request.payload.nbytes // _ALIGN) * _ALIGN
-    bases: tuple[int, ...] = ()
-    rows = request.rows
-    if not request.custom_collate:
-        rows = request.index_table.shape[1]
+    chunk = request.chunk
+    if chunk.extras is not None:
+        chunk.extras = chunk.extras.copy()  # arrays of Ray are read-only
+    if request.samples is not None:
+        chunk.samples = unpack_buffers(request.samples)
+    if not chunk.custom_collate:
+        chunk.rows = len(chunk)
         if layout is not None:
-            offsets, total = layout.offsets(rows)
-            bases = tuple(size + offset for offset in offsets)
+            chunk.layout = layout
+            offsets, total = layout.offsets(chunk.rows)
+            chunk.bases = tuple(size + offset for offset in offsets)
             size += total
-    chunk = Chunk(
-        batch=request.batch,
-        index_table=request.index_table,
-        extras=None if request.extras is None else request.extras.copy(),  # arrays of Ray are read-only
-        layout=layout,
-        bases=bases,
-        rows=rows,
-        custom_collate=request.custom_collate,
-        samples=None if request.samples is None else unpack_buffers(request.samples),
-        segment=request.segment,
-    )
     return chunk, size
 
 
@@ -170,10 +141,10 @@ def write_rows(response: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> Chu
     result = ChunkResult(written=[rows[place] for place in response.written.tolist()])
     if result.written:
         assert chunk.layout is not None
-        for leaf, base, array in zip(chunk.layout.leaves, chunk.bases, response.arrays, strict=True):
-            if leaf is not None and array is not None:
-                shape = (chunk.rows, *[extent or 0 for extent in leaf.shape])
-                _copy_rows(memory.array(base, shape, leaf.dtype), result.written, array, response.written)
+        targets = chunk.layout.arrays(memory.memory, chunk.bases, chunk.rows)
+        for target, array in zip(targets, response.arrays, strict=True):
+            if target is not None and array is not None:
+                _copy_rows(target, result.written, array, response.written)
     result.failures = [
         Failure(rows[place], stage, read_error(blob)) for place, stage, blob in response.failures
     ]

@@ -12,7 +12,7 @@ from aioloader.errors import WorkerError
 from aioloader.executors.process.worker import pack_result, portable_error
 from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_request
 from aioloader.executors.runner import Runner
-from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
+from aioloader.foundation.types import ChunkResult, RowLayout
 
 if TYPE_CHECKING:
     from aioloader.abc import Program
@@ -52,9 +52,14 @@ class RayWorker:
         except BaseException as error:
             counters = ChunkResult().counters
             return ChunkResponse(np.zeros(0, np.int32), [], [], None, counters, error=portable_error(error))
+        arrays: list[Any] = []
+        if len(written):
+            assert chunk.layout is not None
+            # Without a copy: they are sent before the next request is worked on.
+            arrays = chunk.layout.arrays(self._memory, chunk.bases, chunk.rows)
         return ChunkResponse(
             written=np.frombuffer(written, np.int32),
-            arrays=self._rows(chunk) if len(written) else [],
+            arrays=arrays,
             failures=failures,
             packed=packed,
             counters=counters,
@@ -76,15 +81,3 @@ class RayWorker:
             self._memory = mmap.mmap(-1, -(-size * 5 // 4 // mmap.PAGESIZE) * mmap.PAGESIZE)
             self._runner = Runner(self._program, self._memory)
         return self._runner
-
-    def _rows(self, chunk: Chunk) -> list[Any]:
-        """Return the rows of every leaf, without a copy: they are sent before the next request is worked on."""
-        assert chunk.layout is not None
-        return [
-            None
-            if leaf is None
-            else np.ndarray(
-                (chunk.rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, self._memory, base
-            )
-            for leaf, base in zip(chunk.layout.leaves, chunk.bases, strict=True)
-        ]
