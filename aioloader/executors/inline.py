@@ -41,23 +41,19 @@ class InlineExecutor:
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         result = ChunkResult()
         shared = False
-        with _releasing(chunks):
-            self._enter()
-            try:
-                for chunk in chunks:
-                    steps = self._runner.steps(chunk)
-                    while True:
-                        try:
-                            next(steps)
-                        except StopIteration as stop:
-                            result.merge(stop.value)
-                            break
-                        if time.monotonic() - self._yielded_at > YIELD_S:
-                            shared = True
-                            await anyio.lowlevel.checkpoint()
-                            self._yielded_at = time.monotonic()
-            finally:
-                self._depth -= 1
+        with self._entered(chunks):
+            for chunk in chunks:
+                steps = self._runner.steps(chunk)
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as stop:
+                        result.merge(stop.value)
+                        break
+                    if time.monotonic() - self._yielded_at > YIELD_S:
+                        shared = True
+                        await anyio.lowlevel.checkpoint()
+                        self._yielded_at = time.monotonic()
         if shared:
             # Other tasks of this thread have run: their time is not that of the samples.
             result.work_s = 0.0
@@ -66,34 +62,33 @@ class InlineExecutor:
 
     def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
         result = ChunkResult()
-        with _releasing(chunks):
-            self._enter()
-            try:
-                for chunk in chunks:
-                    result.merge(self._runner.run(chunk))
-            finally:
-                self._depth -= 1
+        with self._entered(chunks):
+            for chunk in chunks:
+                result.merge(self._runner.run(chunk))
         return result
 
-    def _enter(self) -> None:
-        """Refuse a second thread: epochs may take turns in one, but in two they would mix up their random numbers."""
-        with self._lock:
-            thread = threading.get_ident()
-            if self._depth and self._thread != thread:
-                raise RuntimeError(
-                    "another thread is using this loader now; without workers each thread needs its own loader"
-                )
-            self._thread = thread
-            self._depth += 1
+    @contextmanager
+    def _entered(self, chunks: Sequence[Chunk]) -> Iterator[None]:
+        """Release the chunks at the end, and refuse a second thread.
+
+        Epochs may take turns in one thread, but in two they would mix up their random numbers.
+        """
+        try:
+            with self._lock:
+                thread = threading.get_ident()
+                if self._depth and self._thread != thread:
+                    raise RuntimeError(
+                        "another thread is using this loader now; without workers each thread needs its own loader"
+                    )
+                self._thread = thread
+                self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+        finally:
+            for chunk in chunks:
+                chunk.release()
 
     def close(self) -> None:
         self.__dict__.pop("_runner", None)  # it holds the memory
-
-
-@contextmanager
-def _releasing(chunks: Sequence[Chunk]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for chunk in chunks:
-            chunk.release()

@@ -13,9 +13,13 @@ import os
 import signal
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.stacks import stack_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 CRASHES = frozenset(
@@ -100,12 +104,10 @@ class StackFile:
             return stack
 
     def _answer(self, token: int) -> str | None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline and not self._closing:
-            _, found, stack = self._read().partition(_heading(token))
+        for text in self._readings():
+            _, found, stack = text.partition(_heading(token))
             if found:
                 return _calls(stack)
-            time.sleep(_LOOK_S)
         return None
 
     def _answer_to_signal(self, pid: int) -> str | None:
@@ -116,16 +118,20 @@ class StackFile:
             os.kill(pid, _SIGNAL)
         except OSError:
             return None
-        deadline = time.monotonic() + _PATIENCE_S
-        text = ""
-        # The end is not marked: the stack is complete when no more text is written.
-        while time.monotonic() < deadline and not self._closing:
-            time.sleep(_LOOK_S)
-            now = self._read()[before:]
-            if now and now == text:
+        written = ""
+        for text in self._readings():
+            # The end is not marked: the stack is complete when no more text is written.
+            if text[before:] and text[before:] == written:
                 break
-            text = now
-        return _calls(text)
+            written = text[before:]
+        return _calls(written)
+
+    def _readings(self) -> Iterator[str]:
+        """Yield the content again and again, as long as an answer may come."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and not self._closing:
+            yield self._read()
+            time.sleep(_LOOK_S)
 
     def left(self) -> str | None:
         """Return the stack that the worker wrote when it crashed, or None. After it was reaped."""
