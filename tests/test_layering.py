@@ -36,7 +36,7 @@ GROUPS = {
     # aioloader, from the bottom to the top
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
-    "waiting": _of("aioloader.foundation", "concurrency run_chunks stacks threads"),
+    "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
     "contracts": {"aioloader.abc", "aioloader.rng"},
     "observability": {"aioloader.observability", "aioloader.explain", "aioloader.metrics"},
     "samplers": {"aioloader.samplers"},

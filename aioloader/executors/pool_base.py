@@ -11,6 +11,7 @@ import heapq
 import itertools
 import time
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import anyio
@@ -29,6 +30,7 @@ CLOSE_S = 0.4
 _DRAIN_S = 0.25
 
 
+@dataclass(slots=True, eq=False)
 class BatchRun:
     """Chunks of one batch that are in flight.
 
@@ -40,16 +42,14 @@ class BatchRun:
         abandoned: the batch was cancelled, so that no task waits for it.
     """
 
-    __slots__ = ("abandoned", "attempts", "done", "error", "result")
-
-    def __init__(self) -> None:
-        self.result = ChunkResult()
-        self.error: BaseException | None = None
-        self.attempts: set[Attempt] = set()
-        self.done = anyio.Event()
-        self.abandoned = False
+    result: ChunkResult = field(default_factory=ChunkResult)
+    error: BaseException | None = None
+    attempts: set[Attempt] = field(default_factory=set)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    abandoned: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """A chunk, or the rest of it, sent to a worker once.
 
@@ -63,16 +63,13 @@ class Attempt:
         ended: its outcome is known, and no worker touches its memory any more.
     """
 
-    __slots__ = ("batch", "chunk", "ended", "lane", "number", "part", "retry")
-
-    def __init__(self, batch: BatchRun, chunk: Chunk, part: Chunk, retry: ChunkRetry | None = None) -> None:
-        self.batch = batch
-        self.chunk = chunk
-        self.part = part
-        self.retry = retry
-        self.number = 0
-        self.lane = 0
-        self.ended = False
+    batch: BatchRun
+    chunk: Chunk
+    part: Chunk
+    retry: ChunkRetry | None = None
+    number: int = 0
+    lane: int = 0
+    ended: bool = False
 
 
 class WorkerHandle:

@@ -18,10 +18,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import cloudpickle
 import numpy as np
 
 from aioloader.errors import StalledError, WorkerError
+from aioloader.executors.process.worker import pickling_errors
 from aioloader.foundation.types import ROW, Chunk, ChunkResult, Failure
 
 if TYPE_CHECKING:
@@ -111,15 +111,12 @@ class UnsendableSamples:
     def __init__(self, samples: Sequence[Any], error: Exception) -> None:
         self.error = error
         self.errors: dict[int, WorkerError] = {}
-        for place, sample in enumerate(samples):
-            try:
-                cloudpickle.dumps(sample, protocol=5)
-            except Exception as cause:
-                self.errors[place] = WorkerError(
-                    f"the value of an async transform or an iterable dataset cannot be sent to a worker process: "
-                    f"{cause}; return arrays and plain values, or use executor='thread'"
-                )
-                self.errors[place].__cause__ = cause
+        for place, cause in pickling_errors(dict(enumerate(samples))).items():
+            self.errors[place] = WorkerError(
+                f"the value of an async transform or an iterable dataset cannot be sent to a worker process: {cause}; "
+                "return arrays and plain values, or use executor='thread'"
+            )
+            self.errors[place].__cause__ = cause
 
 
 Outcome: TypeAlias = "ChunkResult | WorkerDeath | UnreadableResult | UnsendableSamples | BaseException"

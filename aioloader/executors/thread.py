@@ -13,8 +13,7 @@ import numpy as np
 
 from aioloader.errors import StalledError
 from aioloader.executors.runner import Runner, bulk_method
-from aioloader.foundation.concurrency import RefCount, deferred
-from aioloader.foundation.run_chunks import run_each
+from aioloader.foundation.concurrency import RefCount, deferred, run_each
 from aioloader.foundation.stacks import stack_of
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import (

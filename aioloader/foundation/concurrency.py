@@ -1,14 +1,18 @@
-"""Building blocks for tasks of an event loop: notifications, shared ownership, and coroutines made when first run."""
+"""Building blocks for tasks of an event loop: notifications, shared ownership, coroutines made when first run, and the
+concurrent execution of the chunks of a batch.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+
+from aioloader.foundation.types import Chunk, ChunkResult
 
 Notify = Callable[[Callable[[], object]], None]
 
@@ -128,3 +132,40 @@ def deferred(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Defe
         return Deferred(fn, args)
 
     return make
+
+
+async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[ChunkResult]]) -> ChunkResult:
+    """Run chunks concurrently; return their merged result.
+
+    Args:
+        chunks: at least one; each is released at the end, also one that never began.
+        run: runs a chunk and releases it.
+
+    Raises:
+        Exception: the first one that `run` raised, once all are done.
+
+    Cancellation cancels all chunks.
+    """
+    if len(chunks) == 1:
+        return await run(chunks[0])
+    result = ChunkResult()
+    errors: list[Exception] = []
+    waiting = {id(chunk): chunk for chunk in chunks}
+
+    async def one(chunk: Chunk) -> None:
+        del waiting[id(chunk)]
+        try:
+            result.merge(await run(chunk))
+        except Exception as error:
+            errors.append(error)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for chunk in chunks:
+                tasks.start_soon(deferred(one), chunk)
+    finally:
+        for chunk in waiting.values():  # those whose task never began
+            chunk.release()
+    if errors:
+        raise errors[0]
+    return result

@@ -18,8 +18,7 @@ import anyio.lowlevel
 
 from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, Stage
 from aioloader.errors import StalledError
-from aioloader.foundation.concurrency import RefCount, deferred
-from aioloader.foundation.run_chunks import run_each
+from aioloader.foundation.concurrency import RefCount, deferred, run_each
 from aioloader.foundation.stacks import stack_of_coroutine
 from aioloader.foundation.types import EPOCH, INDEX, ROW, CallSpan, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.pipeline.cancellation import GraceScope, is_ours

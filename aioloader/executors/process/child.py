@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -158,9 +159,7 @@ class ChildProcess:
         stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         code = _BOOT.format(
-            home=os.path.dirname(
-                os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-            ),
+            home=str(Path(__file__).resolve().parents[3]),
             fd=theirs,
             memory_fd=memory.fd,
             nbytes=CONTROL_BYTES + memory.limit,

@@ -34,7 +34,7 @@ from aioloader.foundation.error_log import TRACEBACK
 from aioloader.foundation.types import Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from aioloader.abc import Program
 
@@ -196,8 +196,9 @@ def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, .
             packed = pack((result.values, result.objects, result.batch))
         except Exception as error:
             # One sample that cannot be pickled must not fail the others.
-            result.values, bad = _picklable(result.values)
-            failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
+            bad = pickling_errors(result.values)
+            failures += [(row, "collate", portable_error(cause)) for row, cause in bad.items()]
+            result.values = {row: value for row, value in result.values.items() if row not in bad}
             if not bad:
                 raise WorkerError(
                     f"a result cannot be sent back from a worker process: {error}; "
@@ -208,17 +209,15 @@ def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, .
     return written, failures, packed, result.counters
 
 
-def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
-    good: dict[int, Any] = {}
-    bad: list[tuple[int, BaseException]] = []
-    for row, value in values.items():
+def pickling_errors(values: Mapping[int, Any]) -> dict[int, Exception]:
+    """Return the reason for each value that cannot be pickled, by its key."""
+    errors: dict[int, Exception] = {}
+    for key, value in values.items():
         try:
-            cloudpickle.dumps(value)
+            cloudpickle.dumps(value, protocol=5)
         except Exception as error:
-            bad.append((row, error))
-        else:
-            good[row] = value
-    return good, bad
+            errors[key] = error
+    return errors
 
 
 # -- in the worker -----------------------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS
 from aioloader.executors.thread import ThreadExecutor
 from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
-from aioloader.foundation.concurrency import Notification, deferred
+from aioloader.foundation.concurrency import Notification, deferred, run_each
 from aioloader.foundation.host_limits import available_memory, memory_of_processes
-from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
