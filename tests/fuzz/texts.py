@@ -283,7 +283,7 @@ class Lists:
                 )
         except ValueError:
             return lines
-        for number, row in enumerate(source.dataset.extras(np.arange(len(source.keys)))):
+        for number, row in enumerate(source.dataset.extras(np.arange(len(source.dataset)))):
             if row[1 : 1 + int(row[0])].tobytes() != source.dataset.label(number).tobytes():
                 raise Finding(f"labels {row} and {source.dataset.label(number)}")
         return lines

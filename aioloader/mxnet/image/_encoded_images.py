@@ -83,18 +83,21 @@ class EncodedImages(FileDataset):
         paths: paths of the files.
         keys: names of the items, for errors.
         labels: their labels; None where the records contain them.
+
+    Attributes:
+        keys: as given, in the order of the index or list.
     """
 
     _in_records: ClassVar[bool]
 
-    def __init__(self, paths: list[str], keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
+    def __init__(self, paths: list[str], keys: list[Any], labels: Sequence[Array] | None) -> None:
         super().__init__()
         self._paths = paths
-        self._keys = keys
+        self.keys = keys
         self._labels = None if labels is None else _Labels(labels)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     @property
     def decoder(self) -> _Body:
@@ -125,7 +128,7 @@ class EncodedRecords(EncodedImages):
 
     _in_records = True
 
-    def __init__(self, path: str, keys: Sequence[Any], offsets: IntArray, labels: list[Array] | None) -> None:
+    def __init__(self, path: str, keys: list[Any], offsets: IntArray, labels: list[Array] | None) -> None:
         super().__init__([path], keys, labels)
         self._table = RecordTable(path, index=Index.of(offsets))
 
@@ -133,7 +136,7 @@ class EncodedRecords(EncodedImages):
         return self._table.spans(indices)
 
     def location(self, index: int) -> ItemLocation:
-        return ItemLocation(self._keys[index], self._paths[0], int(self._table.index.offsets[index]))
+        return ItemLocation(self.keys[index], self._paths[0], int(self._table.index.offsets[index]))
 
 
 class EncodedFiles(EncodedImages):
@@ -145,7 +148,7 @@ class EncodedFiles(EncodedImages):
         return whole_files(indices)
 
     def location(self, index: int) -> ItemLocation:
-        return ItemLocation(self._keys[index], self._paths[index], None)
+        return ItemLocation(self.keys[index], self._paths[index], None)
 
 
 @dataclass
@@ -154,14 +157,12 @@ class ImageSource:
 
     Attributes:
         dataset: (encoded image, label) of every item.
-        keys: keys of the items, in the order of the index or list.
         imgrec: a reader of the record file, or None.
         imgidx: keys of the record file's index, or None.
         imglist: key to (label, path), or None.
     """
 
     dataset: EncodedImages
-    keys: list[Any]
     imgrec: MXRecordIO | None
     imgidx: list[Any] | None
     imglist: dict[Any, tuple[Array, str]] | None
@@ -204,12 +205,12 @@ def open_images(
         reader = MXRecordIO(path_imgrec, "r")
         offsets = Index.scan(path_imgrec).offsets
         keys = list(range(len(offsets)))
-        return ImageSource(EncodedRecords(path_imgrec, keys, offsets, None), keys, reader, None, None)
+        return ImageSource(EncodedRecords(path_imgrec, keys, offsets, None), reader, None, None)
     indexed = MXIndexedRecordIO(path_imgidx, path_imgrec, "r")
     keys = list(indexed.keys)
     offsets = np.array([indexed.idx[key] for key in keys], np.int64)
     labels = None if entries is None else [_entry_of(entries, key)[0] for key in keys]
-    return ImageSource(EncodedRecords(path_imgrec, keys, offsets, labels), keys, indexed, list(keys), entries)
+    return ImageSource(EncodedRecords(path_imgrec, keys, offsets, labels), indexed, list(keys), entries)
 
 
 def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
@@ -243,10 +244,9 @@ def _entry_of(entries: dict[Any, tuple[Array, str]], key: Any) -> tuple[Array, s
 
 
 def _files(entries: dict[Any, tuple[Array, str]], root: str) -> ImageSource:
-    keys = list(entries)
     paths = [_inside(root, path, key) for key, (_, path) in entries.items()]
     labels = [label for label, _ in entries.values()]
-    return ImageSource(EncodedFiles(paths, keys, labels), keys, None, None, entries)
+    return ImageSource(EncodedFiles(paths, list(entries), labels), None, None, entries)
 
 
 def _inside(root: str, path: str, key: Any) -> str:

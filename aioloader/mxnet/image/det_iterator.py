@@ -192,7 +192,7 @@ class ImageDetIter(DetSampleSteps, ImageIter):
                     if self._on_error == "raise":
                         raise
                     continue
-                yield self._keys[row], label
+                yield self._dataset.keys[row], label
         self.reset()
 
     def _estimate_label_shape(self) -> tuple[int, int]:

@@ -36,8 +36,7 @@ def _get_interp_method(interp: int, sizes: Sequence[int] = ()) -> int:
         interp: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos; 9 chooses by `sizes`; 10 draws one of 0 to 4 from
             Python's `random`.
         sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink, else
-            sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink,
-                else bilinear; bicubic without sizes.
+            bilinear; bicubic without sizes.
 
     Raises:
         ValueError: another number, or not four sizes.

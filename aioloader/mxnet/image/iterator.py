@@ -187,11 +187,12 @@ class ImageIter(SampleSteps, DataIter):
             dtype=dtype,
         )
         self.imgrec, self.imgidx, self.imglist = source.imgrec, source.imgidx, source.imglist
-        self._dataset, self._keys = source.dataset, source.keys
-        self._row_of = {key: row for row, key in enumerate(source.keys)}
+        self._dataset = source.dataset
+        keys = source.dataset.keys
+        self._row_of = {key: row for row, key in enumerate(keys)}
         ordered = source.imgrec is None or source.imgidx is not None or shuffle or num_parts > 1
-        part = part_of(len(source.keys), num_parts, part_index, drop_remainder)
-        self.seq: list[Any] | None = source.keys[part.first : part.first + part.length] if ordered else None
+        part = part_of(len(keys), num_parts, part_index, drop_remainder)
+        self.seq: list[Any] | None = keys[part.first : part.first + part.length] if ordered else None
         self.num_image = part.length
         self.provide_data = [(data_name, (self.batch_size, *self.data_shape))]
         self.provide_label = [(label_name, (self.batch_size, *self.label_row))]
@@ -380,7 +381,7 @@ class ImageIter(SampleSteps, DataIter):
         self.cur += 1
         if self.imgrec is None:
             assert self.imglist is not None
-            label, path = self.imglist[self._keys[row]]
+            label, path = self.imglist[self._dataset.keys[row]]
             return label, self.read_image(path)
         encoded, label = self._dataset[row]
         return label if label.ndim else float(label), encoded

@@ -325,7 +325,7 @@ class NDArrayIter(DataIter):
 
     @property
     def provide_label(self) -> list[DataDesc]:
-        """Name, shape, type and layout of the labels of a batch."""
+        """Return name, shape, type and layout of the labels of a batch."""
         return self._described(self.label)
 
     def _described(self, sources: list[tuple[str, Any]]) -> list[DataDesc]:
