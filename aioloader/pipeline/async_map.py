@@ -52,12 +52,10 @@ def cut(stages: Iterable[Stage]) -> tuple[list[tuple[Stage, ...]], list[tuple[St
     return [tuple(part) for part in sync], [tuple(part) for part in waiting]
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
-    __slots__ = ("admitted", "cancelled")
-
-    def __init__(self) -> None:
-        self.admitted = anyio.Event()
-        self.cancelled = False
+    admitted: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: bool = False
 
 
 class PrioritySemaphore:

@@ -16,7 +16,6 @@ import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
-    from types import TracebackType
 
 T = TypeVar("T")
 
@@ -68,10 +67,8 @@ class GraceScope:
         self._scope.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        return bool(self._scope.__exit__(kind, error, traceback))
+    def __exit__(self, *error: Any) -> bool:
+        return bool(self._scope.__exit__(*error))
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine."""
