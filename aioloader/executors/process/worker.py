@@ -298,7 +298,7 @@ class _Progress(StageTimer):
     @stage.setter
     def stage(self, name: str) -> None:
         self._stage = name
-        self.control[STAGE] = self._stages[name]
+        self.control[STAGE] = self._stages.get(name, 0)  # a decoder may have stages that are in no chain
 
 
 class _Worker:
