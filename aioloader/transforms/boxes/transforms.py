@@ -49,7 +49,8 @@ class _Flip(BoxTransform):
         height, width = image_extents(x, self)
         if rng.random() >= self.p:
             return x, boxes
-        return self._flip.flip(x), flip_boxes(boxes, (width, height)[self._axis], self._axis)
+        axis = 0 if self._image_flip is geometry.RandomFlipLeftRight else 1
+        return self._flip.flip(x), flip_boxes(boxes, (width, height)[axis], axis)
 
 
 class RandomFlipLeftRight(_Flip):
