@@ -9,7 +9,7 @@ errors are the same.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,62 +29,6 @@ _RAW_START = RAW_MAGIC[0]
 # Longer headers, which contain a thumbnail or a colour profile, cost more to compare than to read.
 _MOST_KNOWN = 4096
 _GRAIN = 1 << 18
-
-
-class LazyImage(Protocol):
-    """One image whose pixels have not been decoded yet. Valid as long as its data is.
-
-    Attributes:
-        height, width: extents of the upright image in pixels.
-        channels: 3 (RGB) or 1 (grey).
-        borrowed: the pixels are views of the data: read-only, and invalid once the data is freed.
-        shrinks: `region` and `frame` can leave out pixels (``shrink``).
-    """
-
-    height: int
-    width: int
-    channels: int
-    borrowed: bool
-    shrinks: bool
-
-    def pixels(self, out: Array | None = None) -> Array:
-        """Return all pixels, uint8 (height, width, channels).
-
-        Args:
-            out: array that they may be written to: uint8, of that shape, C-contiguous.
-
-        Raises:
-            DecodeError: as `decode_image`.
-        """
-        ...
-
-    def region(self, box: Box, shrink: int = 1) -> Array:
-        """Return the pixels of a rectangle, uint8; often a view.
-
-        Args:
-            box: (x, y, width, height), inside the upright image.
-            shrink: 2, 4 or 8: at that part of the size, approximately, if the image `shrinks`; sides that do not
-                divide are rounded.
-
-        Raises:
-            DecodeError: as `decode_image`.
-        """
-        ...
-
-    def frame(self, box: Box, shrink: int = 1) -> Array:
-        """Return an array as from `pixels`, of which only a rectangle is filled.
-
-        Args:
-            box: (x, y, width, height), inside the upright image.
-            shrink: as for `region`; the sides of the array are rounded up.
-
-        Returns:
-            uint8 (height, width, channels); the values outside the rectangle are arbitrary.
-
-        Raises:
-            DecodeError: as `decode_image`.
-        """
-        ...
 
 
 class Scratch:
@@ -260,7 +204,14 @@ class LazyImageReader:
 
 
 class _Pixels:
-    """An image whose pixels are decoded already."""
+    """An image whose pixels are decoded already. Valid as long as its data is.
+
+    Attributes:
+        height, width: extents of the upright image in pixels.
+        channels: 3 (RGB) or 1 (grey).
+        borrowed: the pixels are views of the data: read-only, and invalid once the data is freed.
+        shrinks: `region` and `frame` can leave out pixels (``shrink``).
+    """
 
     __slots__ = ("_pixels", "borrowed", "channels", "height", "width")
     shrinks = False
@@ -271,18 +222,48 @@ class _Pixels:
         self.height, self.width, self.channels = pixels.shape
 
     def pixels(self, out: Array | None = None) -> Array:
+        """Return all pixels, uint8 (height, width, channels).
+
+        Args:
+            out: array that they may be written to: uint8, of that shape, C-contiguous.
+
+        Raises:
+            DecodeError: as `decode_image`.
+        """
         return self._pixels
 
     def region(self, box: Box, shrink: int = 1) -> Array:
+        """Return the pixels of a rectangle, uint8; often a view.
+
+        Args:
+            box: (x, y, width, height), inside the upright image.
+            shrink: 2, 4 or 8: at that part of the size, approximately, if the image `shrinks`; sides that do not
+                divide are rounded.
+
+        Raises:
+            DecodeError: as `decode_image`.
+        """
         x, y, width, height = box
         return self._pixels[y : y + height, x : x + width]
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
+        """Return an array as from `pixels`, of which only a rectangle is filled.
+
+        Args:
+            box: (x, y, width, height), inside the upright image.
+            shrink: as for `region`; the sides of the array are rounded up.
+
+        Returns:
+            uint8 (height, width, channels); the values outside the rectangle are arbitrary.
+
+        Raises:
+            DecodeError: as `decode_image`.
+        """
         return self._pixels
 
 
 class _Jpeg:
-    """A JPEG of which only the headers have been read."""
+    """A JPEG of which only the headers have been read; its members are those of `_Pixels`."""
 
     borrowed = False
 
@@ -436,3 +417,7 @@ class _Jpeg:
         if self._orientation == 1:
             return pixels
         return upright(pixels, self._orientation, self._reader.scratch)
+
+
+LazyImage: TypeAlias = _Pixels | _Jpeg
+"""One image whose pixels are requested by their places."""
