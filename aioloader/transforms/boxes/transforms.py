@@ -38,7 +38,6 @@ _LEAST_GROWTH = 2
 class _Flip(BoxTransform):
     """Base of flips with probability `p`; one draw for every `p`."""
 
-    _axis = 0
     _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
 
     def __init__(self, p: float = 0.5) -> None:
@@ -60,7 +59,6 @@ class RandomFlipLeftRight(_Flip):
         p: probability, 0 to 1.
     """
 
-    _axis = 0
     _image_flip = geometry.RandomFlipLeftRight
 
 
@@ -71,7 +69,6 @@ class RandomFlipTopBottom(_Flip):
         p: probability, 0 to 1.
     """
 
-    _axis = 1
     _image_flip = geometry.RandomFlipTopBottom
 
 
