@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Sequence
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -148,7 +149,7 @@ class RowLayout:
                 total += max(64, -(-count * leaf.dtype.itemsize // 64) * 64)
         return offsets, total
 
-    def arrays(self, memory: Any, bases: Sequence[int], rows: int) -> list[Array | None]:
+    def arrays(self, memory: mmap.mmap | memoryview, bases: Sequence[int], rows: int) -> list[Array | None]:
         """Return the array of every leaf, over a buffer; None for a leaf without rows.
 
         Args:
