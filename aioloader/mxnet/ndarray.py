@@ -68,7 +68,7 @@ class NDArray(np.ndarray[Any, Any]):
 
     _context: Context | None = None
 
-    def __array_finalize__(self, source: Any) -> None:  # numpy passes any array, or None
+    def __array_finalize__(self, source: object) -> None:  # numpy passes any array, or None
         # Most sources are plain arrays, for which this test of the type is the fastest.
         if type(source) is not np.ndarray and isinstance(source, NDArray) and source._context is not None:
             self._context = source._context
