@@ -15,6 +15,7 @@ from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.threads import Threads, run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch import AsyncBatches, Epoch
+from aioloader.loader.options import LoaderOptions
 from aioloader.pipeline.epoch_runner import EpochRunner
 
 if TYPE_CHECKING:
@@ -167,7 +168,31 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         trace: str | os.PathLike[str] | None = None,
         watch_globals: bool = True,
     ) -> None:
-        super().__init__(dataset, locals())
+        options = LoaderOptions(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            last_batch=last_batch,
+            batch_sampler=batch_sampler,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            seed=seed,
+            executor=executor,
+            prefetch=prefetch,
+            timeout=timeout,
+            shard=shard,
+            on_error=on_error,
+            max_errors=max_errors,
+            memory_limit=memory_limit,
+            even=even,
+            output=output,
+            pin_memory=pin_memory,
+            progress=progress,
+            stall_timeout=stall_timeout,
+            trace=trace,
+            watch_globals=watch_globals,
+        )
+        super().__init__(dataset, options)
         self._entered = False
         self._finalizer = weakref.finalize(self, run_off_loop, self._runtime.shutdown)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError, error_report
 from aioloader.explain import explain
 from aioloader.foundation.error_log import ErrorLog
-from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime
 
 if TYPE_CHECKING:
+    from aioloader.loader.options import LoaderOptions
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
@@ -19,14 +18,7 @@ if TYPE_CHECKING:
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`."""
 
-    def __init__(self, dataset: object, arguments: dict[str, Any]) -> None:
-        """Make the parts of a loader.
-
-        Args:
-            dataset: the dataset.
-            arguments: of the loader's constructor, by name; those that are not in `LoaderOptions` are left out.
-        """
-        options = LoaderOptions(**{option.name: arguments[option.name] for option in fields(LoaderOptions)})
+    def __init__(self, dataset: object, options: LoaderOptions) -> None:
         self._errors = ErrorLog()
         self._runtime = LoaderRuntime(dataset, options, self._errors)
 

@@ -23,6 +23,7 @@ from aioloader.foundation.concurrency import Notification, Notify, deferred, loo
 from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch import Epoch, EpochIterator
+from aioloader.loader.options import LoaderOptions
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
@@ -292,9 +293,31 @@ class DataLoader(BaseLoader, Generic[B]):
         trace: str | os.PathLike[str] | None = None,
         watch_globals: bool = True,
     ) -> None:
-        if thread_pool:
-            executor = "thread"
-        super().__init__(dataset, locals())
+        options = LoaderOptions(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            last_batch=last_batch,
+            batch_sampler=batch_sampler,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            seed=seed,
+            executor="thread" if thread_pool else executor,
+            prefetch=prefetch,
+            timeout=timeout,
+            shard=shard,
+            on_error=on_error,
+            max_errors=max_errors,
+            memory_limit=memory_limit,
+            even=even,
+            output=output,
+            pin_memory=pin_memory,
+            progress=progress,
+            stall_timeout=stall_timeout,
+            trace=trace,
+            watch_globals=watch_globals,
+        )
+        super().__init__(dataset, options)
         self._runtime.own_loop = True
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(
