@@ -289,9 +289,11 @@ class Metrics:
         """Return a snapshot of the counters."""
         used, peak, limit = memory
         latest_cpu_s = 0.0 if self.cpu_from is None else process_time() - self.cpu_from
+        # Not by `asdict`, which iterates over mappings, while the loop's thread may add an item; a copy is one step.
+        work = {name: getattr(self.work, name) for name in WorkCounters.__dataclass_fields__}
         counted: dict[str, Any] = {
             name: MappingProxyType(dict(value)) if isinstance(value, dict) else value
-            for name, value in {**asdict(self.work), **vars(self)}.items()
+            for name, value in {**work, **vars(self)}.items()
             if name in Stats.__dataclass_fields__
         }
         counted |= {

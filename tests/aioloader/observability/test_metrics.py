@@ -75,6 +75,22 @@ def test_a_snapshot_does_not_change():
     assert (stats.decode_s, dict(stats.transforms)) == (1.0, {"flip": 2.0})
 
 
+class _Growing(dict):
+    """Mapping to which another thread adds an item as soon as code iterates over it."""
+
+    def items(self):
+        for item in super().items():
+            self[f"more {len(self)}"] = 1.0
+            yield item
+
+
+def test_a_snapshot_can_be_taken_while_work_is_counted():
+    metrics = Metrics(waits=_Growing(fetch=1.0))
+    metrics.work.transforms, metrics.work.awaited = _Growing(flip=2.0), _Growing(ask=3.0)
+    stats = metrics.snapshot(1, 0, (0, 0, 0))
+    assert (stats.transforms, stats.awaited, stats.waits) == ({"flip": 2.0}, {"ask": 3.0}, {"fetch": 1.0})
+
+
 def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
