@@ -9,7 +9,7 @@ float32 results are not clipped. All take (height, width, channels); those that 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -217,13 +217,14 @@ def _draw(what: str, amount: float, rng: Rng) -> float:
 
 
 class _RandomAdjust(Transform):
-    """Base of the changes of one property; the greatest change is the only attribute, named after the property."""
+    """Base of the changes of one property; the greatest change is the attribute with the name of the property."""
 
     in_place = True
+    _what: ClassVar[str]
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        ((what, amount),) = vars(self).items()
-        return _ADJUST[what](x, _draw(what, amount, rng), out)
+        what = self._what
+        return _ADJUST[what](x, _draw(what, getattr(self, what), rng), out)
 
 
 class RandomBrightness(_RandomAdjust):
@@ -233,8 +234,10 @@ class RandomBrightness(_RandomAdjust):
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness).
     """
 
+    _what = "brightness"
+
     def __init__(self, brightness: float) -> None:
-        self.brightness = _check_amount(brightness, type(self).__name__, "brightness")
+        self.brightness = _check_amount(brightness, type(self).__name__, self._what)
 
 
 class RandomContrast(_RandomAdjust):
@@ -244,8 +247,10 @@ class RandomContrast(_RandomAdjust):
         contrast: the factor is uniform in [max(0, 1 - contrast), 1 + contrast).
     """
 
+    _what = "contrast"
+
     def __init__(self, contrast: float) -> None:
-        self.contrast = _check_amount(contrast, type(self).__name__, "contrast")
+        self.contrast = _check_amount(contrast, type(self).__name__, self._what)
 
 
 class RandomSaturation(_RandomAdjust):
@@ -255,8 +260,10 @@ class RandomSaturation(_RandomAdjust):
         saturation: the factor is uniform in [max(0, 1 - saturation), 1 + saturation).
     """
 
+    _what = "saturation"
+
     def __init__(self, saturation: float) -> None:
-        self.saturation = _check_amount(saturation, type(self).__name__, "saturation")
+        self.saturation = _check_amount(saturation, type(self).__name__, self._what)
 
 
 class RandomHue(_RandomAdjust):
@@ -266,8 +273,10 @@ class RandomHue(_RandomAdjust):
         hue: the rotation is uniform in [-hue, hue) of the colour circle; 0.5 reaches every hue.
     """
 
+    _what = "hue"
+
     def __init__(self, hue: float) -> None:
-        self.hue = _check_amount(hue, type(self).__name__, "hue")
+        self.hue = _check_amount(hue, type(self).__name__, self._what)
 
 
 class RandomColorJitter(Transform):

@@ -131,6 +131,18 @@ def test_factors_are_uniform_and_never_negative(make, measure, amount, low, high
     assert abs(factors.mean() - (low + high) / 2) < 5 * width / (12 * 2000) ** 0.5
 
 
+@pytest.mark.parametrize("cls", [RandomBrightness, RandomContrast, RandomSaturation, RandomHue])
+def test_a_derived_class_may_have_attributes_of_its_own(cls):
+    class Named(cls):
+        def __init__(self, amount, name):
+            super().__init__(amount)
+            self.name = name
+
+    made = Named(0.4, "mine")
+    assert np.array_equal(made(IMAGE, rng=Rng(3)), cls(0.4)(IMAGE, rng=Rng(3)))
+    assert made.name == "mine"
+
+
 def test_hue_turns_both_ways_equally():
     turns = []
     for index in range(2000):
