@@ -158,8 +158,9 @@ class ChildProcess:
         self._stacks.clear()
         stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        # Through a link to the package the workers import it as this process did, so the path is not resolved.
         code = _BOOT.format(
-            home=str(Path(__file__).resolve().parents[3]),
+            home=str(Path(__file__).absolute().parents[3]),
             fd=theirs,
             memory_fd=memory.fd,
             nbytes=CONTROL_BYTES + memory.limit,

@@ -3,8 +3,12 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+import aioloader
+import recordio
 
 SCRIPT = textwrap.dedent("""
     import numpy as np
@@ -67,6 +71,20 @@ def test_a_module_next_to_the_script_is_found_by_the_workers(tmp_path):
     """)
     (tmp_path / "script.py").write_text(script)
     assert run(["script.py"], tmp_path) == "[2, 4, 6]\n"
+
+
+def test_workers_import_the_package_through_the_same_link(tmp_path):
+    for package in (aioloader, recordio):
+        folder = Path(package.__file__).parent
+        (tmp_path / folder.name).symlink_to(folder)
+    (tmp_path / "script.py").write_text(
+        "import aioloader\n"
+        "dataset = aioloader.SimpleDataset([0]).transform(lambda _: __import__('aioloader').__file__)\n"
+        "with aioloader.DataLoader(dataset, 1, num_workers=1) as loader:\n"
+        "    print(aioloader.__file__, *[path for (path,) in loader])\n"
+    )
+    link = tmp_path / "aioloader" / "__init__.py"
+    assert run(["script.py"], tmp_path) == f"{link} {link}\n"
 
 
 def test_an_async_loop_in_a_notebook_cell(tmp_path):
