@@ -225,7 +225,7 @@ class Stats(StorageStats, LoaderConfig):
 class Metrics:
     """Counters of a loader; see `Stats` for the fields of the same names.
 
-    The stages of the pipeline count in the loop's thread; `aioloader.loader.epoch` counts in the caller's.
+    The stages of the pipeline count in the loop's thread; `aioloader.loader.epoch_iterator` counts in the caller's.
 
     Attributes:
         work: counters of the executor's work on samples.

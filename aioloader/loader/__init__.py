@@ -6,7 +6,7 @@ over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoc
 """
 
 from aioloader.loader.async_loader import AsyncDataLoader
-from aioloader.loader.epoch import AsyncBatches
+from aioloader.loader.epoch_iterator import AsyncBatches
 from aioloader.loader.sync_loader import DataLoader
 
 __all__ = ("AsyncBatches", "AsyncDataLoader", "DataLoader")

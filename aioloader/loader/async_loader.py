@@ -14,7 +14,7 @@ import anyio.lowlevel
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.threads import Threads, run_off_loop
 from aioloader.loader.base import BaseLoader
-from aioloader.loader.epoch import AsyncBatches, Epoch
+from aioloader.loader.epoch_iterator import AsyncBatches, Epoch
 from aioloader.loader.options import LoaderOptions
 from aioloader.pipeline.epoch_runner import EpochRunner
 

@@ -1,8 +1,8 @@
 """Conversion of delivered batches: numpy arrays, torch tensors, JAX arrays, or the results of a function.
 
-Both loaders convert in one place, where a batch is delivered (`aioloader.loader.epoch`). A package is imported when a
-loader needs it. Tensors and arrays share the batch's memory where the package can; they keep it alive, because they
-refer to the array that they were made from.
+Both loaders convert in one place, where a batch is delivered (`aioloader.loader.epoch_iterator`). A package is imported
+when a loader needs it. Tensors and arrays share the batch's memory where the package can; they keep it alive, because
+they refer to the array that they were made from.
 """
 
 from __future__ import annotations

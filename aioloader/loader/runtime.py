@@ -38,7 +38,7 @@ from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
-from aioloader.loader.epoch import Epoch
+from aioloader.loader.epoch_iterator import Epoch
 from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner

@@ -22,7 +22,7 @@ from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
 from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
-from aioloader.loader.epoch import Epoch, EpochIterator
+from aioloader.loader.epoch_iterator import Epoch, EpochIterator
 from aioloader.loader.options import LoaderOptions
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import recordio
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.planner import MOST_BYTES
+from aioloader.storage.remote.request_merging import MOST_BYTES
 from aioloader.storage.remote.transport import ObjectRange, Version
 from aioloader.storage.urls import SCHEMES, redact_url
 

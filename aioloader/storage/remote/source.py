@@ -21,7 +21,7 @@ from aioloader.storage.layout import fetch_with, lay_out_apart, plan_apart
 from aioloader.storage.records import check_spans, doubtful, extent_steps, wrong_length
 from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.planner import plan_requests, scatter
+from aioloader.storage.remote.request_merging import plan_requests, scatter
 from aioloader.storage.remote.stores import library
 from aioloader.storage.remote.transport import ObjectRange, Response, Version
 from aioloader.storage.urls import redact_url

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from aioloader.foundation.types import BatchTimeline, ChunkResult, WorkCounters
-from aioloader.loader.epoch import CallerMetrics
+from aioloader.loader.epoch_iterator import CallerMetrics
 from aioloader.metrics import LoaderConfig, Metrics, Stats, StorageStats
 from aioloader.observability.lag import Lag
 from aioloader.pipeline.dispatch import Dispatch
@@ -19,7 +19,7 @@ QUIET = dataclasses.replace(
 
 def test_time_between_epochs_is_nobodys(monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
-    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
     caller = CallerMetrics(metrics)
@@ -37,7 +37,7 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
 
 def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
     clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
-    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
     caller = CallerMetrics(metrics)
@@ -94,7 +94,7 @@ def test_a_snapshot_can_be_taken_while_work_is_counted():
 def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
     timeline = BatchTimeline()  # begun at 1
     for stage in ("fetch", "work", "reorder"):  # at 2, 5 and 7
         timeline.enter(stage)
@@ -110,7 +110,7 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
 def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
     clock = iter([5.0, 1.0, 6.0])
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.loader.epoch.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
     metrics = Metrics()
     timeline = BatchTimeline()
     caller = CallerMetrics(metrics)
@@ -171,7 +171,7 @@ def test_lag_has_quantiles_and_counts_what_a_long_block_hid():
 
 def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
     clock = iter([10.0, 10.8, 12.0, 20.0, 21.0])
-    for module in ("aioloader.loader.epoch", "aioloader.pipeline.dispatch"):
+    for module in ("aioloader.loader.epoch_iterator", "aioloader.pipeline.dispatch"):
         monkeypatch.setattr(f"{module}.perf_counter", lambda: next(clock))
     results = iter(
         [
