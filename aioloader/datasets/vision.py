@@ -302,8 +302,9 @@ class CIFAR100(CIFAR10):
         check_sha1: bool = False,
     ) -> None:
         self._label_column = int(fine_label)
+        stage = stage_of_argument(self, transform)  # before the files are read, which takes longer
         super().__init__(root, train, check_sha1=check_sha1)
-        self._own_stage = stage_of_argument(self, transform)
+        self._own_stage = stage
 
 
 def _read(path: str) -> bytes:

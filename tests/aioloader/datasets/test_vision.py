@@ -202,6 +202,12 @@ def test_the_argument_transform_is_deprecated_and_still_works(tmp_path: Path) ->
     assert caught[0].filename == __file__
 
 
+@pytest.mark.parametrize("cls", [MNIST, CIFAR10, CIFAR100])
+def test_a_wrong_argument_is_refused_before_files_are_read(tmp_path: Path, cls: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="transform="), pytest.raises(TypeError, match="callable"):
+        cls(tmp_path, transform=3)
+
+
 def test_what_follows_the_announced_values_is_not_unpacked(tmp_path: Path) -> None:
     write_mnist(tmp_path, "train", 5, True)
     path = tmp_path / "train-images-idx3-ubyte.gz"
