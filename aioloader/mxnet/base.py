@@ -30,7 +30,7 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
         instead: the alternative; by default to pass the arrays to a framework.
 
     Attributes:
-        used: as given.
+        used, instead: as given.
     """
 
     def __init__(self, used: str, instead: str | None = None) -> None:
@@ -39,6 +39,7 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
             "to your framework, for example torch.from_numpy(x) or jax.numpy.asarray(x)"
         )
         self.used = used
+        self.instead = instead
 
 
 class Outside:

@@ -73,6 +73,7 @@ def test_training_raises_one_clear_error(use: object, name: str) -> None:
     assert isinstance(caught.value, mx.MXNetError | NotImplementedError)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.used) == (str(caught.value), caught.value.used)
+    assert again.instead == caught.value.instead
 
 
 def test_what_stands_in_for_training_can_be_asked_about() -> None:
