@@ -326,29 +326,60 @@ class Stage(Protocol):
 
 
 # -- byte sources ----------------------------------------------------------------------------------------------------
-#
-# A new storage backend implements `ByteSource`; a dataset returns it from `ByteDataset.open_source`. The loader's
-# `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
-#
-# - `BlockingByteSource`: epochs without workers that need no event loop
-# - `FetchingByteSource`: ``dataset[i]`` of the package's datasets, and records read together for torch's loader
-# - `FileByteSource`: the names of its files in errors
-# - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
-# - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
-# - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
-# - `ObjectByteSource`: the option ``cache`` of the package's datasets, for objects over a network
-#
-# The package's own datasets choose between local files and URLs in `aioloader.datasets.files`; `aioloader.storage.urls`
-# lists the URL schemes.
 
 
 class ByteSource(Protocol):
-    """Reader of spans; its methods take many spans, so that a batch costs few awaits."""
+    """Reader of the bytes of items: what a new storage backend implements. `ByteDataset.open_source` returns it.
+
+    The loader awaits `plan`, allocates the memory that the plan asks for, and awaits `read`, each once for a whole
+    batch, so that a batch costs few awaits. Both run in the loader's event loop, for several batches at the same time;
+    calls that block belong in threads. For a client with async methods this is enough::
+
+        class ClientSource:
+            def __init__(self, client, keys):
+                self._client, self._keys = client, keys
+
+            async def plan(self, spans):
+                length = spans.length.copy()
+                for place in np.flatnonzero(length == WHOLE_FILE):
+                    length[place] = await self._client.size(self._keys[spans.file[place]])
+                end = np.cumsum(length)
+                reads = np.stack((spans.file, spans.offset, length, end - length), axis=1)
+                return ReadPlan(int(length.sum()), end - length, length, reads.tolist())
+
+            async def read(self, plan, out):
+                async def read_item(file, offset, nbytes, start):
+                    data = await self._client.get(self._keys[file], offset, nbytes)
+                    out[start : start + nbytes] = data
+
+                done = await asyncio.gather(*(read_item(*item) for item in plan.reads), return_exceptions=True)
+                return [(place, error) for place, error in enumerate(done) if isinstance(error, Exception)]
+
+            def close(self):
+                self._client.close()
+
+    `WHOLE_FILE`, `Spans` and `ReadPlan` are in `aioloader.foundation.types`.
+
+    The loader's `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
+
+    - `BlockingByteSource`: epochs without workers that need no event loop
+    - `FetchingByteSource`: ``dataset[i]`` of the package's datasets, and records read together for torch's loader
+    - `FileByteSource`: the names of its files in errors
+    - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
+    - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
+    - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
+    - `ObjectByteSource`: the option ``cache`` of the package's datasets, for objects over a network
+
+    The package's own datasets choose between local files and URLs in `aioloader.datasets.files`. A new URL scheme needs
+    no new source: see `aioloader.storage.urls`.
+    """
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """Find the sizes and lay the items out in memory, neighbours merged.
+        """Find the sizes of whole files, and give each item a place in memory.
 
-        On cancellation nothing is left behind. An item that cannot be planned is listed in `ReadPlan.failures`.
+        Items may share memory, so a source can read neighbours at once. An item that cannot be planned is listed in
+        `ReadPlan.failures`. The loader may drop a plan without reading it, and may cancel the call: no file, lock or
+        buffer may stay open that only `read` releases.
         """
         ...
 
@@ -359,7 +390,10 @@ class ByteSource(Protocol):
             (place in the batch, error) of every item that could not be read. The error of an item that is longer than
             its span is a `SpanTooShortError`; the core plans and reads it again with the length in that error.
 
-        On cancellation it returns only when nothing writes into `out` any more.
+        Raises:
+            Exception: the whole batch could not be read.
+
+        On cancellation it returns only when nothing writes into `out` any more: another batch will use that memory.
         """
         ...
 
@@ -429,7 +463,8 @@ class CountingByteSource(ByteSource, Protocol):
 class ObjectByteSource(FileByteSource, NetworkByteSource, CountingByteSource, Protocol):
     """A byte source of objects that `aioloader.storage.cache.CachedObjectSource` can put behind a cache.
 
-    Its plans have one read for each item, in their order.
+    Its plans have one read for each item, in their order, so that the cache can leave out those that it has:
+    `ReadPlan.reads` is an array as `aioloader.storage.layout.plan_apart` makes it.
 
     Attributes:
         whole_files: spans are whole objects, not records.

@@ -104,6 +104,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         return self._own_stage
 
     def open_source(self) -> FetchingByteSource:
+        """Return a separate byte source; more than a `ByteSource`, because ``dataset[i]`` reads without a loader."""
         raise NotImplementedError
 
     def file_nbytes(self, index: int) -> int:

@@ -22,6 +22,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
 
 WHOLE_FILE = -1
+"""Length of a span that is a whole file, whose size the byte source finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Spans:
     Attributes:
         file: int64 (n,), number of the file in its byte source.
         offset: int64 (n,), byte offset of each span.
-        length: int64 (n,), bytes of each span; -1 for the whole file.
+        length: int64 (n,), bytes of each span; `WHOLE_FILE` for a whole file.
     """
 
     file: IntArray
@@ -89,9 +90,10 @@ class ReadPlan:
     Attributes:
         nbytes: bytes to allocate.
         start: int64 (n,), byte offset of each item in that memory; -1 where planning failed.
-        length: int64 (n,), bytes of each item.
-        reads: file, offset, nbytes and destination of every read, neighbours merged. Only the source that made the
-            plan uses it, so its form is the source's choice.
+        length: int64 (n,), bytes of each item; 0 where planning failed.
+        reads: the reads, in any form: only the source that made the plan uses them (and the cache those of an
+            `ObjectByteSource`, which have a fixed form). The package's sources have int64 (m, 4), with the columns of
+            `aioloader.storage.layout.Read`.
         failures: (place in the batch, error) of items whose size could not be found.
         mapped: there is nothing to read: the executor has maps of the files.
     """

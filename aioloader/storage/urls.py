@@ -2,6 +2,10 @@
 
 A URL of object storage is a bucket and a key: nothing in it is escaped, and ``?`` is a character of the key. A URL of
 HTTP is escaped as in a browser, and may have a query (a signature), which belongs to the object and is kept.
+
+A new scheme is added to `BUCKETS`; `aioloader.storage.remote.stores` opens its store with the package obstore, which
+must support it, and with the settings of `_FROM_ENVIRONMENT`; `aioloader.storage.remote.openers` registers all schemes
+with `recordio`.
 """
 
 from __future__ import annotations
