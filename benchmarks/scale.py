@@ -18,7 +18,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 from aioloader import AsyncDataLoader
-from aioloader.pipeline.plan import BatchSchedule, EpochPlan, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, PositionalStream
 from aioloader.samplers import RandomSampler
 
 BATCH = 64
@@ -68,8 +68,8 @@ def made_s(samples: int, rank: int, world: int) -> float:
 
 def plan_of(samples: int, rank: int, world: int, start: int = 0) -> EpochPlan:
     """Return the plan of one rank."""
-    order = PositionalOrder(RandomSampler(samples), seed=1, epoch=3)
-    return EpochPlan(order, BatchSchedule(BATCH, "keep", rank, world), start)
+    stream = PositionalStream(RandomSampler(samples), seed=1, epoch=3)
+    return EpochPlan(stream, BatchSchedule(BATCH, "keep", rank, world), start)
 
 
 def first_batch_s(samples: int, rank: int, world: int, start: int) -> float:

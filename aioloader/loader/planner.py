@@ -19,7 +19,7 @@ from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import NotResumableError, ReceiptError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, Order, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedStream, ListPlan, PositionalStream
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.basic import order_fingerprint
@@ -27,6 +27,7 @@ from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
+    from aioloader.pipeline.plan import EpochStream
 
 _COMPARED = 1 << 16
 
@@ -81,15 +82,15 @@ def _check_stream(options: LoaderOptions) -> None:
             )
 
 
-def _compare(receipt: Receipt, order: Order) -> None:
-    """Compare a receipt with the order of its epoch, which must contain each of its samples once.
+def _compare(receipt: Receipt, stream: EpochStream) -> None:
+    """Compare a receipt with the stream of its epoch, which must contain each of its samples once.
 
     Raises:
         ReceiptError: they differ.
     """
     digest = count = 0
     for low in range(receipt.start, receipt.stop, _COMPARED):
-        indices, epochs = order.take(low, min(low + _COMPARED, receipt.stop))
+        indices, epochs = stream.take(low, min(low + _COMPARED, receipt.stop))
         count += len(indices)
         digest = add_digests(digest, digest_of(indices, epochs))
     found = receipt.seen + receipt.skipped
@@ -210,7 +211,7 @@ class EpochPlanner:
         if isinstance(self.sampler, PositionalSampler):
             if carry is not None:
                 epoch = self.progress.next.epoch
-                carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
+                carried = PositionalStream(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
         elif carry is not None:
             carried = len(carry)
         return self.schedule.steps(max(0, len(self.sampler) + carried - consumed))
@@ -233,13 +234,13 @@ class EpochPlanner:
             )
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, cursor.epoch, cursor.consumed)
-        return EpochPlan(self._order(cursor), self.schedule, cursor.consumed)
+        return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
-    def _order(self, cursor: EpochCursor) -> PositionalOrder | IteratedOrder:
+    def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:
         if isinstance(self.sampler, PositionalSampler):
             carry = None if cursor.carry is None else tuple(cursor.carry)
-            return PositionalOrder(self.sampler, self.seed, cursor.epoch, carry)
-        return IteratedOrder(self.sampler, cursor.epoch, cursor.carry, whole=self.schedule.world > 1)
+            return PositionalStream(self.sampler, self.seed, cursor.epoch, carry)
+        return IteratedStream(self.sampler, cursor.epoch, cursor.carry, whole=self.schedule.world > 1)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -277,4 +278,4 @@ class EpochPlanner:
                 f"the order of the {name} cannot be computed again: only receipts of a computed order can be checked, "
                 "such as that of a sampler of aioloader.samplers"
             )
-        _compare(receipt, self._order(EpochCursor(receipt.epoch, 0, receipt.carry)))
+        _compare(receipt, self._stream(EpochCursor(receipt.epoch, 0, receipt.carry)))

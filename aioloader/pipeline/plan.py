@@ -1,4 +1,4 @@
-"""The stage "plan": positions become numbered batches, by pure arithmetic (docs/design.md, "Order").
+"""The stage "plan": positions become numbered batches, by pure arithmetic (docs/design.md, "Order and randomness").
 
 An epoch's *stream* is the carry of earlier epochs (with rollover), then the epoch's own order. For W ranks and batch
 size B, position p belongs to step p // (W*B), rank (p mod W*B) // B. A plan may start at any position, so resuming
@@ -133,7 +133,7 @@ def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
     return indices if items.index_map is None else items.index_map[indices]
 
 
-class Order(Protocol):
+class EpochStream(Protocol):
     """Stream of one epoch."""
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
@@ -145,11 +145,11 @@ class Order(Protocol):
         ...
 
     def carry(self, start: int) -> Any:
-        """Return the rest from position `start` on, in the form that the next epoch's order takes; None if empty."""
+        """Return the rest from position `start` on, in the form that the next epoch's stream takes; None if empty."""
         ...
 
 
-class PositionalOrder:
+class PositionalStream:
     """Stream that is computed where it is read.
 
     Args:
@@ -175,15 +175,15 @@ class PositionalOrder:
         if high - low >= _BLOCK:
             indices: IntArray = self._sampler.indices(self._seed, epoch, low, high)
             return indices
-        of, begin, end, block = self._block
-        if of != epoch or low < begin or high > end:
+        block_epoch, begin, end, block = self._block
+        if block_epoch != epoch or low < begin or high > end:
             begin, end = low, min(self._n, low + _BLOCK)
             block = self._sampler.indices(self._seed, epoch, begin, end)
             self._block = (epoch, begin, end, block)
         return block[low - begin : high - begin]
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Return indices and epochs; see `Order.take`."""
+        """Return indices and epochs; see `EpochStream.take`."""
         stop = min(stop, self.length)
         if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
             if len(self._same) < stop - start:
@@ -203,18 +203,18 @@ class PositionalOrder:
         return np.concatenate(indices), np.concatenate(epochs)
 
     def available(self, start: int, stop: int) -> int:
-        """Return how many positions are left; see `Order.available`."""
+        """Return how many positions are left; see `EpochStream.available`."""
         return max(0, min(stop, self.length) - start)
 
     def carry(self, start: int) -> tuple[int, int] | None:
-        """Return (epoch, position in it) where the rest begins; see `Order.carry`."""
+        """Return (epoch, position in it) where the rest begins; see `EpochStream.carry`."""
         if start >= self.length:
             return None
         ahead, low = divmod(start + self._skip, self._n)
         return self._first + ahead, low
 
 
-class IteratedOrder:
+class IteratedStream:
     """Stream of a sampler that can only be iterated.
 
     Args:
@@ -236,7 +236,10 @@ class IteratedOrder:
             self._kept += [[int(index), epoch] for index in self._source]
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Return indices and epochs; `start` never decreases, unless the whole order is kept. See `Order.take`."""
+        """Return indices and epochs; see `EpochStream.take`.
+
+        `start` never decreases, unless the whole stream is kept.
+        """
         if not self._whole:
             if start > self._start + len(self._kept):  # a resumed epoch: consumed indices are not kept
                 passed = start - self._start - len(self._kept)
@@ -256,13 +259,13 @@ class IteratedOrder:
         return table[:, 0], table[:, 1]
 
     def available(self, start: int, stop: int) -> int:
-        """Return how many positions are left; reads up to `stop`. See `Order.available`."""
+        """Return how many positions are left; reads up to `stop`. See `EpochStream.available`."""
         if not self._whole:
             return len(self.take(start, stop)[0])
         return max(0, min(stop, len(self._kept)) - start)
 
     def carry(self, start: int) -> list[list[int]] | None:
-        """Return [index, epoch] of each sample left; see `Order.carry`."""
+        """Return [index, epoch] of each sample left; see `EpochStream.carry`."""
         return self._kept[start - self._start :] or None
 
 
@@ -270,20 +273,20 @@ class EpochPlan:
     """Batches of one epoch for one rank.
 
     Args:
-        order: the stream.
+        stream: the stream.
         schedule: how it is cut into batches.
         start: stream position at which the first step begins; earlier positions were consumed.
     """
 
-    def __init__(self, order: Order, schedule: BatchSchedule, start: int = 0) -> None:
-        self._order = order
+    def __init__(self, stream: EpochStream, schedule: BatchSchedule, start: int = 0) -> None:
+        self._stream = stream
         self._schedule = schedule
         self._start = start
         self.rest = start
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""
-        schedule, order = self._schedule, self._order
+        schedule, stream = self._schedule, self._stream
         stride = schedule.stride
         # All steps but the last are this one, moved.
         whole = schedule.batch(0, stride)
@@ -292,18 +295,18 @@ class EpochPlan:
         first = self._start
         for number in count():
             # Only the very end of a step shows if the step is complete, even if this rank's part of it is.
-            left = order.available(first, first + stride)
+            left = stream.available(first, first + stride)
             padded = 0
             if left == stride:
-                indices, epochs = order.take(first + low, first + high)
+                indices, epochs = stream.take(first + low, first + high)
             else:
                 batch = schedule.batch(first, left)
                 if batch is None:
                     return
                 start, stop, padded = batch
-                indices, epochs = order.take(start, stop)
+                indices, epochs = stream.take(start, stop)
             if padded:
-                fill = [order.take(p, p + 1) for p in schedule.padding(first, left).tolist()]
+                fill = [stream.take(p, p + 1) for p in schedule.padding(first, left).tolist()]
                 indices = np.concatenate([indices, *[index for index, _ in fill]])
                 epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
             position = first + low
@@ -312,7 +315,7 @@ class EpochPlan:
 
     def carry(self) -> Any:
         """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
-        return self._order.carry(self.rest) if self._schedule.last_batch == "rollover" else None
+        return self._stream.carry(self.rest) if self._schedule.last_batch == "rollover" else None
 
 
 class ListPlan:
@@ -334,9 +337,7 @@ class ListPlan:
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order."""
-        for place, batch in enumerate(self._batches):
-            if place < self._start:
-                continue
+        for place, batch in islice(enumerate(self._batches), self._start, None):
             if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
                 indices = batch
             else:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedStream, ListPlan, PositionalStream
 from aioloader.samplers import RandomSampler, SequentialSampler
 
 
 def batches(n, schedule, start=0, epoch=0, carry=None, sampler=None):
-    order = PositionalOrder(sampler or SequentialSampler(n), 0, epoch, carry)
-    plan = EpochPlan(order, schedule, start)
+    stream = PositionalStream(sampler or SequentialSampler(n), 0, epoch, carry)
+    plan = EpochPlan(stream, schedule, start)
     return [batch.indices.tolist() for batch in plan], plan
 
 
@@ -54,7 +54,7 @@ def test_rollover_carries_samples_of_several_small_epochs():
 
 
 def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
-    plan = EpochPlan(PositionalOrder(SequentialSampler(4), 0, 3, (2, 3)), BatchSchedule(3, "rollover"))
+    plan = EpochPlan(PositionalStream(SequentialSampler(4), 0, 3, (2, 3)), BatchSchedule(3, "rollover"))
     first = next(iter(plan))
     assert first.indices.tolist() == [3, 0, 1]
     assert first.epochs.tolist() == [2, 3, 3]
@@ -72,7 +72,7 @@ def test_every_rank_has_the_same_number_of_full_batches(even):
     per_rank = [
         list(
             EpochPlan(
-                PositionalOrder(SequentialSampler(25), 0, 0), BatchSchedule(2, rank=r, world=3, even=even)
+                PositionalStream(SequentialSampler(25), 0, 0), BatchSchedule(2, rank=r, world=3, even=even)
             )
         )
         for r in range(3)
@@ -84,7 +84,7 @@ def test_every_rank_has_the_same_number_of_full_batches(even):
 
 
 def test_a_single_rank_is_never_padded():
-    plans = list(EpochPlan(PositionalOrder(SequentialSampler(5), 0, 0), BatchSchedule(3)))
+    plans = list(EpochPlan(PositionalStream(SequentialSampler(5), 0, 0), BatchSchedule(3)))
     assert [plan.padded for plan in plans] == [0, 0]
     assert [len(plan.indices) for plan in plans] == [3, 2]
 
@@ -106,8 +106,8 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
     def ranks(schedule_of, start, steps=None):
         per_rank = []
         for rank in range(schedule_of(0).world):
-            order = PositionalOrder(sampler, 5, epoch)
-            per_rank.append(list(itertools.islice(EpochPlan(order, schedule_of(rank), start), steps)))
+            stream = PositionalStream(sampler, 5, epoch)
+            per_rank.append(list(itertools.islice(EpochPlan(stream, schedule_of(rank), start), steps)))
         return per_rank
 
     def real(per_rank):
@@ -126,17 +126,17 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 7), st.integers(0, 5))
 def test_an_iterated_sampler_gives_the_same_batches_as_slicing(indices, batch, skip):
-    plan = EpochPlan(IteratedOrder(indices, 0), BatchSchedule(batch), skip * batch)
+    plan = EpochPlan(IteratedStream(indices, 0), BatchSchedule(batch), skip * batch)
     expected = [indices[p : p + batch] for p in range(skip * batch, len(indices), batch)]
     assert [made.indices.tolist() for made in plan] == expected
 
 
 def test_an_iterated_sampler_rolls_over():
-    plan = EpochPlan(IteratedOrder([5, 3, 1, 4], 0), BatchSchedule(3, "rollover"))
+    plan = EpochPlan(IteratedStream([5, 3, 1, 4], 0), BatchSchedule(3, "rollover"))
     assert [made.indices.tolist() for made in plan] == [[5, 3, 1]]
     carry = plan.carry()
     assert carry == [[4, 0]]
-    plan = EpochPlan(IteratedOrder([7, 8, 9], 1, carry), BatchSchedule(3, "rollover"))
+    plan = EpochPlan(IteratedStream([7, 8, 9], 1, carry), BatchSchedule(3, "rollover"))
     (first,) = plan
     assert first.indices.tolist() == [4, 7, 8]
     assert first.epochs.tolist() == [0, 1, 1]
@@ -146,7 +146,7 @@ def test_ranks_share_an_iterated_sampler():
     made = [
         [
             b.indices.tolist()
-            for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), BatchSchedule(2, rank=r, world=2))
+            for b in EpochPlan(IteratedStream(range(10), 0, whole=True), BatchSchedule(2, rank=r, world=2))
         ]
         for r in range(2)
     ]
@@ -186,7 +186,7 @@ def test_a_batch_sampler_is_asked_for_its_order_when_the_plan_is_made():
 
 def test_a_block_border_changes_nothing():
     sampler = RandomSampler(20_000)
-    plan = EpochPlan(PositionalOrder(sampler, 1, 2), BatchSchedule(300))
+    plan = EpochPlan(PositionalStream(sampler, 1, 2), BatchSchedule(300))
     made = np.concatenate([batch.indices for batch in plan])
     assert np.array_equal(made, sampler.indices(1, 2, 0, 20_000))
 
