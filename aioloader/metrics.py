@@ -1,4 +1,7 @@
-"""Counters of a loader: what each stage did and how long it took. `aioloader.explain` says what follows from them."""
+"""Counters of a loader: what each stage did and how long it took.
+
+`aioloader.explain` draws conclusions from them, and lists the modules that fill them.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,8 @@ class StageStats:
         samples: number of samples that passed it.
         busy_s: seconds of work, or of waiting in a stage that only waits; the sum over all batches or workers.
         places: maximum number of batches or workers in it at a time.
-        samples_per_s: rate of samples that passed it; `capacity`: rate if it were never idle, None for a stage that
-            only waits.
+        samples_per_s: rate of samples that passed it.
+        capacity: rate if it were never idle; None for a stage that only waits.
         occupancy: average share of its places in use, 0 to 1.
         nbytes: bytes that passed it, if they are counted; else 0.
         wait_s: seconds that the caller waited for a batch in this stage; None if several stages share the time.
@@ -65,37 +68,47 @@ class Stats(StorageStats, LoaderConfig):
 
     Attributes:
         seconds: time from the first request to the last batch, without the pauses between epochs.
-        batches, samples: numbers delivered.
-        skipped: number of failed samples that were left out; replaced: number of failed samples that were replaced.
+        batches: number of batches delivered.
+        samples: number of samples delivered.
+        skipped: number of failed samples that were left out.
+        replaced: number of failed samples that were replaced.
         bytes_read: bytes that were read.
         fetch_s: seconds spent reading, summed over all batches.
-        decode_s, transform_s, collate_s: seconds spent in the executor, summed over all workers. The time of a
+        decode_s: seconds that the executor spent decoding, summed over all workers, as are the next two. The time of a
             dataset's own ``__getitem__`` counts as decoding.
+        transform_s: seconds that it spent in transforms.
+        collate_s: seconds that it spent in the batchify function; for in-memory data, seconds of copying rows.
         transforms: seconds by name of the transform, summed over all workers.
         work_s: seconds that workers spent on samples, including the time between these three; 0 if unknown.
-        cpu_s: CPU seconds of that work; pauses: how often a worker stopped during it to wait for something.
+        cpu_s: CPU seconds of that work.
+        pauses: how often a worker stopped during it to wait for something.
         process_cpu_s: CPU seconds of this process, summed over its threads; without worker processes.
         awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
             that wait concurrently for one second count as two seconds.
         wait_s: seconds that the caller waited for batches.
-        waits: these seconds by the stage of the batch in the meantime: "start" (not begun), "plan", "memory" (waiting
-            for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for
-            earlier batches, or for the caller).
+        waits: these seconds by the stage that the batch was in while the caller waited: "start" (not begun), "plan",
+            "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder"
+            (waiting for earlier batches, or for the caller).
         consumer_s: seconds that the caller spent between batches.
-        plan_s, dispatch_s, assemble_s, reorder_s: seconds that batches spent being planned, waiting for a worker, being
-            assembled from the workers' results, and waiting for earlier batches; summed over all batches.
+        plan_s: seconds that batches spent being planned, summed over all batches, as are the next three.
+        dispatch_s: seconds that they waited for a worker.
+        assemble_s: seconds in which they were assembled from the workers' results.
+        reorder_s: seconds that they waited for earlier batches, or for the caller.
         first_batch_s: seconds from the first request to the first batch, or None.
         startup_s: part of these in which files were opened and workers started.
-        passes: number of epochs begun; first_wait_s: seconds that the caller waited for the first batch of each epoch
-            after the first.
-        loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s: lag of the event loop that runs the loader, during epochs: the
-            median, the 99th percentile and the maximum, in seconds; None if no task of the loader runs in it. It is
-            the caller's loop; for `DataLoader` the loop of its thread.
+        passes: number of epochs begun.
+        first_wait_s: seconds that the caller waited for the first batch of each epoch after the first.
+        loop_lag_p50_s: median lag, in seconds, of the event loop that runs the loader, during epochs; None if no task
+            of the loader runs in it. It is the caller's loop; for `DataLoader` the loop of its thread.
+        loop_lag_p99_s: 99th percentile of that lag.
+        loop_lag_max_s: maximum of that lag.
         loop_held_s: sum of that lag, in seconds.
         in_flight: number of batches in flight now.
         workers: number of workers.
         restarts: number of workers that were replaced.
-        memory_bytes: slab memory in use now; memory_peak_bytes: at the peak; memory_limit_bytes: allowed.
+        memory_bytes: slab memory in use now.
+        memory_peak_bytes: slab memory in use at the peak.
+        memory_limit_bytes: slab memory allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
         executor: "process", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
         cores: number of cores that this process may use.
@@ -105,12 +118,14 @@ class Stats(StorageStats, LoaderConfig):
         own_loop: the event loop is the loader's own, that of `DataLoader`'s thread.
         tuning: the choice made by measurement and its reason, in words; empty without a choice.
         concurrency: maximum number of concurrent calls of each async transform, by name.
-        requests: number of requests sent over the network; retries: of these, repeated after a failure; hedges: of
-            these, sent because an earlier one was late. For local files these and the following are 0 or None.
+        requests: number of requests sent over the network. For local files this and the following are 0 or None.
+        retries: of these, repeated after a failure.
+        hedges: of these, sent because an earlier one was late.
         request_bytes: bytes of their responses, including unused bytes between samples.
         merged: average number of spans in a request.
         hit_rate: share of the spans that were in the dataset's cache, 0 to 1; None without a cache.
-        latency_p50_s, latency_p99_s: median and 99th percentile of the latest requests' durations, in seconds.
+        latency_p50_s: median of the latest requests' durations, in seconds.
+        latency_p99_s: 99th percentile of these durations.
     """
 
     seconds: float
@@ -229,15 +244,19 @@ class Metrics:
 
     Attributes:
         work: counters of the executor's work on samples.
+        waits: see `Stats`; `CallerMetrics.record_delivery` in `aioloader.loader.epoch` fills it.
         spent: seconds that batches spent in each stage, summed over all batches.
         lag: lag of the event loop.
         startup_s: None until the first samples are made.
-        started, ended: times of the first request and of the last batch; `paused_s`: seconds between epochs.
+        started: time of the first request.
+        ended: time at which the caller received the last batch.
+        paused_s: seconds between epochs.
         paused: time at which the latest epoch ended; None during an epoch.
         begins: the caller has not received a batch of this epoch, which is not the first.
-        handed_out: time at which the caller received a batch; None while it waits for one.
+        delivered_at: time at which the caller received a batch; None while it waits for one.
         latest_epoch: identifies the latest epoch.
-        process_cpu_s: CPU seconds of this process; the present epoch counts from `cpu_from`.
+        process_cpu_s: CPU seconds of this process in earlier epochs.
+        cpu_from: CPU seconds of this process when the present epoch began; None between epochs.
     """
 
     work: WorkCounters = field(default_factory=WorkCounters)
@@ -265,13 +284,13 @@ class Metrics:
     paused_s: float = 0.0
     paused: float | None = None
     begins: bool = False
-    handed_out: float | None = None
+    delivered_at: float | None = None
     latest_epoch: object = None
     cpu_from: float | None = None
 
     def pause(self) -> None:
         """End the epoch: the time until the next request is not counted."""
-        self.handed_out = None
+        self.delivered_at = None
         if self.cpu_from is not None:
             self.process_cpu_s += process_time() - self.cpu_from
             self.cpu_from = None
@@ -284,7 +303,7 @@ class Metrics:
         restarts: int,
         memory: tuple[int, int, int],
         storage: StorageStats | None = None,
-        setting: LoaderConfig | None = None,
+        config: LoaderConfig | None = None,
     ) -> Stats:
         """Return a snapshot of the counters."""
         used, peak, limit = memory
@@ -313,4 +332,4 @@ class Metrics:
             "memory_peak_bytes": peak,
             "memory_limit_bytes": limit,
         }
-        return Stats(**counted, **asdict(storage or StorageStats()), **vars(setting or LoaderConfig()))
+        return Stats(**counted, **asdict(storage or StorageStats()), **vars(config or LoaderConfig()))

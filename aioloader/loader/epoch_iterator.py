@@ -44,8 +44,8 @@ class CallerMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def asked(self) -> float:
-        """Record that the caller asks for a batch; return the time, for `handed_out`."""
+    def record_request(self) -> float:
+        """Record that the caller requests a batch; return the time, for `record_delivery`."""
         now, metrics = perf_counter(), self._metrics
         if metrics.started is None:
             metrics.started = now
@@ -57,39 +57,40 @@ class CallerMetrics:
             metrics.paused = None
             metrics.passes += 1
             metrics.begins = True
-        if metrics.handed_out is not None:
-            metrics.consumer_s += now - metrics.handed_out
-            metrics.handed_out = None
+        if metrics.delivered_at is not None:
+            metrics.consumer_s += now - metrics.delivered_at
+            metrics.delivered_at = None
         return now
 
-    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
-        """Count a batch that the caller received.
+    def record_delivery(self, requested: float, samples: int, timeline: BatchTimeline | None = None) -> None:
+        """Count a batch that the caller received, and split the time that it waited by the batch's stages.
 
         Args:
-            asked: when it had asked.
-            samples: of the batch.
-            timeline: the batch's way, or None.
+            requested: time of its request, from `record_request`.
+            samples: number of samples in the batch.
+            timeline: the batch's timeline, or None.
         """
         end = now = perf_counter()
         metrics = self._metrics
-        metrics.wait_s += now - asked
+        metrics.wait_s += now - requested
         if metrics.begins:
             metrics.begins = False
-            metrics.first_wait_s += now - asked
+            metrics.first_wait_s += now - requested
         metrics.batches += 1
         metrics.samples += samples
-        metrics.ended = metrics.handed_out = now
+        metrics.ended = metrics.delivered_at = now
         if metrics.first_batch_s is None and metrics.started is not None:
             metrics.first_batch_s = now - metrics.started
         if timeline is not None:
             spent, waits = metrics.spent, metrics.waits
+            # Of each stage, from `since` to `end`, the caller waited for the part after its request.
             for stage, since in reversed(timeline.times):
                 spent[stage] = spent.get(stage, 0.0) + end - since
-                if end > asked:
-                    waits[stage] = waits.get(stage, 0.0) + end - max(since, asked)
+                if end > requested:
+                    waits[stage] = waits.get(stage, 0.0) + end - max(since, requested)
                 end = since
-            if end > asked:
-                waits["start"] = waits.get("start", 0.0) + end - asked
+            if end > requested:  # the batch was begun after the request
+                waits["start"] = waits.get("start", 0.0) + end - requested
 
 
 class TracedMetrics(CallerMetrics):
@@ -102,14 +103,14 @@ class TracedMetrics(CallerMetrics):
         self._trace = trace
         self._memory_usage = memory_usage
 
-    def asked(self) -> float:
-        now = super().asked()
-        self._trace.asked(now)
+    def record_request(self) -> float:
+        now = super().record_request()
+        self._trace.record_request(now)
         return now
 
-    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
-        super().handed_out(asked, samples, timeline)
-        self._trace.handed_out(asked, samples, self._memory_usage())
+    def record_delivery(self, requested: float, samples: int, timeline: BatchTimeline | None = None) -> None:
+        super().record_delivery(requested, samples, timeline)
+        self._trace.record_delivery(requested, samples, self._memory_usage())
 
 
 class EpochCleanup:
@@ -153,7 +154,8 @@ class Epoch:
         memory_usage: returns the bytes of slab memory in use, their maximum and the limit, for traces.
 
     Attributes:
-        asked, handed_out: record the caller's side of every batch; on the hot path of in-memory data.
+        record_request: `CallerMetrics.record_request`; on the hot path of in-memory data.
+        record_delivery: `CallerMetrics.record_delivery`; on the same path.
         end: closes what the epoch has open.
     """
 
@@ -184,8 +186,8 @@ class Epoch:
         if tracer is not None:
             self.trace = tracer.begin_epoch(cursor.epoch)
             caller = TracedMetrics(metrics, self.trace, memory_usage)
-        self.asked: Callable[[], float] = caller.asked
-        self.handed_out: Callable[[float, int, BatchTimeline | None], None] = caller.handed_out
+        self.record_request: Callable[[], float] = caller.record_request
+        self.record_delivery: Callable[[float, int, BatchTimeline | None], None] = caller.record_delivery
         self.end = EpochCleanup(metrics, self.trace)
         self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
         self._samples = 0  # so far, failed ones included
@@ -388,7 +390,7 @@ class AsyncBatches(EpochIterator[B, "InlinePipeline | EpochRunner"]):
         self._busy = True
         try:
             running = self._running or self._run(await self._start())
-            asked = epoch.asked()
+            requested = epoch.record_request()
             while True:
                 delivery = self._held or await running.next()
                 if delivery is None:
@@ -401,7 +403,7 @@ class AsyncBatches(EpochIterator[B, "InlinePipeline | EpochRunner"]):
                     converted = await anyio.to_thread.run_sync(epoch.convert.ahead, delivery.batch)
                     self._held = None
                 if epoch.take(delivery, converted):
-                    epoch.handed_out(asked, delivery.samples, delivery.timeline)
+                    epoch.record_delivery(requested, delivery.samples, delivery.timeline)
                     batch: B = delivery.batch
                     return batch
         except (StopAsyncIteration, Exception):

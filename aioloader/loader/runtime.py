@@ -376,7 +376,7 @@ class LoaderRuntime:
             workers.restarts if isinstance(workers, RestartingExecutor) else 0,
             context.memory.usage(),
             storage=source.stats() if isinstance(source, CountingByteSource) else None,
-            setting=LoaderConfig(
+            config=LoaderConfig(
                 executor=workers.kind if isinstance(workers, NamedExecutor) else type(workers).__name__,
                 cores=self._cores,
                 prefetch=1 if self.inline else context.prefetch,

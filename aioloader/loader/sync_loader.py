@@ -224,7 +224,7 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
         if epoch.over:
             raise StopIteration
         self._runtime.check_open()
-        asked = epoch.asked()
+        requested = epoch.record_request()
         try:
             while True:
                 if isinstance(running, InlinePipeline):
@@ -236,7 +236,7 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
                     epoch.finish()
                     raise StopIteration
                 if epoch.take(delivery):
-                    epoch.handed_out(asked, delivery.samples, delivery.timeline)
+                    epoch.record_delivery(requested, delivery.samples, delivery.timeline)
                     batch: B = delivery.batch
                     return batch
         except Exception:

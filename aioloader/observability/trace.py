@@ -272,7 +272,7 @@ class EpochTrace:
         self._number = number
         self._epoch = epoch
         self._began = perf_counter()
-        self._handed_out: float | None = None
+        self._delivered_at: float | None = None
         self._free: list[int] = []
         self._here: list[deque[tuple[float, float]]] = []
         self._lanes = 0
@@ -401,25 +401,25 @@ class EpochTrace:
 
     # -- the caller --------------------------------------------------------------------------------------------------
 
-    def asked(self, at: float) -> None:
-        """Record that the caller asks for a batch."""
-        if self._handed_out is not None and not self._over:
-            self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, at)
-        self._handed_out = None
+    def record_request(self, at: float) -> None:
+        """Record that the caller requests a batch."""
+        if self._delivered_at is not None and not self._over:
+            self._tracer.slice("consumer", self._lane(_CALLER), self._delivered_at, at)
+        self._delivered_at = None
 
-    def handed_out(self, asked: float, samples: int, memory: tuple[int, int, int]) -> None:
+    def record_delivery(self, requested: float, samples: int, memory: tuple[int, int, int]) -> None:
         """Record that the caller received a batch.
 
         Args:
-            asked: when the caller asked for it.
+            requested: when the caller requested it.
             samples: number of samples of the batch.
             memory: bytes in use now, at the peak so far, and allowed.
         """
         if self._over:
             return
-        now = self._handed_out = perf_counter()
+        now = self._delivered_at = perf_counter()
         tracer = self._tracer
-        tracer.slice("wait", self._lane(_CALLER), asked, now, args={"samples": samples})
+        tracer.slice("wait", self._lane(_CALLER), requested, now, args={"samples": samples})
         counter = {"ph": "C", "pid": tracer.pid, "tid": 0, "ts": tracer.at(now)}
         tracer.add({**counter, "name": "slab memory (MiB)", "args": {"used": memory[0] / (1 << 20)}})
         tracer.add({**counter, "name": "batches in flight", "args": {"batches": len(self._batches)}})
@@ -429,8 +429,8 @@ class EpochTrace:
         if self._over:
             return
         now = perf_counter()
-        if self._handed_out is not None:
-            self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, now)
+        if self._delivered_at is not None:
+            self._tracer.slice("consumer", self._lane(_CALLER), self._delivered_at, now)
         for number, (lane, timeline) in list(self._batches.items()):
             self._draw(number, lane, timeline, now, {"abandoned": True})
         self._over = True

@@ -23,10 +23,10 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
     caller = CallerMetrics(metrics)
-    caller.handed_out(caller.asked(), 10)  # requested at 0, delivered at 1
-    caller.asked()  # at 3, and no more batch
+    caller.record_delivery(caller.record_request(), 10)  # requested at 0, delivered at 1
+    caller.record_request()  # at 3, and no more batch
     metrics.pause()
-    caller.handed_out(caller.asked(), 10)  # requested at 104, delivered at 106
+    caller.record_delivery(caller.record_request(), 10)  # requested at 104, delivered at 106
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert stats.seconds == 106 - 100
     assert (stats.wait_s, stats.consumer_s) == (3.0, 2.0)
@@ -41,10 +41,10 @@ def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
     caller = CallerMetrics(metrics)
-    caller.handed_out(caller.asked(), 10)  # the very first
-    caller.handed_out(caller.asked(), 10)
+    caller.record_delivery(caller.record_request(), 10)  # the very first
+    caller.record_delivery(caller.record_request(), 10)
     metrics.pause()  # at 4
-    caller.handed_out(caller.asked(), 10)  # requested at 9, delivered at 10
+    caller.record_delivery(caller.record_request(), 10)  # requested at 9, delivered at 10
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert (stats.passes, stats.first_wait_s, stats.wait_s) == (2, 1.0, 3.0)
 
@@ -59,9 +59,9 @@ def test_rates_are_shares_of_the_time_that_passed():
 def test_the_time_between_epochs_is_nobodys():
     metrics = Metrics()
     caller = CallerMetrics(metrics)
-    caller.handed_out(caller.asked(), 4)
+    caller.record_delivery(caller.record_request(), 4)
     metrics.pause()
-    caller.asked()
+    caller.record_request()
     assert metrics.consumer_s == 0
 
 
@@ -100,7 +100,7 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
         timeline.enter(stage)
     metrics = Metrics()
     caller = CallerMetrics(metrics)
-    caller.handed_out(caller.asked(), 4, timeline)  # requested at 3, delivered at 10
+    caller.record_delivery(caller.record_request(), 4, timeline)  # requested at 3, delivered at 10
     assert metrics.waits == {"reorder": 3.0, "work": 2.0, "fetch": 2.0}
     stats = metrics.snapshot(1, 0, (0, 0, 0))
     assert sum(stats.waits.values()) == stats.wait_s == 7.0
@@ -114,7 +114,7 @@ def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
     metrics = Metrics()
     timeline = BatchTimeline()
     caller = CallerMetrics(metrics)
-    caller.handed_out(caller.asked(), 4, timeline)
+    caller.record_delivery(caller.record_request(), 4, timeline)
     assert metrics.waits == {"plan": 1.0, "start": 4.0}
 
 
@@ -185,7 +185,7 @@ def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
 
     metrics = Metrics(fetch_s=0.5)
     dispatch = Dispatch(SimpleNamespace(metrics=metrics), None, work, timeline=None, holders=None)
-    CallerMetrics(metrics).asked()  # at 10
+    CallerMetrics(metrics).record_request()  # at 10
     anyio.run(dispatch.run, [])  # from 10.8 to 12
     assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
     anyio.run(dispatch.run, [])  # from 20 to 21
