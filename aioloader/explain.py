@@ -1,9 +1,22 @@
 """Explanation of a loader's counters in words: the limit, a change that helps, and its estimated gain (pure).
 
-Rule: a resource is the limit if the others wait for it. The caller's waiting time is split by the stage of its batch in
-the meantime, which distinguishes storage from workers; the workers' occupancy shows whether they had enough work; and
-their time by step distinguishes decoding from transforms. A gain is an upper bound from the counters: the rate of a
-resource that is never idle, limited by the next resource.
+Rule: a resource is the limit if the others wait for it. The caller's waiting time is split by the stage that its batch
+is in while it waits, which distinguishes storage from workers; the workers' occupancy shows whether they had enough
+work; and their time by step distinguishes decoding from transforms. `aioloader.observability.derived_metrics` computes
+shares and gains from the counters.
+
+The counters are fields of `aioloader.metrics.Stats`. These modules fill them:
+
+- `aioloader.loader.epoch`, when the caller requests and receives a batch: `wait_s`, `consumer_s`, and `waits`, which is
+  `wait_s` split by stage. `CallerMetrics.record_delivery` compares the time of the wait with the times in the batch's
+  timeline. `aioloader.pipeline.epoch_runner` calls `timeline.enter(stage)` where each stage of a batch begins: "fetch",
+  for example, in `BatchTask`, just before the batch is read.
+- `aioloader.pipeline.fetch`: `fetch_s`, `bytes_read`.
+- `aioloader.pipeline.epoch_runner`: `memory_wait_s`.
+- `aioloader.pipeline.dispatch`: `startup_s`, `dispatch_s`, and the executor's work: `decode_s`, `transforms`, `work_s`,
+  `cpu_s`, `pauses`, `awaited`.
+- `aioloader.pipeline.watchdog`: the lag of the event loop.
+- The byte source's `stats()`: `requests` and the other figures of the network and the cache.
 """
 
 from __future__ import annotations
@@ -12,14 +25,12 @@ import math
 from typing import TYPE_CHECKING
 
 from aioloader.observability.derived_metrics import (
-    COMPUTING,
-    FED,
-    FEW,
-    FULL,
-    ON_A_CORE,
-    PAUSES,
-    SETTLED,
-    WORTH_S,
+    HIGH_CPU_SHARE,
+    HIGH_OCCUPANCY,
+    LOW_STARVATION,
+    MIN_BATCHES,
+    MIN_DISPATCHED_S,
+    MIN_OCCUPANCY,
     DerivedMetrics,
 )
 
@@ -54,8 +65,8 @@ def explain(stats: Stats) -> str:
     """
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
-    sentences = [_Case(stats).text()]
-    if stats.batches < FEW:
+    sentences = [_Explanation(stats).text()]
+    if stats.batches < MIN_BATCHES:
         many = "one batch" if stats.batches == 1 else f"{_number(stats.batches)} batches"
         sentences.append(f"So far it is {many}, which is too few for a reliable answer: ask again later.")
     if stats.tuning:
@@ -63,32 +74,37 @@ def explain(stats: Stats) -> str:
     return " ".join(sentences)
 
 
-class _Case(DerivedMetrics):
-    """The choice of the limit, and the sentences about it."""
+class _Explanation(DerivedMetrics):
+    """Choice of the limit, and the sentences about it.
+
+    Five methods call storage the limit, each for another reason: `_reads`, `_slow_source`, `_reads_in_workers`,
+    `_inline_reads`, and `_startup` of a loader without worker processes.
+    """
 
     # -- choice of the limit -----------------------------------------------------------------------------------------
 
     def text(self) -> str:
+        """Choose the limit from the counters, and return the sentences about it."""
         stats = self.stats
-        if self.starved < FED:
+        if self.steady_starvation < LOW_STARVATION:
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
-            return self._start()
+            return self._startup()
         if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
-            return self._gathering()
+            return self._in_memory()
         if self.awaits():
-            return self._holding() if self.held() else self._awaited()
-        if self.share("start") > 0.5 and self.occupancy < SETTLED:
-            return self._source()
+            return self._blocking_transform() if self.held() else self._async_transform()
+        if self.share("start") > 0.5 and self.steady_occupancy < HIGH_OCCUPANCY:
+            return self._slow_source()
         if self.inline:
             return self._inline()
-        if stats.memory_wait_s > 0.3 * self.span and self.occupancy < SETTLED:
-            return self._memory()
-        if self.share("fetch") > 0.5 and self.occupancy < SETTLED:
-            return self._storage()
+        if stats.memory_wait_s > 0.3 * self.steady_s and self.steady_occupancy < HIGH_OCCUPANCY:
+            return self._slab_memory()
+        if self.share("fetch") > 0.5 and self.steady_occupancy < HIGH_OCCUPANCY:
+            return self._reads()
         if self.reads_in_workers():
-            return self._storage_of_workers()
-        if self.occupancy < FULL:
+            return self._reads_in_workers()
+        if self.steady_occupancy < MIN_OCCUPANCY:
             return self._idle()
         if self.workers < stats.cores and not self.locked() and self.free_cores() >= 0.5:
             return self._more_workers()
@@ -96,11 +112,11 @@ class _Case(DerivedMetrics):
 
     def _idle(self) -> str:
         """Explain workers without enough work when neither storage nor memory is the reason."""
-        if self.starved < 0.5:
+        if self.steady_starvation < 0.5:
             return self._consumer_mostly()
         if self.held() and not self.stats.own_loop:
-            return self._loop_of_others()
-        return self._short_passes() if self.restarts_each_epoch() else self._idle_workers()
+            return self._blocked_loop()
+        return self._short_epochs() if self.restarts_each_epoch() else self._dispatch()
 
     # -- the sentences -------------------------------------------------------------------------------------------------
 
@@ -108,69 +124,76 @@ class _Case(DerivedMetrics):
     def _meanwhile(self) -> str:
         """Return how busy the workers were while the caller waited."""
         if self.inline:
-            return f"making samples took {self.busy_s / self.span:.0%} of the time"
-        return f"{self.workers_text} had work for {self.occupancy:.0%}"
+            return f"making samples took {self.busy_s / self.steady_s:.0%} of the time"
+        return f"{self.workers_text} had work for {self.steady_occupancy:.0%}"
 
     @property
     def _rate_now(self) -> str:
         return f"{self.stats.samples_per_s:,.0f} samples/s"
 
     def _consumer(self) -> str:
-        most = 1 / (1 - self.starved)
+        """Explain a consumer that hardly waits: `steady_starvation` is low."""
+        most = 1 / (1 - self.steady_starvation)
         text = (
-            f"The consumer is the limit. It waited for data in only {self.starved:.0%} of its time "
+            f"The consumer is the limit. It waited for data in only {self.steady_starvation:.0%} of its time "
             f"({self._rate_now}), so faster loading would give {_times(most)} at most. "
         )
         if self.inline or self.stats.workers < 2 or not self.busy_s:
             return text + "The code that consumes the batches takes the rest."
-        enough = max(1, math.ceil(self.busy_s / self.span * 1.25))
+        enough = max(1, math.ceil(self.busy_s / self.steady_s * 1.25))
         if enough < self.stats.workers:
             return text + f"{_number(enough).capitalize()} of the {self.stats.workers} workers would do."
         return text + "The code that consumes the batches takes the rest."
 
     def _consumer_mostly(self) -> str:
-        gain = 1 / (1 - self.starved)
+        """Explain batches that arrive unevenly for a consumer that waits for less than half of its time."""
+        gain = 1 / (1 - self.steady_starvation)
         return (
-            f"The consumer is the limit for the most part. It waited for data in {self.starved:.0%} of its time, while "
-            f"{self.workers_text} had work for {self.occupancy:.0%} ({self._rate_now}). Batches arrive unevenly: a "
-            f"larger prefetch (now {self.stats.prefetch}) evens that out and gives {_times(gain)} at most."
+            f"The consumer is the limit for the most part. It waited for data in {self.steady_starvation:.0%} "
+            f"of its time, while {self._meanwhile} ({self._rate_now}). Batches arrive unevenly: a larger prefetch "
+            f"(now {self.stats.prefetch}) evens that out and gives {_times(gain)} at most."
         )
 
-    def _start(self) -> str:
+    def _startup(self) -> str:
+        """Explain a short run, of which more than half was `startup_s`: opening files or starting workers."""
         stats = self.stats
         what = f"It took {stats.startup_s:.2f} of {stats.seconds:.2f} s"
-        later = f"Keep the loader for all epochs, which gives {_times(stats.seconds / self.span)}, and ask again later."
+        gain = _times(stats.seconds / self.steady_s)
+        later = f"Keep the loader for all epochs, which gives {gain}, and ask again later."
         if stats.executor in ("thread", "inline"):
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
 
-    def _gathering(self) -> str:
+    def _in_memory(self) -> str:
+        """Explain in-memory data, whose rows the loop's thread copies: only `collate_s` was counted."""
         stats = self.stats
         return (
             f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
-            f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.span:.0%} of the time; "
-            f"the rest is the fixed cost of a batch ({self._rate_now}). Batches twice as large would give "
+            f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.steady_s:.0%} of the "
+            f"time; the rest is the fixed cost of a batch ({self._rate_now}). Batches twice as large would give "
             f"{_times(self.batches_twice(stats.collate_s))}."
         )
 
-    def _memory(self) -> str:
+    def _slab_memory(self) -> str:
+        """Explain a lack of slab memory: `memory_wait_s`."""
         stats = self.stats
         return (
-            f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.span:.1f} s for a place in slab "
-            f"memory, while {self.workers_text} had work for {self.occupancy:.0%} of the time ({self._rate_now}). "
-            f"Raise memory_limit (now {_mib(stats.memory_limit_bytes)}; {stats.prefetch} batches in flight need "
-            f"{_mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
-            f"{_times(self.with_workers(self.workers))}."
+            f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.steady_s:.1f} s for a place in "
+            f"slab memory, while {self.workers_text} had work for {self.steady_occupancy:.0%} of the time "
+            f"({self._rate_now}). Raise memory_limit (now {_mib(stats.memory_limit_bytes)}; {stats.prefetch} batches "
+            f"in flight need {_mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers "
+            f"would give {_times(self.with_workers(self.workers))}."
         )
 
-    def _storage(self) -> str:
+    def _reads(self) -> str:
+        """Explain slow reads: `share("fetch")`, the part of `Stats.waits` in which the batch was being read."""
         stats = self.stats
         each = stats.bytes_read / self.samples / 1024
         gain = self.with_workers(self.workers)
         text = (
-            f"Storage is the limit. The caller waited for reads in {self.share('fetch') * self.starved:.0%} of its "
-            f"time, while {self.workers_text} had work for {self.occupancy:.0%}: "
-            f"{stats.bytes_read / self.span / 1e6:,.1f} MB/s, {each:,.0f} KiB a sample ({self._rate_now}). "
+            f"Storage is the limit. The caller waited for reads in {self.share('fetch') * self.steady_starvation:.0%} "
+            f"of its time, while {self.workers_text} had work for {self.steady_occupancy:.0%}: "
+            f"{stats.bytes_read / self.steady_s / 1e6:,.1f} MB/s, {each:,.0f} KiB a sample ({self._rate_now}). "
         )
         if stats.requests:
             text += self._network() + " "
@@ -185,18 +208,23 @@ class _Case(DerivedMetrics):
         )
         return f"{text}{where}) {_times(gain)}."
 
-    def _source(self) -> str:
+    def _slow_source(self) -> str:
+        """Explain a slow sampler or iterable dataset: `share("start")`, when no batch was begun.
+
+        The paragraph calls it storage too, because one of six words must be the first.
+        """
         gain = self.with_workers(self.workers) if self.busy_s else self.gain(math.inf)
         return (
             f"Storage is the limit. The caller waited for the source or the sampler in "
-            f"{self.share('start') * self.starved:.0%} of its time, while {self._meanwhile} ({self._rate_now}). With "
-            f"samples available at once the loader would give {_times(gain)}."
+            f"{self.share('start') * self.steady_starvation:.0%} of its time, while {self._meanwhile} "
+            f"({self._rate_now}). With samples available at once the loader would give {_times(gain)}."
         )
 
-    def _awaited(self) -> str:
+    def _async_transform(self) -> str:
+        """Explain a slow async transform: `Stats.awaited` exceeds the work in the executor."""
         stats = self.stats
         name = self.awaited_most
-        calls = stats.awaited[name] / self.span
+        calls = stats.awaited[name] / self.steady_s
         most = stats.concurrency.get(name, 0)
         twice = _times(min(2.0, self.with_workers(self.workers) if self.busy_s else self.gain(2 * self.rate)))
         ahead = f"prefetch={2 * stats.prefetch} (now {stats.prefetch})"
@@ -213,40 +241,43 @@ class _Case(DerivedMetrics):
             f"at a time, {more} would give {twice}."
         )
 
-    def _holding(self) -> str:
-        """Explain an async transform that computes or blocks."""
+    def _blocking_transform(self) -> str:
+        """Explain an async transform that computes or blocks: `loop_held_s`, while samples wait for it."""
         stats = self.stats
         name = self.awaited_most
         count = stats.cores if self.inline else self.workers
         gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))
         return (
             f"The transform {name} is the limit: it, or other code, blocks the event loop. It is async, but for "
-            f"{self.held_s() / self.span:.0%} of the time the loop was late, because some code did not await "
+            f"{self.held_s() / self.steady_s:.0%} of the time the loop was late, because some code did not await "
             f"({self._rate_now}). Code that computes or blocks belongs in a plain function, which runs in workers: "
             f"{_number(count)} of them would give {_times(gain)}."
         )
 
-    def _loop_of_others(self) -> str:
+    def _blocked_loop(self) -> str:
+        """Explain idle workers of a loader whose event loop is blocked by the caller's other code: `loop_held_s`."""
         return (
             f"The consumer is the limit: other code blocks the event loop in which the loader runs. The loop was "
-            f"late for {self.held_s() / self.span:.0%} of the time, while {self._meanwhile} "
+            f"late for {self.held_s() / self.steady_s:.0%} of the time, while {self._meanwhile} "
             f"({self._rate_now}). Such code "
             f"belongs in a thread (asyncio.to_thread), or the loader does (aioloader.DataLoader): a free loop "
             f"would give {_times(self.with_workers(self.workers))}."
         )
 
-    def _short_passes(self) -> str:
+    def _short_epochs(self) -> str:
+        """Explain waits for the first batch of each epoch: `first_wait_s`."""
         stats = self.stats
         waited = max(1e-9, stats.wait_s - stats.startup_s)
         return (
             f"The workers are the limit: epochs are short, and each begins without prefetched batches. An epoch has "
             f"{stats.batches / stats.passes:.0f} batches, and of the time that the caller waited "
-            f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer epochs, "
-            f"with a sampler that repeats the data, would give "
-            f"{_times(self.gain(self.samples / max(1e-9, self.span - stats.first_wait_s)))}."
+            f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer "
+            f"epochs, with a sampler that repeats the data, would give "
+            f"{_times(self.gain(self.samples / max(1e-9, self.steady_s - stats.first_wait_s)))}."
         )
 
     def _network(self) -> str:
+        """Describe the requests of a byte source over the network."""
         stats = self.stats
         each = stats.request_bytes / stats.requests / 1024
         latency = ""
@@ -255,7 +286,8 @@ class _Case(DerivedMetrics):
         failed = f", {stats.retries} of them tried again" if stats.retries else ""
         return f"It is the network: {stats.requests:,} requests for {each:,.0f} KiB each, answered{latency}{failed}."
 
-    def _storage_of_workers(self) -> str:
+    def _reads_in_workers(self) -> str:
+        """Explain workers that wait for files while decoding: little `cpu_s` against `decode_s`, many `pauses`."""
         stats = self.stats
         where = "the dataset's own __getitem__" if stats.foreign else "decoding"
         share = stats.cpu_s / self.busy_s
@@ -268,12 +300,13 @@ class _Case(DerivedMetrics):
             f"{_times(self.without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
         )
 
-    def _idle_workers(self) -> str:
+    def _dispatch(self) -> str:
+        """Explain idle workers for which no other reason was found: dispatching a batch costs more than its work."""
         per_sample = 1e3 * self.busy_s / self.samples
         twice = min(2.0, self.with_workers(self.workers), self.batches_twice(self.busy_s / self.workers))
         text = (
             f"The workers are the limit: not their number, but the dispatch of work to them. "
-            f"{self.workers_text.capitalize()} had work for only {self.occupancy:.0%} of the time, "
+            f"{self.workers_text.capitalize()} had work for only {self.steady_occupancy:.0%} of the time, "
             f"{per_sample:.3f} ms a sample, and neither reads nor a lack of "
             f"memory is the reason ({self._rate_now}). Batches twice as large would give {_times(twice)}"
         )
@@ -283,12 +316,13 @@ class _Case(DerivedMetrics):
         return text + "."
 
     def _more_workers(self) -> str:
+        """Explain busy workers of which there are fewer than cores."""
         stats = self.stats
         limit = self.costliest
         one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
         text = (
             f"The workers are the limit: there are too few. {self.workers_text.capitalize()} had work for "
-            f"{self.occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
+            f"{self.steady_occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
             f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self.free_cores():.1f} were "
             f"free ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self.with_workers(one))}"
         )
@@ -303,68 +337,73 @@ class _Case(DerivedMetrics):
     def _inline(self) -> str:
         """Explain a loader without workers, where all steps run in one thread."""
         stats = self.stats
-        waited = self.starved * (self.span if self.span else 1.0)
+        waited = self.steady_starvation * (self.steady_s if self.steady_s else 1.0)
         if stats.consumer_s > waited:
             return (
-                f"The consumer is the limit for the most part. It took {1 - self.starved:.0%} of the time, and "
-                f"loading, in the same thread, the rest ({self._rate_now}). One worker in parallel "
+                f"The consumer is the limit for the most part. It took {1 - self.steady_starvation:.0%} of the time, "
+                f"and loading, in the same thread, the rest ({self._rate_now}). One worker in parallel "
                 f"(num_workers=1) would give {_times(self.parallel(1))}."
             )
         if stats.fetch_s > self.busy_s:
-            without = self.span / max(self.span - stats.fetch_s, 1e-9)
-            return (
-                f"Storage is the limit. Reading took {stats.fetch_s / self.span:.0%} of the time, and nothing else ran "
-                f"meanwhile ({self._rate_now}). Workers (num_workers=0 has none) let reads run in "
-                f"parallel: num_workers=1 would give {_times(self.parallel(1))}; data available at once "
-                f"{_times(without)}."
-            )
+            return self._inline_reads()
         if self.reads_in_workers():
-            return self._storage_of_workers()
+            return self._reads_in_workers()
         if self.busy_s < 0.3 * waited or self.small:
             return (
                 f"The workers are the limit: there are none, and this thread does everything. Of its time "
-                f"{self.busy_s / self.span:.0%} went into samples; the rest is the fixed cost of a batch "
+                f"{self.busy_s / self.steady_s:.0%} went into samples; the rest is the fixed cost of a batch "
                 f"({self._rate_now}). Batches twice as large would give "
                 f"{_times(self.batches_twice(self.busy_s + stats.fetch_s))}."
             )
         return self._work()
 
+    def _inline_reads(self) -> str:
+        """Explain slow reads of a loader without workers: `fetch_s` exceeds the work on samples."""
+        read_s = self.stats.fetch_s
+        without = self.steady_s / max(self.steady_s - read_s, 1e-9)
+        return (
+            f"Storage is the limit. Reading took {read_s / self.steady_s:.0%} of the time, and nothing else ran "
+            f"meanwhile ({self._rate_now}). Workers (num_workers=0 has none) let reads run in parallel: num_workers=1 "
+            f"would give {_times(self.parallel(1))}; data available at once {_times(without)}."
+        )
+
     def _work(self) -> str:
+        """Explain busy workers by the costliest part of a sample: decoding, a transform, or the batchify function."""
         limit = self.costliest
         cost = self.costs[limit]
         head = "Decode is the limit." if limit == "decode" else f"The {limit} is the limit."
         share = min(1.0, cost / self.busy_s) if self.busy_s else 0.0
         per_sample = 1e3 * self.busy_s / self.samples
         if self.inline:
-            how = f"in one thread, which it keeps for {self.busy_s / self.span:.0%} of the time"
+            how = f"in one thread, which it keeps for {self.busy_s / self.steady_s:.0%} of the time"
         else:
-            how = f"with {self.workers_text}, at work for {self.occupancy:.0%} of the time"
+            how = f"with {self.workers_text}, at work for {self.steady_occupancy:.0%} of the time"
         text = f"{head} It takes {share:.0%} of the {per_sample:.2f} ms that a sample costs ({self._rate_now} {how}). "
         return text + self._advice(limit, cost)
 
     def _advice(self, limit: str, cost: float) -> str:
+        """Describe changes that help if `limit` takes `cost` seconds."""
         stats = self.stats
         if self.inline:
-            half = self.span / max(self.span - cost / 2, 1e-9)
-            if self.busy_s < WORTH_S * stats.batches:
+            half = self.steady_s / max(self.steady_s - cost / 2, 1e-9)
+            if self.busy_s < MIN_DISPATCHED_S * stats.batches:
                 return (
                     f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, about as long as sending it to a "
                     f"worker and back; {_faster(limit, half)}."
                 )
-            if stats.cores > 1 or self.starved < 1 - FED:
+            if stats.cores > 1 or self.steady_starvation < 1 - LOW_STARVATION:
                 count = max(1, stats.cores)
                 return f"num_workers={count} would give {_times(self.parallel(count))}, and {_faster(limit, half)}."
             return f"There is one core; {_faster(limit, half)}."
         half = self.without(cost / 2)
         if self.locked():
-            gain = self.gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
+            gain = self.gain(self.rate * min(stats.cores, self.workers) * self.steady_s / stats.cpu_s)
             return (
                 f"The threads wait for the interpreter's lock: together they used "
-                f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {_times(gain)}, "
-                f"and {_faster(limit, half)}."
+                f"{stats.cpu_s / self.steady_s:.1f} of {stats.cores} cores. executor='process' would give "
+                f"{_times(gain)}, and {_faster(limit, half)}."
             )
-        waits = stats.cpu_s and stats.cpu_s < COMPUTING * self.busy_s and stats.pauses > PAUSES * self.samples
-        if waits:
+        if stats.cpu_s and self.work_waits():
             more = 2 * self.workers
             return (
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
@@ -374,7 +413,7 @@ class _Case(DerivedMetrics):
         if self.workers > stats.cores and stats.executor in ("process", "thread"):
             have = "one core" if stats.cores == 1 else f"{_number(stats.cores)} cores"
             taken = f"{self.workers_text.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
-        elif 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
+        elif 0 < stats.cpu_s < HIGH_CPU_SHARE * self.busy_s:
             taken = (
                 f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
                 "the code that consumes the batches, had the rest. "

@@ -1,1 +1,1 @@
-"""Measurements of a running loader: traces, timelines, derived metrics, lag and progress bars."""
+"""Measurements of a running loader: traces, derived metrics, lag and progress bars."""

@@ -1,6 +1,7 @@
 """Metrics derived from a loader's counters: rates, shares, and estimated gains of changes (pure).
 
-A gain is an upper bound from the counters: the rate of a resource that is never idle, limited by the next resource.
+`aioloader.metrics.Stats` documents the counters; `aioloader.explain` lists the modules that fill them. A gain is an
+upper bound from the counters: the rate of a resource that is never idle, limited by the next resource.
 """
 
 from __future__ import annotations
@@ -11,44 +12,64 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
-# Starvation below FED: the caller hardly waits. Occupancy above SETTLED: workers are hardly idle.
-FED = 0.1
-FULL = 0.5
-SETTLED = 0.8
-# A sample that pauses at least PAUSES times and computes for less than COMPUTING of its time waits for something.
-PAUSES = 0.5
-COMPUTING = 0.3
+# Below this starvation the caller hardly waits.
+LOW_STARVATION = 0.1
+# Below this occupancy workers are idle most of the time; above the other one they are hardly idle.
+MIN_OCCUPANCY = 0.5
+HIGH_OCCUPANCY = 0.8
+# A sample that pauses at least this often, and spends less than this share of its time on a core, waits for something.
+_WAITING_PAUSES = 0.5
+_WAITING_CPU_SHARE = 0.3
 # Threads that together use little more than one core are limited by the interpreter's lock.
-ONE_CORE = 1.3
+_ONE_CORE = 1.3
 # A waiting thread requests the lock after 5 ms. If waits are longer, other programs occupy the cores.
-LONGEST_TURN_S = 0.012
-ON_A_CORE = 0.75
-# A loop that is late for this share of the time, and by this median, is blocked by something.
-_HELD = 0.3
-_HELD_S = 0.005
-_COMPUTES = 0.3
+_MAX_LOCK_WAIT_S = 0.012
+# Workers that are on a core for a smaller share of their time share the cores with other programs.
+HIGH_CPU_SHARE = 0.75
+# A loop that is late for this share of the time, and by this median, is blocked by something. If this process computes
+# for less than the last share of that time, other programs occupy the cores instead.
+_HELD_SHARE = 0.3
+_HELD_LAG_S = 0.005
+_HELD_CPU_SHARE = 0.3
 # Fewer batches than this allow no conclusion.
-FEW = 10
-# Dispatching a batch pays from this duration on (`executors.tuning.tuner` has the same figure).
-WORTH_S = 1.5e-3
+MIN_BATCHES = 10
+# A batch of less work costs less in the loop's thread than sending it to a worker and back.
+MIN_DISPATCHED_S = 1.5e-3
 # The largest part of a sample's cost matters only above this share.
-_SMALL = 0.3
+_SMALL_SHARE = 0.3
 
 
 class DerivedMetrics:
-    """Metrics derived from counters. Rates are samples per second, without the start-up time."""
+    """Metrics derived from counters, without the start-up time: opening files and starting workers.
+
+    Args:
+        stats: the counters.
+
+    Attributes:
+        steady_s: `Stats.seconds` less the start-up.
+        steady_starvation: `Stats.starvation` less the start-up.
+        steady_occupancy: `Stats.occupancy` of `steady_s`.
+        samples: number of samples, at least 1.
+        workers: number of workers, at least 1.
+        rate: samples per second.
+        consumer_rate: samples per second of a consumer that never waits.
+        busy_s: seconds that workers had work, summed over all workers.
+        inline: the loader has no workers.
+        workers_text: the number of workers in words.
+        costs: seconds by part of a sample's work, summed over all workers.
+    """
 
     def __init__(self, stats: Stats) -> None:
         self.stats = stats
-        self.span = max(stats.seconds - stats.startup_s, 1e-9)
+        self.steady_s = max(stats.seconds - stats.startup_s, 1e-9)
         self.samples = max(1, stats.samples)
-        self.rate = self.samples / self.span
+        self.rate = self.samples / self.steady_s
         wait_s = max(0.0, stats.wait_s - stats.startup_s)
-        self.starved = wait_s / (wait_s + stats.consumer_s) if wait_s + stats.consumer_s else 0.0
+        self.steady_starvation = wait_s / (wait_s + stats.consumer_s) if wait_s + stats.consumer_s else 0.0
         self.busy_s = stats.busy_s
         self.workers = max(1, stats.workers)
         self.inline = stats.executor == "inline"
-        self.occupancy = min(1.0, self.busy_s / (self.span * self.workers))
+        self.steady_occupancy = min(1.0, self.busy_s / (self.steady_s * self.workers))
         self.consumer_rate = self.samples / stats.consumer_s if stats.consumer_s else math.inf
         self.workers_text = "one worker" if stats.workers == 1 else f"{stats.workers} workers"
         self.costs = self._costs()
@@ -61,8 +82,14 @@ class DerivedMetrics:
         return costs
 
     def share(self, *stages: str) -> float:
-        """Return the share of the caller's waiting time, without start-up, in which its batch was in these stages."""
+        """Return the share of the caller's waiting time, without start-up, in which its batch was in these stages.
+
+        The seconds of each stage are those of `Stats.waits`, which `CallerMetrics.record_delivery` in
+        `aioloader.loader.epoch` counts.
+        """
         waits = dict(self.stats.waits)
+        # The caller's first wait contains the start-up. Files are opened before a batch is begun ("start"); then the
+        # first chunks may be in the queue of workers that are still starting ("work").
         started = self.stats.startup_s
         for stage in ("start", "work"):
             less = min(started, waits.get(stage, 0.0))
@@ -79,7 +106,7 @@ class DerivedMetrics:
     @property
     def small(self) -> bool:
         """Return True if a sample's parts cost less than reading it from its dataset and writing its row."""
-        return self.costs[self.costliest] < _SMALL * self.busy_s
+        return self.costs[self.costliest] < _SMALL_SHARE * self.busy_s
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
@@ -91,18 +118,22 @@ class DerivedMetrics:
     def awaits(self) -> bool:
         """Return True if samples wait longer for an async transform than they keep workers busy."""
         longest = self.stats.awaited[self.awaited_most] if self.stats.awaited else 0.0
-        return longest > self.busy_s and self.occupancy < SETTLED and self.share("fetch", "start") < 0.5
+        return (
+            longest > self.busy_s
+            and self.steady_occupancy < HIGH_OCCUPANCY
+            and self.share("fetch", "start") < 0.5
+        )
 
     def held_s(self) -> float:
         """Return the seconds in which code other than the consumer's blocked the loader's event loop."""
-        return max(0.0, min(self.stats.loop_held_s, self.span) - self.stats.consumer_s)
+        return max(0.0, min(self.stats.loop_held_s, self.steady_s) - self.stats.consumer_s)
 
     def held(self) -> bool:
         """Return True if the caller waits for a blocked loop; a loop is late also if other programs use the cores."""
         stats = self.stats
         computed = stats.process_cpu_s - (stats.cpu_s if stats.executor == "thread" else 0.0)
-        late = self.held_s() > _HELD * self.span and (stats.loop_lag_p50_s or 0.0) > _HELD_S
-        return late and computed > _COMPUTES * self.held_s()
+        late = self.held_s() > _HELD_SHARE * self.steady_s and (stats.loop_lag_p50_s or 0.0) > _HELD_LAG_S
+        return late and computed > _HELD_CPU_SHARE * self.held_s()
 
     def restarts_each_epoch(self) -> bool:
         """Return True if the caller waits mainly for first batches of epochs, which are not prefetched."""
@@ -111,27 +142,25 @@ class DerivedMetrics:
 
     def reads_in_workers(self) -> bool:
         """Return True if workers wait for files while decoding: in maps of files, or in a dataset's own code."""
-        stats = self.stats
-        return (
-            bool(self.busy_s)
-            and self.costliest == "decode"
-            and stats.cpu_s < COMPUTING * self.busy_s
-            and stats.pauses > PAUSES * self.samples
-            and not self.locked()
-        )
+        return bool(self.busy_s) and self.costliest == "decode" and self.work_waits() and not self.locked()
+
+    def work_waits(self) -> bool:
+        """Return True if the work on samples is mostly waiting."""
+        cpu_s, pauses = self.stats.cpu_s, self.stats.pauses
+        return cpu_s < _WAITING_CPU_SHARE * self.busy_s and pauses > _WAITING_PAUSES * self.samples
 
     def locked(self) -> bool:
         """Return True if threads wait for the interpreter's lock."""
         stats = self.stats
-        together = stats.cpu_s / self.span
+        together = stats.cpu_s / self.steady_s
         return (
             stats.executor == "thread"
             and self.workers > 1
             and stats.cores > 1
-            and self.busy_s > 1.5 * self.span
-            and 0.6 < together < ONE_CORE
-            and stats.cpu_s < ON_A_CORE * self.busy_s
-            and stats.pauses > (self.busy_s - stats.cpu_s) / LONGEST_TURN_S
+            and self.busy_s > 1.5 * self.steady_s
+            and 0.6 < together < _ONE_CORE
+            and stats.cpu_s < HIGH_CPU_SHARE * self.busy_s
+            and stats.pauses > (self.busy_s - stats.cpu_s) / _MAX_LOCK_WAIT_S
         )
 
     def free_cores(self) -> float:
@@ -140,7 +169,7 @@ class DerivedMetrics:
         used = stats.process_cpu_s
         if stats.executor != "thread" and not self.inline:
             used += stats.cpu_s
-        return stats.cores - used / self.span if used else float(stats.cores - self.workers)
+        return stats.cores - used / self.steady_s if used else float(stats.cores - self.workers)
 
     # -- estimated gains -----------------------------------------------------------------------------------------------
 
@@ -162,13 +191,13 @@ class DerivedMetrics:
 
     def batches_twice(self, useful_s: float) -> float:
         """Return the gain if half as many batches cost half of the time that is not work on samples; at most 2."""
-        spare = max(0.0, self.span - useful_s - self.stats.consumer_s)
-        return self.span / (self.span - spare / 2)
+        spare = max(0.0, self.steady_s - useful_s - self.stats.consumer_s)
+        return self.steady_s / (self.steady_s - spare / 2)
 
     def needed_bytes(self) -> float:
         """Estimate the slab memory for all batches in flight, from the peak."""
         stats = self.stats
-        ahead = max(1.0, (stats.fetch_s + self.busy_s / self.workers + stats.reorder_s) / self.span)
+        ahead = max(1.0, (stats.fetch_s + self.busy_s / self.workers + stats.reorder_s) / self.steady_s)
         return stats.memory_peak_bytes / ahead * (stats.prefetch + 1)
 
     def parallel(self, count: int) -> float:

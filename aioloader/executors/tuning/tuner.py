@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A batch of so little work costs less in the loop's thread than sending it to a worker and back.
-_INLINE_BATCH_S = 0.0015
+from aioloader.observability.derived_metrics import MIN_DISPATCHED_S
+
 # Factors by which twice the workers, or processes instead of threads, must be faster to be chosen.
 _WORTH_DOUBLING = 1.25
 _WORTH_CHANGING = 1.1
@@ -105,7 +105,7 @@ class ExecutorTuner:
         self._done.append(trial)
         if self._inline and len(self._done) == 1:
             batch_s = trial.sample_s * max(1, trial.samples // max(1, trial.chunks))
-            if batch_s < _INLINE_BATCH_S:
+            if batch_s < MIN_DISPATCHED_S:
                 self._choose(
                     Trial("inline", 1),
                     f"a sample takes {1e6 * trial.sample_s:,.0f} µs, less than to hand it to a worker and back",
