@@ -244,7 +244,7 @@ class Metrics:
 
     Attributes:
         work: counters of the executor's work on samples.
-        waits: see `Stats`; `CallerMetrics.record_delivery` in `aioloader.loader.epoch` fills it.
+        waits: see `Stats`; `CallerMetrics.record_delivery` in `aioloader.loader.epoch_iterator` fills it.
         spent: seconds that batches spent in each stage, summed over all batches.
         lag: lag of the event loop.
         startup_s: None until the first samples are made.

@@ -85,7 +85,7 @@ class DerivedMetrics:
         """Return the share of the caller's waiting time, without start-up, in which its batch was in these stages.
 
         The seconds of each stage are those of `Stats.waits`, which `CallerMetrics.record_delivery` in
-        `aioloader.loader.epoch` counts.
+        `aioloader.loader.epoch_iterator` counts.
         """
         waits = dict(self.stats.waits)
         # The caller's first wait contains the start-up. Files are opened before a batch is begun ("start"); then the
