@@ -71,8 +71,8 @@ class Killer(threading.Thread):
 
     def _kill(self, handle):
         process = handle.process
-        # Many starts in a row that are killed in one place end the executor, by design. On a slow machine, where a start
-        # takes longer than the pauses, the worker that follows ten such starts is left alone until it is ready.
+        # Many killed starts in a row in one place end the executor, by design. On a slow machine, where a start takes
+        # longer than the pauses, the worker that follows ten such starts is left alone until it is ready.
         if process is None or (handle.killed_starts >= 10 and not handle.ready):
             return
         self.starting += not handle.ready
