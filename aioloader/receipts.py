@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Receipt", "add_digests", "digest_of")
 
-_WORD = (1 << 64) - 1
+_MASK_64 = (1 << 64) - 1
 # Odd numbers, because the hash of 0 is 0: the first sample of the first epoch would not change the digest.
 _OF_INDEX = np.uint64(0x9E3779B97F4A7C15)
 _OF_EPOCH = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -40,7 +40,7 @@ def digest_of(indices: IntArray, epochs: IntArray) -> int:
 
 def add_digests(first: int, second: int) -> int:
     """Return the digest of two lots of samples."""
-    return (first + second) & _WORD
+    return (first + second) & _MASK_64
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ and some for training sets.
 A sampler that has a method ``indices`` can compute any range of any epoch in constant memory; the loaders then shard
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
-`epoch_order` computes the order of an epoch, `basic` has the samplers of all indices, and `training` those that draw by
-weight, class or set.
+`epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, and `training`
+those that draw by weight, class or set.
 """
 
 from aioloader.samplers.basic import (

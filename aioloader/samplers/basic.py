@@ -1,4 +1,4 @@
-"""Base classes of samplers, the samplers of all indices, batches of them, and the fingerprint of an order."""
+"""Base classes of samplers, samplers that treat all indices alike, batches, and the fingerprint of an order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _SAMPLED = 4096  # positions at either end: both are one block of a loader's fir
 
 
 class Sampler:
-    """Base of samplers. A subclass defines ``__iter__``, which begins a new epoch at each call, and ``__len__``."""
+    """Base of samplers, as in Gluon. Loaders accept any `aioloader.abc.Sampler`.
+
+    A subclass defines ``__iter__``, which begins a new epoch at each call, and ``__len__``.
+    """
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the indices of one epoch."""
@@ -34,8 +37,11 @@ class Sampler:
         raise NotImplementedError
 
 
-class ComputedSampler(Sampler):
-    """Base of samplers whose epochs differ in nothing but (seed, epoch). A subclass sets `_length`."""
+class PositionalSamplerBase(Sampler):
+    """Base of the samplers that implement `aioloader.abc.PositionalSampler`.
+
+    Their epochs differ in nothing but (seed, epoch). A subclass sets `_length`.
+    """
 
     _length: int
 
@@ -65,7 +71,7 @@ class ComputedSampler(Sampler):
         return self._length
 
 
-class SeededSampler(ComputedSampler):
+class SeededSampler(PositionalSamplerBase):
     """Base of samplers with a different order in every epoch.
 
     In a loader the loader's seed and epoch number determine the order, so that a run can be repeated and resumed. When
@@ -125,7 +131,7 @@ def order_fingerprint(sampler: PositionalSampler) -> str:
     return hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest()[:16]
 
 
-class SequentialSampler(ComputedSampler):
+class SequentialSampler(PositionalSamplerBase):
     """start, start + 1, ..., start + length - 1.
 
     Args:
@@ -157,8 +163,7 @@ class RandomSampler(SeededSampler):
         length: number of indices.
         seed: see `SeededSampler`.
         shuffle_window: for data that are slow to read in random order: shuffle by chunks of neighbours instead, this
-            number of indices at a time, at least 16; see `epoch_order.permute_in_windows`. None: one order
-            over all.
+            number of indices at a time, at least 16; see `epoch_order.permute_in_windows`. None: a full shuffle.
 
     Raises:
         ValueError: `length` is negative, or `shuffle_window` below 16; an AssertionError too, as in Gluon.
@@ -183,7 +188,7 @@ class RandomSampler(SeededSampler):
         return "random", self._length, self._window
 
 
-class FilterSampler(ComputedSampler):
+class FilterSampler(PositionalSamplerBase):
     """The indices of the samples that satisfy a condition, in order. Every sample is read once, by the constructor.
 
     Args:
@@ -201,7 +206,7 @@ class FilterSampler(ComputedSampler):
         return self._indices[start:stop].copy()
 
 
-class IntervalSampler(ComputedSampler):
+class IntervalSampler(PositionalSamplerBase):
     """0, k, 2k, ..., then 1, 1 + k, ..., and so on for an interval of k.
 
     Args:

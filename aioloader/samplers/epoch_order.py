@@ -1,10 +1,10 @@
-"""The order of an epoch: a keyed permutation of range(n), or windows of it, of which any range is computed separately.
+"""Order of an epoch: a keyed permutation of range(n), or windows of it, of which any range is computed separately.
 
 Rule (docs/design.md, "Order and randomness"). The key of an order is (seed, epoch); it depends on nothing else.
-`permute` computes one order over all items, `permute_in_windows` the order for data that are slow to read in random
-order, and `permute_rounds` and `permute_each` many short orders at once.
+`permute` computes a full shuffle, `permute_in_windows` the order for data that are slow to read in random order, and
+`permute_rounds` and `permute_each` many short orders at once.
 
-One order over all, below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn
+A full shuffle below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn
 independently from one distribution are exchangeable, so every order of distinct words is equally likely: this is a
 uniform shuffle. Equal words (probability below 2**-33) keep their items' order.
 
@@ -45,12 +45,12 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)  # an odd multiplier whose products spread 
 _FOLD = np.uint64(32)
 _SORT_EACH = 32
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
-_WORD = (1 << 64) - 1
+_MASK_64 = (1 << 64) - 1
 CHUNKS_OF_A_WINDOW = 16
 
 
 def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
-    """Compute the positions start <= p < stop of an epoch's order over range(n).
+    """Return the indices at positions start <= p < stop of an epoch's order: a full shuffle of range(n).
 
     Request 16,384 positions or more at a time if n is large: the cost of a call is shared among them.
 
@@ -219,10 +219,10 @@ def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, 
     new = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (sizes[1:] != sizes[:-1])])
     numbers = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     words = mix(mix(keys[new])[:, None] + numbers)
-    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # after all others
+    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_MASK_64)  # after all others
     orders = np.argsort(words, axis=1, kind="stable")
-    of = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
-    result: IntArray = orders[of, places].astype(np.int64, copy=False)
+    row = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
+    result: IntArray = orders[row, places].astype(np.int64, copy=False)
     return result
 
 
@@ -237,7 +237,7 @@ def _encipher_each(
     high = values >> low_bits
     to_low, to_high = np.uint64(64) - low_bits, np.uint64(64) - high_bits
     for number in range(1, _ROUNDS + 1):
-        keyed = keys + np.uint64(number * _GOLDEN & _WORD)
+        keyed = keys + np.uint64(number * _GOLDEN & _MASK_64)
         if number % 2:
             high ^= mix(mix(keyed) ^ low) >> to_high
         else:
@@ -246,7 +246,7 @@ def _encipher_each(
 
 
 def permute_in_windows(seed: int, epoch: int, n: int, start: int, stop: int, *, window: int) -> IntArray:
-    """Compute positions of an epoch's order for data that are slow to read in random order.
+    """Return the indices at positions start <= p < stop of an order for data that are slow to read in random order.
 
     Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another start. The chunks are put
     in a random order, and each window of `window` indices of the result is shuffled. A window holds 16 chunks,
