@@ -315,7 +315,7 @@ class Runner:
                 parts.append(("collate", result.collate_s))
             thread = threading.current_thread().name
             place = os.getpid(), threading.get_native_id(), thread
-            result.spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
+            result.work_spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
     def _batchify(self, samples: list[Any]) -> Any:
         """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""

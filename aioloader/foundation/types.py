@@ -1,4 +1,4 @@
-"""Values that travel between the stages. Plain data, no behaviour beyond checks.
+"""Values that travel between the stages, with methods that only arrange, split and add up their own data.
 
 Three numbers that are never mixed: *position* (place in the epoch's order), *index* (place in the dataset),
 *key* (name in the .idx).
@@ -233,16 +233,16 @@ class BatchTimeline:
         stage: the current one: "plan", "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in
             its queue), "collate", or "reorder" (waiting for earlier batches, or for the caller).
         times: every stage so far, and when it began (seconds, `time.perf_counter`).
-        spans: chunks as their workers saw them, with the time at which they were passed to the executor; empty without
-            a trace.
+        work_spans: chunks as their workers saw them, with the time at which they were passed to the executor; empty
+            without a trace.
         calls: of async transforms; empty without a trace.
     """
 
-    __slots__ = ("calls", "spans", "stage", "times")
+    __slots__ = ("calls", "stage", "times", "work_spans")
 
     def __init__(self) -> None:
         self.times: list[tuple[str, float]] = []
-        self.spans: list[tuple[float, WorkSpan]] = []
+        self.work_spans: list[tuple[float, WorkSpan]] = []
         self.calls: list[CallSpan] = []
         self.enter("plan")
 
@@ -314,9 +314,11 @@ class WorkSpan(NamedTuple):
     """A chunk as its worker saw it, for traces; seconds by `time.perf_counter`, which all processes of a machine share.
 
     Attributes:
-        pid, tid: numbers of the process and the thread.
+        pid: number of the process.
+        tid: number of the thread.
         thread: the thread's name.
-        begin, end: when it was worked on.
+        begin: when work on it began.
+        end: when work on it ended.
         samples: how many there were.
         parts: (name, seconds) of what was done, all samples together: "decode", "transform:<name>", "collate".
     """
@@ -340,7 +342,7 @@ _COUNTED = (
     "longest_s",
     "cpu_s",
     "pauses",
-    "spans",
+    "work_spans",
 )
 _counted = attrgetter(*_COUNTED)
 
@@ -351,7 +353,8 @@ class CallSpan(NamedTuple):
     Attributes:
         name: of the transform.
         sample: its index.
-        begin, end: when it was under way.
+        begin: when it was called.
+        end: when it ended.
     """
 
     name: str
@@ -365,11 +368,14 @@ class WorkCounters:
     """Counters of the work on samples.
 
     Attributes:
-        decode_s, transform_s, collate_s: seconds spent, all samples together.
+        decode_s: seconds spent decoding, all samples together, as in the next three.
+        transform_s: seconds in transforms.
+        collate_s: seconds collating.
         transforms: seconds by transform's name.
         work_s: seconds that workers spent on it, time between these included; 0 where that is not known.
         longest_s: of one chunk, at most.
-        cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
+        cpu_s: CPU seconds that it took.
+        pauses: how often a worker stopped to wait for something.
         awaited: seconds that samples waited for async transforms, by name, all samples together.
     """
 
@@ -409,7 +415,8 @@ class ChunkResult(WorkCounters):
         failures: samples that could not be made.
         batch: the collated batch of a whole chunk.
         samples: how many samples a whole chunk collated.
-        spans: one for each chunk, for traces; empty without a trace. calls: the same for async transforms.
+        work_spans: one for each chunk, for traces; empty without a trace.
+        calls: one for each call of an async transform, for traces; empty without a trace.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
         tainted: a worker may still write to the chunk's memory: copy the batch before it is delivered.
@@ -421,7 +428,7 @@ class ChunkResult(WorkCounters):
     failures: list[Failure] = field(default_factory=list)
     batch: Any = None
     samples: int = 0
-    spans: list[WorkSpan] = field(default_factory=list)
+    work_spans: list[WorkSpan] = field(default_factory=list)
     calls: list[CallSpan] = field(default_factory=list)
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
@@ -448,7 +455,7 @@ class ChunkResult(WorkCounters):
         if other.batch is not None:
             self.batch = other.batch
         self.samples += other.samples
-        self.spans += other.spans
+        self.work_spans += other.work_spans
         self.calls += other.calls
         self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
         self.roots += other.roots

@@ -326,7 +326,7 @@ class EpochTrace:
         for stage, since in reversed(timeline.times):
             tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
             end = since
-        for given, span in timeline.spans:
+        for given, span in timeline.work_spans:
             self._worked(number, place, given, span, now)
         for call in timeline.calls:
             self._overlapping(call.name, "await", call.begin, call.end, {**args, "index": call.sample})

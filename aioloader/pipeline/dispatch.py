@@ -66,8 +66,8 @@ class Dispatch:
             metrics.startup_s = max(0.0, waited - metrics.fetch_s - result.longest_s)
         elif result.work_s:
             metrics.dispatch_s += max(0.0, now - begin - result.longest_s)
-        if result.spans:
-            self._timeline.spans += [(begin, span) for span in result.spans]
+        if result.work_spans:
+            self._timeline.work_spans += [(begin, span) for span in result.work_spans]
         if result.calls:
             self._timeline.calls += result.calls
         return result
