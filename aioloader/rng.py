@@ -1,6 +1,6 @@
 """Random draws that depend only on (seed, epoch, index).
 
-Rule (docs/design.md, "Randomness"): the words are those of Philox 4x64-10 (Salmon et al., "Parallel random
+Rule (docs/design.md, "Order and randomness"): the words are those of Philox 4x64-10 (Salmon et al., "Parallel random
 numbers: as easy as 1, 2, 3", 2011), whose stream numpy keeps stable. Everything drawn from the words is defined
 here, because numpy does not promise its distributions across versions. Counter words: (block, epoch, index, domain).
 """
