@@ -41,7 +41,7 @@ _TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Encoded image and its number in the source; opaque to the loader."""
+    """Encoded image and its number in the source."""
 
     number: int
     image: Encoded
