@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Callable,
         Coroutine,
         Iterator,
+        Mapping,
         Sequence,
     )
     from contextlib import AbstractAsyncContextManager
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 __all__ = (
+    "AwaitingExecutor",
     "Batchify",
     "BlockingByteSource",
     "BlockingExecutor",
@@ -332,8 +334,8 @@ class ByteSource(Protocol):
     """Reader of the bytes of items: what a new storage backend implements. `ByteDataset.open_source` returns it.
 
     The loader awaits `plan`, allocates the memory that the plan asks for, and awaits `read`, each once for a whole
-    batch, so that a batch costs few awaits. Both run in the loader's event loop, for several batches at the same time;
-    calls that block belong in threads. For a client with async methods this is enough::
+    batch, so that a batch costs few awaits. Both run in the loader's event loop: one `plan` at a time, while the `read`
+    of several batches may run. Calls that block belong in threads. For a client with async methods this is enough::
 
         class ClientSource:
             def __init__(self, client, keys):
@@ -341,8 +343,9 @@ class ByteSource(Protocol):
 
             async def plan(self, spans):
                 length = spans.length.copy()
-                for place in np.flatnonzero(length == WHOLE_FILE):
-                    length[place] = await self._client.size(self._keys[spans.file[place]])
+                whole = np.flatnonzero(length == WHOLE_FILE)
+                sizes = (self._client.size(self._keys[file]) for file in spans.file[whole])
+                length[whole] = await asyncio.gather(*sizes)
                 end = np.cumsum(length)
                 reads = np.stack((spans.file, spans.offset, length, end - length), axis=1)
                 return ReadPlan(int(length.sum()), end - length, length, reads.tolist())
@@ -360,18 +363,21 @@ class ByteSource(Protocol):
 
     `WHOLE_FILE`, `Spans` and `ReadPlan` are in `aioloader.foundation.types`.
 
-    The loader's `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
+    The loader finds optional Protocols by `isinstance`. Without them a source lacks:
 
     - `BlockingByteSource`: epochs without workers that need no event loop
-    - `FetchingByteSource`: ``dataset[i]`` of the package's datasets, and records read together for torch's loader
     - `FileByteSource`: the names of its files in errors
     - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
     - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
     - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
-    - `ObjectByteSource`: the option ``cache`` of the package's datasets, for objects over a network
 
-    The package's own datasets choose between local files and URLs in `aioloader.datasets.files`. A new URL scheme needs
-    no new source: see `aioloader.storage.urls`.
+    The package's own datasets need more of the sources that they open in `aioloader.datasets.files`:
+
+    - `FetchingByteSource`: ``dataset[i]``, and records read together for torch's loader
+    - `ObjectByteSource`: the option ``cache``, for objects over a network
+
+    A URL scheme that the package obstore supports needs no new source: see `aioloader.storage.urls`. For any other
+    storage write a dataset with the methods of `ByteDataset` whose `open_source` returns your source.
     """
 
     async def plan(self, spans: Spans) -> ReadPlan:
@@ -804,4 +810,14 @@ class TunedExecutor(Executor, Protocol):
     @property
     def tuning(self) -> str:
         """Return what was chosen and why, in one sentence."""
+        ...
+
+
+@runtime_checkable
+class AwaitingExecutor(Executor, Protocol):
+    """An executor that also awaits async transforms."""
+
+    @property
+    def concurrency(self) -> Mapping[str, int]:
+        """Return the maximum number of concurrent calls of each async transform, by name."""
         ...

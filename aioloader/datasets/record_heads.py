@@ -122,7 +122,11 @@ def read_heads(
         OSError: the file cannot be read.
     """
     offsets = np.asarray(offsets, np.int64)
-    order = np.argsort(offsets, kind="stable")
+    order: slice | IntArray = slice(None)
+    back = order
+    if (offsets[1:] < offsets[:-1]).any():
+        order = np.argsort(offsets, kind="stable")
+        back = np.argsort(order)
     width = _HEAD.itemsize + 4 * labels
     if is_url(path):
         from aioloader.storage.remote import opening
@@ -130,9 +134,7 @@ def read_heads(
         found, found_nbytes = opening.read_heads(path, version, offsets[order], width)
     else:
         found, found_nbytes = _read_file(path, offsets[order], width)
-    rows, got = np.empty_like(found), np.empty_like(found_nbytes)
-    rows[order], got[order] = found, found_nbytes
-    return RecordHeads(rows, got)
+    return RecordHeads(found[back], found_nbytes[back])
 
 
 def _read_file(path: str, offsets: IntArray, width: int) -> tuple[Array, IntArray]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
+    AwaitingExecutor,
     BlockingByteSource,
     ByteSource,
     CountingByteSource,
@@ -370,7 +371,7 @@ class LoaderRuntime:
 
     def _snapshot(self, context: PipelineContext, workers: Executor) -> Stats:
         source, executor, batchify = context.source, context.executor, self._batchify
-        concurrency = executor.concurrency if isinstance(executor, AsyncMapExecutor) else {}
+        concurrency = executor.concurrency if isinstance(executor, AwaitingExecutor) else {}
         return self.metrics.snapshot(
             workers.workers,
             workers.restarts if isinstance(workers, RestartingExecutor) else 0,

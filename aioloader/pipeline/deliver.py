@@ -1,4 +1,8 @@
-"""The stage "deliver": apply the policy for failed samples, hand the batch over, and log what was delivered."""
+"""The stage "deliver": apply the policy for failed samples, make the delivery of a batch, and log what was delivered.
+
+`deliver` applies the policy and then calls `collate`, because replaced rows are part of the batch. The epoch's runner
+hands the deliveries out in order.
+"""
 
 from __future__ import annotations
 

@@ -300,10 +300,9 @@ def extract_faces(
     if any(folder.iterdir()):
         raise FileExistsError(f"{str(folder)!r} is not empty: choose another folder")
     digits = len(str(int(labels.max()))) if len(labels) else 1
-    for label in np.unique(labels.astype(np.int64)).tolist():
-        (folder / f"{label:0{digits}d}").mkdir()
     for number, (key, body) in enumerate(_bodies(dataset)):
         place = folder / f"{int(labels[number]):0{digits}d}"
+        place.mkdir(exist_ok=True)
         (place / f"{key:08d}{_suffix(body)}").write_bytes(body)
         if tick is not None and ((number + 1) % _AT_ONCE == 0 or number + 1 == len(dataset)):
             tick(number + 1)
