@@ -646,11 +646,16 @@ class SlabMemory(Protocol):
         ...
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
-        """Lease a slab to the caller: it is released with the last view of `arrays`, which `array` made."""
+        """Lease a slab to the caller, with one lease for each of `arrays`, which `array` made.
+
+        A lease ends with the last view of its array; the slab is freed when all have ended.
+        """
         ...
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
-        """Return arrays that share one lease of a slab: it is released with the last view of any of them.
+        """Return arrays that share one lease of a slab, which ends with the last view of any of them.
+
+        It costs one weak reference for all arrays, where `lease` needs one for each.
 
         Args:
             slab: contains them.

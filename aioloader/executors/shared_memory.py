@@ -1,6 +1,6 @@
 """Slab memory: one region that is shared with the worker processes, reused, and leased to the caller with every batch.
 
-Rules (docs/design.md, "Memory"):
+Rules (docs/design.md, "Memory and leases"):
 
 - The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, freed with its last process.
   Without memfd it is an unlinked temporary file.
@@ -40,7 +40,7 @@ MAX_WORKERS = 1024
 CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
-_UNKNOWN = 4 << 30  # where the system does not report its memory
+UNKNOWN_MEMORY = 4 << 30  # where the system does not report its memory
 # The limit of a process that each error is about, and its option of `ulimit`.
 _LIMITS = {
     errno.EFBIG: ("files must not be this long", "f"),
@@ -54,7 +54,7 @@ _MAP_NORESERVE = 0x4000
 def default_memory_limit() -> int:
     """Return a quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
     # The region is one file that is mapped as a whole: limits of both count (`ulimit`).
-    limits = (usable_memory() or _UNKNOWN, process_limit("AS")[0], process_limit("FSIZE")[0])
+    limits = (usable_memory() or UNKNOWN_MEMORY, process_limit("AS")[0], process_limit("FSIZE")[0])
     return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)
 
 
@@ -77,12 +77,12 @@ def _shared_file(nbytes: int) -> tuple[int, mmap.mmap]:
 
 
 def control_array(memory: mmap.mmap) -> IntArray:
-    """Return the control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
+    """Return the control words at the head of the region, int64 (MAX_WORKERS, 8), one row per worker."""
     shape = (MAX_WORKERS, CONTROL_WORDS)
     return np.ndarray(shape, dtype=np.int64, buffer=memory)
 
 
-def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
+def private_after_fork(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     """Return a function that a fork of this process calls to make its writes to the region private.
 
     Args:
@@ -102,15 +102,16 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
 
 
 class SlabMemory:
-    """The region and its free list. One thread allocates; others may collect and read, and leases end in any thread.
+    """The region and its free list: the implementation of `aioloader.abc.SlabMemory`, which documents its methods.
+
+    A lease ends with the last view of its arrays, in any thread; the next `free_pending` frees the slab. One thread
+    allocates; any thread may call `free_later`, `free_pending` and `usage`.
 
     Args:
         limit: most bytes that slabs take together.
 
     Attributes:
         used: bytes of slabs that are not free.
-        leased: bytes that the caller holds.
-        forked: bytes that were leased when this process was forked, and are never used again.
         peak: most bytes used so far.
     """
 
@@ -122,7 +123,7 @@ class SlabMemory:
         # `self._ended.append`, in any thread, which refers to the deque only and never to the memory.
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
         self._ended: deque[weakref.ref[Any]] = deque()
-        self._freed_later: deque[Slab] = deque()
+        self._to_free: deque[Slab] = deque()
         self.used = 0
         self.leased = 0
         self.peak = 0
@@ -131,15 +132,10 @@ class SlabMemory:
         _regions.add(self)
 
     def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
-        """Return a slab of at least `nbytes` bytes, or None if there is no room now.
-
-        Args:
-            nbytes: bytes needed.
-            lasting: it may be leased. Such slabs are taken from the end, others from the start, so that the caller's
-                batches do not fragment the room for short-lived slabs.
-        """
+        # Lasting slabs are taken from the end, others from the start, so that the caller's batches do not fragment the
+        # room for short-lived slabs.
         with self._lock:
-            self.collect()
+            self.free_pending()
             return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting)
 
     def _take(self, size: int, lasting: bool) -> Slab | None:
@@ -161,7 +157,6 @@ class SlabMemory:
         return None
 
     def free(self, slab: Slab) -> None:
-        """Free a slab that nothing uses any more."""
         with self._lock:
             self.used -= slab.nbytes
             place = bisect.bisect(self._free, (slab.offset, 0))
@@ -175,22 +170,15 @@ class SlabMemory:
             self._free.insert(place, (start, size))
 
     def free_later(self, slabs: Sequence[Slab]) -> None:
-        """Free slabs at the next `collect`. From any thread, also inside of the garbage collector."""
-        self._freed_later.extend(slabs)
+        self._to_free.extend(slabs)
 
     def view(self, slab: Slab) -> memoryview:
-        """Return the slab's bytes, writable."""
         return memoryview(self.memory)[slab.offset : slab.offset + slab.nbytes]
 
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """Return an array over the region at `offset`, without a lease: the caller keeps the slab."""
         return np.ndarray(tuple(shape), dtype=dtype, buffer=self.memory, offset=offset)
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
-        """Lease a slab to the caller: it is released with the last view of `arrays`, which `array` made.
-
-        Each array ends its part of the lease separately. The slab itself is freed by the next `collect`.
-        """
         with self._lock:
             self.leased += slab.nbytes
             slab.leases = len(arrays)
@@ -198,14 +186,6 @@ class SlabMemory:
                 self._refer(array, slab)
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
-        """Return arrays that share one lease of a slab: it is released with the last view of any of them.
-
-        It costs one weak reference for all arrays instead of one for each. The slab is freed by the next `collect`.
-
-        Args:
-            slab: contains them.
-            parts: place in the slab (bytes), shape and dtype of each.
-        """
         # All have one base, which is neither an array nor a memoryview, so that numpy does not collapse it: it dies
         # after the last of them.
         base = (ctypes.c_char * slab.nbytes).from_buffer(self.memory, slab.offset)
@@ -220,14 +200,14 @@ class SlabMemory:
         reference = weakref.ref(holder, self._ended.append)
         self._leases[id(reference)] = (reference, slab)
 
-    def collect(self) -> None:
-        """Free the slabs whose leases were released, and those of `free_later`. From any thread.
+    def free_pending(self) -> None:
+        """Free the slabs whose leases have ended, and those passed to `free_later`. From any thread.
 
-        `allocate`, `usage` and `close` call it. A released lease wakes nobody: who waits for memory polls.
+        `allocate`, `usage` and `close` call it. The end of a lease wakes no task: tasks that wait for memory poll.
         """
         with self._lock:
-            while self._freed_later:
-                self.free(self._freed_later.popleft())
+            while self._to_free:
+                self.free(self._to_free.popleft())
             while self._ended:
                 _, slab = self._leases.pop(id(self._ended.popleft()))
                 slab.leases -= 1
@@ -239,9 +219,8 @@ class SlabMemory:
                         self.free(slab)
 
     def usage(self) -> tuple[int, int, int]:
-        """Return the bytes in use now, their maximum so far, and the limit. From any thread."""
         with self._lock:
-            self.collect()
+            self.free_pending()
             return self.used, self.peak, self.limit
 
     def keep_leased(self) -> None:
@@ -250,10 +229,10 @@ class SlabMemory:
             slab.forked = True
 
     def close(self) -> None:
-        """Release the region. The mapping stays while an array over it lives; free pages are returned."""
+        # The mapping stays while an array over it lives; its free pages go back to the system.
         if self.fd < 0:
             return
-        self.collect()
+        self.free_pending()
         os.close(self.fd)
         self.fd = -1
         if self._leases and sys.platform == "linux":

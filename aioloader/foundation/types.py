@@ -113,7 +113,7 @@ class Slab:
     Attributes:
         offset: byte offset in the memory.
         nbytes: its size, a multiple of the page size.
-        leases: how many weak references keep it.
+        leases: number of its leases that have not ended.
         forked: a fork of this process may still read it, so it is never used again.
     """
 

@@ -143,7 +143,7 @@ class ChildProcess:
         """Start the process, which inherits `fds`. Blocking, a few milliseconds.
 
         Args:
-            slot: line of the control memory.
+            slot: row of the control memory.
             memory: the slab memory.
             fds: descriptors.
         """

@@ -28,7 +28,7 @@ import numpy as np
 from aioloader.errors import WorkerError
 from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner
-from aioloader.executors.shared_memory import control_array, keep_out
+from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.foundation.descriptors import fill_streams
 from aioloader.foundation.error_log import TRACEBACK
 from aioloader.foundation.types import Chunk, ChunkResult, RowLayout, StageTimer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Program
 
-# Words of a worker's line of control memory: the attempt in progress, the place of its sample, the number of the stage
+# Words of a worker's row of control memory: the attempt in progress, the place of its sample, the number of the stage
 # (see `stage_names`), and for each lane the attempt that is cancelled.
 CURRENT, PLACE, STAGE, CANCELLED = range(4)
 _LENGTH = struct.Struct("<Q")
@@ -267,10 +267,10 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, 
 
 
 class _Progress(StageTimer):
-    """Timer of a chunk that also writes to the worker's line of control memory, for the core.
+    """Timer of a chunk that also writes to the worker's row of control memory, for the core.
 
     Args:
-        control: the line.
+        control: the row.
         stages: the number of each stage.
         number: the attempt that is cancelled when the word of its lane has this number.
         lane: the lane.
@@ -311,14 +311,14 @@ class _Worker:
         self.stages: dict[str, int] = {}
         self.progress: _Progress | None = None
         self.pid = os.getpid()
-        self._keep_out = keep_out(memory, memory_fd)
+        self._private_after_fork = private_after_fork(memory, memory_fd)
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
         """Detach a process that a transform has forked: if it returns to this code, it changes nothing and stops."""
         words: Any = np.array(self.control)
         words[CANCELLED:] = words[CURRENT]
-        self._keep_out()
+        self._private_after_fork()
         self.control = memoryview(words)
         if self.progress is not None:
             self.progress.control = self.control
@@ -385,7 +385,7 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
         fd: this worker's end of the socket pair.
         memory_fd: descriptor of the slab region.
         nbytes: its size.
-        slot: this worker's line of the control memory.
+        slot: this worker's row of the control memory.
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
     """

@@ -21,7 +21,7 @@ import cloudpickle
 from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory
 from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.process.executor import ProcessExecutor
-from aioloader.executors.shared_memory import MAX_WORKERS
+from aioloader.executors.shared_memory import MAX_WORKERS, UNKNOWN_MEMORY
 from aioloader.executors.thread import ThreadExecutor
 from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
 from aioloader.foundation.concurrency import Notification, deferred, run_each
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # Share of the memory that is free when the loader opens, for all worker processes together.
 _SHARE_OF_MEMORY = 0.5
-_UNKNOWN_MEMORY = 4 << 30  # where the system does not report it
 # Size of a worker before one was measured: an interpreter with numpy and OpenCV.
 _WORKER_NBYTES = 80 << 20
 _POLL_S = 0.01
@@ -106,7 +105,7 @@ class AutoExecutor:
         self._program = program
         self._program_here = replace(program, seed_globals=False, foreign=program.foreign and self._watch)
         free = available_memory()
-        self._room = int(_SHARE_OF_MEMORY * (_UNKNOWN_MEMORY if free is None else free))
+        self._room = int(_SHARE_OF_MEMORY * (UNKNOWN_MEMORY if free is None else free))
         kinds = self._possible(program)
         tried = tuple(kind for kind in ("thread", "process") if kind in kinds)
         self._begin(ExecutorTuner(tried, self._most, inline="inline" in kinds, fixed=self._fixed))

@@ -127,10 +127,10 @@ VIEWS = {
 def test_any_view_keeps_the_memory(memory, view):
     kept = view(leased(memory))
     gc.collect()
-    memory.collect()
+    memory.free_pending()
     assert memory.leased == PAGE
     del kept
-    memory.collect()
+    memory.free_pending()
     assert memory.leased == memory.used == 0
 
 
@@ -140,10 +140,10 @@ def test_a_batch_of_several_arrays_is_held_by_any_of_them(memory):
     memory.lease(slab, arrays)
     kept = arrays.pop()[3:]
     del arrays
-    memory.collect()
+    memory.free_pending()
     assert memory.used == PAGE
     del kept
-    memory.collect()
+    memory.free_pending()
     assert memory.used == 0
 
 
@@ -152,7 +152,7 @@ def test_a_lease_may_end_in_another_thread(memory):
     thread = threading.Thread(target=box.clear)
     thread.start()
     thread.join()
-    memory.collect()
+    memory.free_pending()
     assert memory.used == 0
 
 
@@ -230,11 +230,11 @@ def test_what_is_lent_together_is_freed_after_the_last_view(memory):
     assert memory.leased >= 2 * PAGE
     del view
     gc.collect()
-    memory.collect()
+    memory.free_pending()
     assert memory.leased >= 2 * PAGE
     assert text.tolist() == [0.5] * 13
     del text
-    memory.collect()
+    memory.free_pending()
     assert (memory.used, memory.leased) == (0, 0)
 
 
