@@ -9,8 +9,8 @@ The way of a chunk through the process executor, in order:
 - `shared_memory`: the slabs that hold the batches, and their leases
 
 A worker that dies is replaced. `PoolExecutor._handle_death` describes for each of its chunks what the worker was doing
-(`WorkerDeath`), and `retry` decides which samples run again. The sample that the worker was making runs again alone. If
-a worker dies of it a second time, it runs once more; the third death makes it a failure.
+(`WorkerDeath`), and `retry` decides which samples run again. The sample that the worker was making runs again alone, or
+with its whole batch if that has a custom batchify function. The third death makes it a failure.
 
 `tuning` chooses the executor and the number of workers by measurement.
 """

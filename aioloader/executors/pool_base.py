@@ -38,7 +38,7 @@ class BatchRun:
         result: merged result of the chunks that are done.
         error: of the first chunk that was given up, or None.
         attempts: the current attempt of each chunk that is not done.
-        done: no chunk is left.
+        done: event, set when no chunk is left.
         abandoned: the batch was cancelled, so that no task waits for it.
     """
 
@@ -57,7 +57,7 @@ class Attempt:
         batch: the batch of the chunk.
         chunk: the whole chunk.
         part: the samples of this attempt.
-        retry: the rest of the chunk; None at its first attempt.
+        retry: retry state of the chunk; None at its first attempt.
         number: identifies the attempt; in the order of submission.
         lane: which of a worker's outstanding chunks it is.
         ended: its outcome is known, and no worker touches its memory any more.
@@ -154,7 +154,7 @@ class PoolExecutor(Generic[H]):
         """Return what a dead worker's end means for one of its chunks; `oldest`: the one that it was sent first."""
         raise NotImplementedError
 
-    def _failed_start(self, handle: H) -> Exception | None:
+    def _count_failed_start(self, handle: H) -> Exception | None:
         """Count a worker that ended before it was ready; return the error if no more are to be started."""
         raise NotImplementedError
 
@@ -267,7 +267,7 @@ class PoolExecutor(Generic[H]):
                 return
         self._resolve(attempt, ChunkResult())  # still queued: no worker has seen it
 
-    def _answered(self, handle: H, number: int, outcome: Outcome) -> None:
+    def _handle_answer(self, handle: H, number: int, outcome: Outcome) -> None:
         """Take a worker's answer to a chunk."""
         attempt = handle.running.pop(number, None)
         if attempt is not None and not attempt.ended:
@@ -294,7 +294,7 @@ class PoolExecutor(Generic[H]):
             self._submit(following)
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> None:
-        """Release the memory of a chunk that is done, with its error if it failed."""
+        """Release the memory of a chunk that is done; keep its error for the batch if it failed."""
         batch = attempt.batch
         attempt.chunk.release()
         batch.error = batch.error or error
@@ -318,7 +318,7 @@ class PoolExecutor(Generic[H]):
                 self._resolve(attempt, self._describe_death(handle, attempt, oldest=not number))
         if not handle.dismissed:
             self.restarts += 1
-            error = None if handle.ready else self._failed_start(handle)
+            error = None if handle.ready else self._count_failed_start(handle)
             if error is not None:
                 self._give_up(error)
         handle.clear()

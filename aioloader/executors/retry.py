@@ -1,9 +1,9 @@
 """Rules for chunks whose first attempt fails: which samples run again, and which sample is reported as the cause.
 
 A death counts as a failed attempt of the sample that the worker was making, never of its neighbours. That sample runs
-again alone, after the rest of its chunk, and is a failure once `MAX_ATTEMPTS` workers have died of it: after the second
-death on one sample it runs a third time. A worker that is killed because it made no progress for the loader's
-``timeout`` fails its sample at once, without a retry.
+again alone, after the rest of its chunk; a batch with a custom batchify function runs again as a whole. The sample is a
+failure once `MAX_ATTEMPTS` workers have died of it: after the second death on one sample it runs a third time. A
+worker that is killed because it made no progress for the loader's ``timeout`` fails its sample without a retry.
 Deaths between samples count against no sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between
 the samples of a chunk, the cause is taken to be an unknown sample of that chunk.
 
@@ -27,6 +27,7 @@ from aioloader.foundation.types import ROW, Chunk, ChunkResult, Failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# The third death of a sample fails it; the fourth between samples is blamed on an unknown sample of the chunk.
 MAX_ATTEMPTS = 3
 _OUT_OF_MEMORY = (
     "; the system ends processes that way when memory runs out: use fewer workers, or make the sample smaller"
@@ -38,9 +39,10 @@ class WorkerDeath:
     """Death of a worker that had a chunk.
 
     Attributes:
-        at: what the worker was doing: the place in the chunk of the sample that it was making; "unknown": it was making
-            a sample of the chunk, but which one is not known; "between": it was not making a sample, and this chunk was
-            its next one, or its last one, whose answer did not come; "queued": it was busy with another chunk.
+        at: the place in the chunk of the sample that the worker was making, or one of:
+            - "unknown": it was making a sample of the chunk, but which one is not known
+            - "between": it was making no sample; this chunk was its next one, or its last one, not answered yet
+            - "queued": it was busy with another chunk
         stage: the stage of a sample that the worker had entered last; "transform" where that is not known.
         exit_code: its exit status, negative for a signal; None where that is not known.
         timed_out: it was killed because it made no progress.

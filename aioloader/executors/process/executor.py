@@ -69,7 +69,7 @@ class ProcessHandle(WorkerHandle):
     """One place in the pool, and the messages to and from the process in it.
 
     Attributes:
-        slot: line of the control memory.
+        slot: row of the control memory.
         child: the process.
         killed_starts: processes in this place that were killed one after the other before they were ready.
         progress: `progress_token` when the worker was last checked.
@@ -347,7 +347,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             number, *fields = rest
             attempt = handle.running.get(number)
             if attempt is not None:  # else all chunks have failed
-                self._answered(handle, number, self._result(attempt.part, *fields))
+                self._handle_answer(handle, number, self._result(attempt.part, *fields))
             if handle.slot >= self._count and not handle.running:
                 handle.dismiss()
         self._assign()
@@ -417,7 +417,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         child = handle.child
         return WorkerDeath(at, self._stages[stage], child.exit_code, handle.timed_out, child.stack)
 
-    def _failed_start(self, handle: ProcessHandle) -> WorkerError | None:
+    def _count_failed_start(self, handle: ProcessHandle) -> WorkerError | None:
         code = handle.child.exit_code
         if code is not None and code < 0:
             handle.killed_starts += 1

@@ -181,7 +181,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         elif kind == "free":
             handle.running.pop(facts[0], None)
         else:
-            self._answered(handle, *facts)
+            self._handle_answer(handle, *facts)
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         at: Literal["unknown", "queued"] = "unknown" if oldest else "queued"
         return WorkerDeath(at, timed_out=handle.timed_out and oldest, reason=handle.reason)
 
-    def _failed_start(self, handle: ActorHandle) -> WorkerError | None:
+    def _count_failed_start(self, handle: ActorHandle) -> WorkerError | None:
         handle.failed_starts += 1
         if handle.failed_starts < _FAILED_STARTS:
             return None

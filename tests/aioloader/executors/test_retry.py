@@ -58,7 +58,7 @@ class Pool(PoolExecutor):
             (handle,) = self._handles
             while handle.running:
                 (attempt,) = handle.running.values()
-                self._answered(handle, attempt.number, self.outcome(attempt.part))
+                self._handle_answer(handle, attempt.number, self.outcome(attempt.part))
                 assert len(self.attempts) < 500
 
         async def main():
