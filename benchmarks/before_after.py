@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from operator import methodcaller
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from benchmarks.data import add_data_option
 from benchmarks.process import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 SIDES = ("before", "after")
 LIMIT = 0.97
@@ -187,17 +188,15 @@ class Side:
         return done.stdout
 
 
-def measurements(photos: str, seconds: float) -> dict[str, Callable[[Side], float]]:
+def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], float]]:
     """Return the measurements by name; each takes a side and returns a rate."""
-    found: dict[str, Callable[[Side], float]] = {"main_job": lambda side: side.main_job(photos, seconds)}
+    found = {"main_job": methodcaller("main_job", photos, seconds)}
     for workers in (0, 2):
-        found[f"gluon_loader {workers} workers"] = lambda side, workers=workers: side.gluon_loader(  # type: ignore[misc]
-            workers, seconds
-        )
+        found[f"gluon_loader {workers} workers"] = methodcaller("gluon_loader", workers, seconds)
     for api in ("ImageRecordIter", "AsyncDataLoader"):
-        found[f"image_record_iter {api}"] = lambda side, api=api: side.image_record_iter(api, seconds)  # type: ignore[misc]
+        found[f"image_record_iter {api}"] = methodcaller("image_record_iter", api, seconds)
     for name in CASES:
-        found[name] = lambda side, name=name: side.case(name, seconds)  # type: ignore[misc]
+        found[name] = methodcaller("case", name, seconds)
     return found
 
 

@@ -24,4 +24,4 @@ def test_every_case_has_its_own_measurement() -> None:
             return name
 
     found = measurements("photos", 1.0)
-    assert [found[name](Recorder()) for name in CASES] == list(CASES)  # type: ignore[arg-type]
+    assert [found[name](Recorder()) for name in CASES] == list(CASES)
