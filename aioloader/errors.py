@@ -64,14 +64,17 @@ class MissingPackageError(LoaderError, ImportError):
     """Error raised when an optional package is needed and not installed.
 
     Attributes:
-        package: its name, which is also the name of the extra.
+        package: its name.
+        extra: name of the extra that installs it; by default the package's name.
     """
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, *, extra: str | None = None) -> None:
+        extra = extra or package
         super().__init__(
-            f'this needs the package {package}, which is not installed: pip install "aioloader[{package}]"'
+            f'this needs the package {package}, which is not installed: pip install "aioloader[{extra}]"'
         )
         self.package = self.name = package
+        self.extra = extra
 
 
 class OutputError(LoaderError):

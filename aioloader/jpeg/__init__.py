@@ -9,6 +9,13 @@ The modules, in the order in which a crop passes through them:
   decode only a rectangle of the result
 - `aioloader.jpeg.turbojpeg`: find libjpeg-turbo 3, which decodes that rectangle
 
+With an entry of a crop index, data is left out on all sides:
+
+- `aioloader.jpeg.crop_window`: cut a crop by the entry of its JPEG
+- `aioloader.jpeg.crop_entry`: layout, making and checks of an entry
+- `aioloader.jpeg.huffman`: read Huffman tables, and give them codes for more symbols
+- `aioloader.jpeg.crop_scan`, `aioloader.jpeg.scan_walk`: find the places at which a scan can be entered (by numba)
+
 `harmless` identifies the one decoder warning that such a JPEG may cause.
 """
 

@@ -50,6 +50,7 @@ class Frame:
         mcus_per_row, mcu_rows: number of MCUs of the scan across and down.
         x_margin, y_margin: pixels beyond a crop that its own pixels can depend on, because a decoder interpolates
             chroma that is stored at a lower resolution: 0 where it is not, else the factor.
+        components: 3, or 1 (grey).
         restart_interval: MCUs between two restart markers; 0 if there are none.
         size_at: offset of the frame header's height (2 bytes, big endian); the width follows it.
         scan_start: offset of the entropy-coded data.
@@ -67,6 +68,7 @@ class Frame:
     mcu_rows: int
     x_margin: int
     y_margin: int
+    components: int
     restart_interval: int
     size_at: int
     scan_start: int
@@ -155,6 +157,7 @@ def read_frame(data: Any) -> Frame | None:
                 mcu_rows=-(-height // (8 * down)),
                 x_margin=x_factor if x_factor > 1 else 0,
                 y_margin=y_factor if y_factor > 1 else 0,
+                components=components,
                 restart_interval=interval,
                 size_at=size_at,
                 scan_start=end,

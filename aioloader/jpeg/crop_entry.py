@@ -1,0 +1,324 @@
+"""Entries of a crop index: for one JPEG, the places at which its scan can be entered.
+
+Rule: an entry has the bit at which each row of MCUs begins, and, for every few MCUs of a row, the bit at which the MCU
+begins and the DC values before it; besides that, the codes that a cut needs to set these DC values and to bring the
+data to the right bit of a byte. It has a CRC-32 of itself, and length and checksum of the JPEG, so that it is used only
+with exactly the bytes that it was made from. Layout: docs/format.md. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aioloader.jpeg.huffman import (
+    EOB,
+    Block,
+    Code,
+    HuffmanTable,
+    NotIndexableError,
+    codes,
+    extended,
+    joined,
+    paddings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioloader.foundation.types import IntArray
+    from aioloader.jpeg.frame import Frame
+    from aioloader.jpeg.huffman import ScanTables
+
+VERSION: Final = 1
+HEAD: Final = struct.Struct("<BBBB HHHHH III BBBBB ihhh HHBHB 3x")
+"""version, MCUs between two points, components, bits of the end of a chroma block; width, height, rows of MCUs, points
+of a row, rows of MCUs between two restart markers; length and checksum of the JPEG, length of its scan; bits of a
+point, of its position, of its 3 DC values; least position and DC values; bytes of a row, of the DHT segment, of the
+empty luma blocks; bits of an empty MCU; its bytes."""
+CODES: Final = struct.Struct("<12I12I12B12B8I8B")
+"""By DC category: luma's code with room for the value, chroma's with the end of its block; bits of each with the value.
+By number of bits modulo 8: codes that end a luma block; their number of bits."""
+ROWS_AT: Final = HEAD.size + CODES.size
+_CRC: Final = struct.Struct("<I")
+# A point is read as 64 bits from the byte in which it begins: it needs 57 bits, and 8 bytes behind the last one.
+_WIDEST = 57
+_SPARE = 8
+_CATEGORIES = 12
+_MOST_SHARE = 0.05
+
+# Lanes of a checksum: not a power of two, so that pages that changed places are noticed.
+_LANES = 509
+_SHORT = 1 << 14
+
+
+class CropEntryError(ValueError):
+    """Error raised for an entry that is damaged, or not this JPEG's.
+
+    Attributes:
+        reason: "damaged", "of another version" or "of other bytes".
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the entry of the crop index is {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPoints:
+    """Places at which the scan of a JPEG can be entered.
+
+    Attributes:
+        frame: its frame.
+        scan: its tables.
+        positions: int64 (rows of MCUs, MCUs in a row + 1), bits from the start of the scan; the last column has the
+            ends of the rows, before a restart marker that follows.
+        predictors: int16 (rows of MCUs, MCUs in a row, components), the DC values before each MCU.
+        scan_nbytes: length of the scan.
+    """
+
+    frame: Frame
+    scan: ScanTables
+    positions: IntArray
+    predictors: IntArray
+    scan_nbytes: int
+
+
+def checksum(data: Any) -> int:
+    """Return a checksum of all bytes, 32 bits; several times as fast as a CRC-32 for large images.
+
+    It is the CRC-32 of sums: the data's 64-bit words (little endian) are summed in 509 lanes, modulo 2**64, and the
+    bytes that do not fill all lanes follow. A change within less than 4,072 consecutive bytes always changes the sums.
+    Data of less than 16 KiB has its CRC-32. It guards against accidents, not against intent.
+
+    Args:
+        data: bytes, or a memoryview of bytes.
+    """
+    rows = 0 if len(data) < _SHORT else len(data) // (8 * _LANES)
+    if not rows:
+        return zlib.crc32(data)
+    words = np.ndarray((rows, _LANES), "<u8", data)
+    return zlib.crc32(memoryview(data)[rows * 8 * _LANES :], zlib.crc32(np.add.reduce(words, 0)))
+
+
+def check_entry(entry: Any, data: Any) -> None:
+    """Check that an entry is intact and was made from exactly these bytes.
+
+    Args:
+        entry: bytes, or a memoryview of bytes.
+        data: the JPEG, likewise.
+
+    Raises:
+        CropEntryError: it is not.
+    """
+    size = len(entry) - _CRC.size
+    if size < ROWS_AT or zlib.crc32(entry[:size]) != _CRC.unpack_from(entry, size)[0]:
+        raise CropEntryError("damaged")
+    if entry[0] != VERSION:
+        raise CropEntryError("of another version")
+    head = HEAD.unpack_from(entry)
+    if head[9] != len(data) or head[10] != checksum(data):
+        raise CropEntryError("of other bytes")
+
+
+def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) -> bytes:
+    """Make the entry of a JPEG.
+
+    Args:
+        data: the JPEG; bytes, or a memoryview of bytes.
+        points: its points.
+        interval: MCUs between two points; None for the least with which the entry has at most 5 % of the JPEG's bytes.
+
+    Raises:
+        NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay.
+    """
+    frame, scan = points.frame, points.scan
+    components = scan.blocks[-1].component + 1
+    tables, literal = _tables(points)
+    plan = _CodePlan.of(scan, tables)
+    fields = [_straightened(points, 1), *(points.predictors[..., number] for number in range(components))]
+    fixed = ROWS_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + _CRC.size
+    if interval is None:
+        bits = sum(_width(field) for field in fields)
+        for interval in range(1, frame.mcus_per_row + 1):
+            per_row = _row_nbytes(-(-frame.mcus_per_row // interval), bits)
+            if fixed + frame.mcu_rows * per_row <= _MOST_SHARE * len(data):
+                break
+        else:
+            raise NotIndexableError("it is so small that an index would not pay")
+    if interval > 1:
+        fields = [_straightened(points, interval), *(field[:, ::interval] for field in fields[1:])]
+    least = [int(field.min()) for field in fields]
+    widths = [_width(field) for field in fields]
+    if sum(widths) > _WIDEST:
+        raise NotIndexableError("its points need too many bits")
+    absent = [0] * (4 - len(fields))
+    rows = _rows(points, fields, least, widths)
+    head = HEAD.pack(
+        *(VERSION, interval, components, plan.chroma_end),
+        *(frame.width, frame.height, frame.mcu_rows, fields[0].shape[1]),
+        frame.restart_interval // frame.mcus_per_row,
+        *(len(data), checksum(data), points.scan_nbytes),
+        *(sum(widths), *widths, *absent, *least, *absent),
+        *(rows.shape[1], len(literal), len(plan.empty_luma), plan.empty_nbits, len(plan.empty)),
+    )
+    end = _CRC.pack(points.scan_nbytes * 8)
+    parts = (head, plan.packed, literal, plan.empty_luma, plan.empty, rows.tobytes(), end, bytes(_SPARE))
+    body = b"".join(parts)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def _width(field: IntArray) -> int:
+    return (int(field.max()) - int(field.min())).bit_length()
+
+
+def _row_nbytes(points: int, nbits: int) -> int:
+    return 4 + -(-points * nbits // 8)
+
+
+def _tables(points: ScanPoints) -> tuple[dict[int, HuffmanTable], bytes]:
+    """Return the tables with the codes that cuts need, and a DHT segment of those that had to be extended.
+
+    An optimised table lacks the categories that its image does not have. A decoder replaces a table by a later one.
+    """
+    scan = points.scan
+    tables = dict(scan.tables)
+    highest = [int(np.abs(values).max()) for values in np.moveaxis(points.predictors, 2, 0)]
+    for block in {*scan.blocks}:
+        categories = range(highest[block.component].bit_length() + 1)
+        tables[block.dc] = extended(tables[block.dc], categories)
+        tables[block.ac] = extended(tables[block.ac], (EOB,))
+    luma = scan.blocks[0].ac
+    # Flat images have hardly any AC codes; small coefficients are added until every alignment is possible.
+    for count in range(4):
+        candidate = extended(tables[luma], range(1, 1 + count))
+        try:
+            paddings(candidate)
+        except NotIndexableError:
+            if count == 3:
+                raise
+        else:
+            tables[luma] = candidate
+            break
+    changed = {number: table for number, table in tables.items() if table != scan.tables[number]}
+    body = b"".join(bytes((number,)) + table.counts + table.symbols for number, table in changed.items())
+    return tables, struct.pack(">HH", 0xFFC4, len(body) + 2) + body if changed else b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CodePlan:
+    """Codes of a cut: a phantom MCU before each row, which sets the DC values, or rows of empty MCUs.
+
+    Attributes:
+        packed: for `CODES`.
+        empty_luma: the luma blocks of a phantom MCU before its last one, stuffed; whole bytes.
+        empty, empty_nbits: an MCU without coefficients, filled up with zeros.
+        chroma_end: bits of the code that ends a chroma block.
+    """
+
+    packed: bytes
+    empty_luma: bytes
+    empty: bytes
+    empty_nbits: int
+    chroma_end: int
+
+    @classmethod
+    def of(cls, scan: ScanTables, tables: dict[int, HuffmanTable]) -> _CodePlan:
+        """Make the codes.
+
+        Raises:
+            NotIndexableError: the blocks of its MCUs are too unusual, or the codes too long.
+        """
+        coded = {number: codes(table) for number, table in tables.items()}
+        luma = [block for block in scan.blocks if block.component == 0]
+        chroma = [block for block in scan.blocks if block.component > 0]
+        if len(chroma) not in (0, 2) or len({block[1:] for block in chroma}) > 1:
+            raise NotIndexableError(
+                "its MCUs have several chroma blocks, or chroma components with different tables"
+            )
+        pads = paddings(tables[luma[0].ac])
+        first = coded[luma[0].dc]
+        empty_luma = b""
+        if len(luma) > 1:
+            rest = joined(_zero(block, coded) for block in luma[2:])
+            padding = pads[-(first[0].length + rest.length) % 8]
+            length, bits = joined((first[0], padding, rest))
+            empty_luma = bits.to_bytes(length // 8, "big").replace(b"\xff", b"\xff\0")
+        luma_codes = [_with_value(first, category) for category in range(_CATEGORIES)]
+        chroma_codes = [Code(0, 0)] * _CATEGORIES
+        end = Code(0, 0)
+        if chroma:
+            end = coded[chroma[0].ac][EOB]
+            chroma_codes = [
+                joined((value, end)) if value.length else value
+                for value in (_with_value(coded[chroma[0].dc], category) for category in range(_CATEGORIES))
+            ]
+        if max(code.length for code in (*luma_codes, *chroma_codes)) > 32:
+            raise NotIndexableError("its codes are too long")
+        empty = joined(_zero(block, coded) for block in scan.blocks)
+        nbytes = -(-empty.length // 8)
+        return cls(
+            packed=_packed(luma_codes, chroma_codes, pads),
+            empty_luma=empty_luma,
+            empty=(empty.bits << 8 * nbytes - empty.length).to_bytes(nbytes, "big"),
+            empty_nbits=empty.length,
+            chroma_end=end.length,
+        )
+
+
+def _packed(luma: Sequence[Code], chroma: Sequence[Code], pads: Sequence[Code]) -> bytes:
+    return CODES.pack(
+        *(code.bits for code in luma),
+        *(code.bits for code in chroma),
+        *(code.length for code in luma),
+        *(code.length for code in chroma),
+        *(code.bits for code in pads),
+        *(code.length for code in pads),
+    )
+
+
+def _zero(block: Block, coded: Mapping[int, Mapping[int, Code]]) -> Code:
+    """Return a block that changes nothing: a DC difference of 0, and no other coefficient."""
+    return joined((coded[block.dc][0], coded[block.ac][EOB]))
+
+
+def _with_value(dc: Mapping[int, Code], category: int) -> Code:
+    """Return a DC category's code with room for the value; no bits if the table lacks it."""
+    if category not in dc:
+        return Code(0, 0)
+    length, bits = dc[category]
+    return Code(length + category, bits << category)
+
+
+def _straightened(points: ScanPoints, interval: int) -> IntArray:
+    """Return the positions of every `interval`-th MCU, less those on a straight line from row start to row start."""
+    starts = points.positions[:, 0]
+    ends = np.append(starts[1:], points.scan_nbytes * 8)
+    chosen = points.positions[:, :-1:interval]
+    count = chosen.shape[1]
+    line: IntArray = np.arange(count) * (ends - starts)[:, None] // count
+    return chosen - starts[:, None] - line
+
+
+def _rows(
+    points: ScanPoints, fields: Sequence[IntArray], least: Sequence[int], widths: Sequence[int]
+) -> IntArray:
+    """Pack the rows: the start of each, 32 bits, and its points, one after the other, without gaps between them."""
+    rows, count = fields[0].shape
+    nbits = sum(widths)
+    values = np.zeros((rows, count), np.uint64)
+    shift = 0
+    for field, lowest, width in zip(fields, least, widths, strict=True):
+        values |= (field.astype(np.int64) - lowest).astype(np.uint64) << np.uint64(shift)
+        shift += width
+    each = values.astype("<u8").view(np.uint8).reshape(rows, count, 8)
+    bits = np.unpackbits(each, axis=2, count=nbits, bitorder="little").reshape(rows, count * nbits)
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    table = np.empty((rows, 4 + packed.shape[1]), np.uint8)
+    table[:, :4] = np.ascontiguousarray(points.positions[:, :1], "<u4").view(np.uint8)
+    table[:, 4:] = packed
+    return table

@@ -1,0 +1,379 @@
+"""Cuts of a JPEG by its entry of a crop index: a smaller JPEG with the same pixels inside a crop.
+
+Rule: no bit is shifted and no symbol is decoded; parts of the file are put behind new headers. Three kinds of cuts:
+
+- window: some MCUs of some rows. Each row becomes a restart interval. It begins with a *phantom MCU*, whose DC values
+  are those before the row's first MCU, and whose few small AC coefficients end at the bit of a byte at which that MCU
+  begins. Then the file's bytes follow, up to the one in which the row's last MCU ends. A decoder ignores less than a
+  byte before a marker.
+- band: whole rows. A row of empty MCUs is put on top; the last of them sets DC values and alignment as a phantom does.
+  Then the file's bytes follow in one piece.
+- intervals: whole rows of a file that has restart markers between rows. The markers are numbered again.
+
+The pixels of the box are those of a full decode, because a margin of one chroma sample is kept on each side on which
+the image continues (see `aioloader.jpeg.cut`); phantoms and empty MCUs affect no more than that margin. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from aioloader.jpeg.crop_entry import CODES, HEAD, ROWS_AT, CropEntryError
+from aioloader.jpeg.cut import Cut
+from aioloader.jpeg.frame import DRI, EOI, RST0
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.jpeg.frame import Frame
+
+_ND = np.ndarray
+_RESTARTS: Final = [bytes((0xFF, RST0 + number)) for number in range(8)]
+_END: Final = bytes((0xFF, EOI))
+_STUFFED: Final = b"\xff\0"
+_LOW_BITS: Final = [255 >> number for number in range(8)]
+# A negative value of n bits is stored as value + 2**n - 1.
+_NEGATIVE: Final = [(1 << number) - 1 for number in range(16)]
+# Cost of a row of a window besides its MCUs, in blocks that a decoder could decode meanwhile.
+_ROW_COST = 16
+
+
+class _Points(NamedTuple):
+    """Head of an entry; see `aioloader.jpeg.crop_entry.HEAD`."""
+
+    version: int
+    interval: int
+    components: int
+    chroma_end: int
+    width: int
+    height: int
+    rows: int
+    points: int
+    restart_rows: int
+    jpeg_nbytes: int
+    checksum: int
+    scan_nbytes: int
+    nbits: int
+    position_nbits: int
+    nbits_0: int
+    nbits_1: int
+    nbits_2: int
+    least_position: int
+    least_0: int
+    least_1: int
+    least_2: int
+    stride: int
+    tables_nbytes: int
+    empty_luma_nbytes: int
+    empty_nbits: int
+    empty_nbytes: int
+
+
+def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, scale: int = 1) -> Cut | None:
+    """Leave out the data that a crop does not need, on all sides.
+
+    Args:
+        data: the JPEG; bytes, or a memoryview of bytes.
+        frame: its frame.
+        entry: its entry, which `check_entry` has accepted.
+        box: (x, y, width, height) of the crop in pixels as stored, inside the image.
+        scale: as for `aioloader.jpeg.cut`.
+
+    Returns:
+        A JPEG that contains the box; None if a decoder has to read all rows and columns, or nearly all.
+
+    Raises:
+        CropEntryError: the entry does not fit the frame.
+    """
+    head = _Points._make(HEAD.unpack_from(entry))
+    if head.rows != frame.mcu_rows or -(-frame.mcus_per_row // max(1, head.interval)) != head.points:
+        raise CropEntryError("of other bytes")
+    x, y, width, height = box
+    margin = frame.y_margin * scale
+    top = y - margin if y > margin else 0
+    bottom = min(frame.height, y + height + margin)
+    margin = frame.x_margin * scale
+    left = x - margin if x > margin else 0
+    right = min(frame.width, x + width + margin)
+    first, stop = top // frame.mcu_height, -(-bottom // frame.mcu_height)
+    begin, end = left // (frame.mcu_width * head.interval), -(-right // (frame.mcu_width * head.interval))
+    blocks = (frame.mcu_width * frame.mcu_height >> 6) + head.components - 1
+    columns = min(end * head.interval, frame.mcus_per_row) - begin * head.interval
+    # In blocks of MCUs, for all rows: a window, and whole rows with one more on top.
+    window = ((columns + 1) * blocks + _ROW_COST) * (stop - first)
+    whole = frame.mcus_per_row * blocks * (stop - first + (first > 0 and not head.restart_rows))
+    try:
+        # Where chroma is interpolated, column 0 has no neighbour on its left; a phantom would be one.
+        if window < whole and not (margin and begin == 0):
+            return _window(data, frame, entry, head, (begin, end, first, stop), (right, bottom))
+        if first == 0 and bottom == frame.height:
+            return None
+        if head.restart_rows:
+            return _intervals(data, frame, entry, head, (first, stop), bottom)
+        return _band(data, frame, entry, head, (first, stop), bottom)
+    except (struct.error, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        # Only an entry that was made up can be inconsistent: its CRC is right.
+        raise CropEntryError("damaged") from error
+
+
+def _window(
+    data: Any,
+    frame: Frame,
+    entry: Any,
+    head: _Points,
+    mcus: tuple[int, int, int, int],
+    limits: tuple[int, int],
+) -> Cut:
+    """Cut some MCUs of some rows.
+
+    Args:
+        data, frame, entry: as for `cut_by_entry`.
+        head: the entry's head.
+        mcus: first point and the one behind the last, first row of MCUs and the one behind the last.
+        limits: columns and rows of pixels that are needed, exclusive.
+    """
+    begin, end, first, stop = mcus
+    rows, stride, points, nbits = stop - first, head.stride, head.points, head.nbits
+    least, position_mask = head.least_position, (1 << head.position_nbits) - 1
+    tables_at = ROWS_AT
+    luma_at = tables_at + head.tables_nbytes
+    row_at = luma_at + head.empty_luma_nbytes + head.empty_nbytes + first * stride
+    starts = _ND((rows + 1,), "<u4", entry, row_at, (stride,)).tolist()
+    nexts = starts[1:]
+    bit = begin * nbits
+    here = _ND((rows,), "<u8", entry, row_at + 4 + (bit >> 3), (stride,)).tolist()
+    position_shift = bit & 7
+    ends: list[int]
+    if end >= points:
+        columns = frame.mcus_per_row - begin * head.interval
+        ends = nexts
+        if head.restart_rows:
+            # The row ends before a restart marker.
+            group = head.restart_rows
+            ends = [
+                at - 16 if row % group == 0 and row < head.rows else at
+                for row, at in enumerate(nexts, first + 1)
+            ]
+    else:
+        columns = (end - begin) * head.interval
+        bit = end * nbits
+        shift = bit & 7
+        there = _ND((rows,), "<u8", entry, row_at + 4 + (bit >> 3), (stride,)).tolist()
+        ends = [
+            (point >> shift & position_mask) + at + (following - at) * end // points + least
+            for point, at, following in zip(there, starts, nexts, strict=False)
+        ]
+    codes = CODES.unpack_from(entry, HEAD.size)
+    luma, chroma, luma_nbits, chroma_nbits = codes[:12], codes[12:24], codes[24:36], codes[36:48]
+    pads, pad_nbits = codes[48:56], codes[56:]
+    grain, count = frame.mcu_width, columns + 1
+    left = begin * head.interval
+    width = grain + max(limits[0], (left + columns - 1) * grain + 1) - left * grain
+    height = limits[1] - first * frame.mcu_height
+    tables = bytes(entry[tables_at:luma_at]) + bytes((0xFF, DRI, 0, 4, count >> 8, count & 255))
+    pieces: list[Any] = [_headers(data, frame, tables, width, height)]
+    empty_luma = bytes(entry[luma_at : luma_at + head.empty_luma_nbytes])
+    # Before each row but the first: its restart marker.
+    openings = [marker + empty_luma for marker in _RESTARTS]
+    eighth, openings[7] = openings[7], empty_luma
+    opening = 7
+    shift_0 = position_shift + head.position_nbits
+    shift_1 = shift_0 + head.nbits_0
+    shift_2 = shift_1 + head.nbits_1
+    mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
+    least_0, least_1, least_2 = head.least_0, head.least_1, head.least_2
+    colour, chroma_end, scan = head.components == 3, head.chroma_end, frame.scan_start
+    negative, low_bits, stuffed = _NEGATIVE, _LOW_BITS, _STUFFED
+    whole = memoryview(data)
+    for point, at, following, until in zip(here, starts, nexts, ends, strict=False):
+        at = (point >> position_shift & position_mask) + at + (following - at) * begin // points + least
+        value = (point >> shift_0 & mask_0) + least_0
+        category = value.bit_length()
+        bits = luma[category] + (value if value >= 0 else value + negative[category])
+        length = luma_nbits[category]
+        # Bits of the byte that are not the row's: the phantom ends before the others.
+        skipped = at & 7
+        at = (at >> 3) + scan
+        byte = data[at]
+        if colour:
+            value = (point >> shift_1 & mask_1) + least_1
+            category = value.bit_length()
+            rest = chroma[category] + ((value if value >= 0 else value + negative[category]) << chroma_end)
+            rest_nbits = chroma_nbits[category]
+            value = (point >> shift_2 & mask_2) + least_2
+            category = value.bit_length()
+            more = chroma_nbits[category]
+            rest = (
+                (rest << more)
+                + chroma[category]
+                + ((value if value >= 0 else value + negative[category]) << chroma_end)
+            )
+            rest_nbits += more
+            pad = (skipped - length - rest_nbits) & 7
+            length += rest_nbits + pad_nbits[pad] + 8 - skipped
+            bits = (((bits << pad_nbits[pad]) + pads[pad] << rest_nbits) + rest << 8 - skipped) + (
+                byte & low_bits[skipped]
+            )
+        else:
+            pad = (skipped - length) & 7
+            length += pad_nbits[pad] + 8 - skipped
+            bits = ((bits << pad_nbits[pad]) + pads[pad] << 8 - skipped) + (byte & low_bits[skipped])
+        phantom = bits.to_bytes(length >> 3, "big")
+        if 255 in phantom:
+            phantom = phantom.replace(b"\xff", stuffed)
+        until = (until + 7 >> 3) + scan
+        if data[until - 1] == 255:
+            until += 1
+        at += 2 if byte == 255 else 1
+        pieces += openings[opening], phantom, whole[at:until]
+        if opening == 7:
+            openings[7] = eighth
+            opening = 0
+        else:
+            opening += 1
+    pieces.append(_END)
+    return Cut(
+        data=b"".join(pieces),
+        width=width,
+        height=height,
+        left=(left - 1) * grain,
+        top=first * frame.mcu_height,
+        stops_early=False,
+    )
+
+
+def _band(data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, int], bottom: int) -> Cut:
+    """Cut whole rows of a file without restart markers.
+
+    Args:
+        data, frame, entry, head: as for `_window`.
+        rows: first row of MCUs and the one behind the last.
+        bottom: rows of pixels that are needed, exclusive.
+    """
+    first, stop = rows
+    luma_at = ROWS_AT + head.tables_nbytes
+    empty_at = luma_at + head.empty_luma_nbytes
+    rows_at = empty_at + head.empty_nbytes
+    (until,) = struct.unpack_from("<I", entry, rows_at + stop * head.stride)
+    top, height = first * frame.mcu_height, bottom - first * frame.mcu_height
+    at = frame.scan_start
+    opening = b""
+    if first:
+        top -= frame.mcu_height
+        height += frame.mcu_height
+        at, point = struct.unpack_from("<IQ", entry, rows_at + first * head.stride)
+        skipped = at & 7
+        at = (at >> 3) + frame.scan_start
+        empty = int.from_bytes(entry[empty_at:rows_at], "big") >> 8 * head.empty_nbytes - head.empty_nbits
+        length, bits = _repeated(head.empty_nbits, empty, frame.mcus_per_row - 1)
+        luma = bytes(entry[luma_at:empty_at]).replace(_STUFFED, b"\xff")
+        bits = bits << 8 * len(luma) | int.from_bytes(luma, "big")
+        length += 8 * len(luma)
+        phantom, nbits = _phantom(entry, head, point >> head.position_nbits, length - skipped)
+        bits = (bits << nbits | phantom) << 8 - skipped | data[at] & _LOW_BITS[skipped]
+        length += nbits + 8 - skipped
+        opening = bits.to_bytes(length >> 3, "big").replace(b"\xff", _STUFFED)
+        at += 2 if data[at] == 255 else 1
+    until = (until + 7 >> 3) + frame.scan_start
+    if data[until - 1] == 255 and data[until] == 0:
+        until += 1
+    tables = bytes(entry[ROWS_AT:luma_at])
+    headers = _headers(data, frame, tables, frame.width, height)
+    copy = b"".join((headers, opening, memoryview(data)[at:until], _END))
+    return Cut(data=copy, width=frame.width, height=height, left=0, top=top, stops_early=False)
+
+
+def _phantom(entry: Any, head: _Points, values: int, before: int) -> tuple[int, int]:
+    """Return the last luma block and the chroma blocks of a phantom MCU, and their number of bits.
+
+    Args:
+        entry, head: the entry.
+        values: the DC values as in a point.
+        before: number of bits that the phantom should bring to a multiple of 8.
+    """
+    codes = CODES.unpack_from(entry, HEAD.size)
+    parts = []
+    for number in range(head.components):
+        nbits = (head.nbits_0, head.nbits_1, head.nbits_2)[number]
+        value = (values & (1 << nbits) - 1) + (head.least_0, head.least_1, head.least_2)[number]
+        values >>= nbits
+        category = value.bit_length()
+        end = head.chroma_end if number else 0
+        code = category + (12 if number else 0)
+        stored = value if value >= 0 else value + _NEGATIVE[category]
+        parts.append((codes[code] + (stored << end), codes[24 + code]))
+    pad = -(before + sum(nbits for _, nbits in parts)) & 7
+    parts.insert(1, (codes[48 + pad], codes[56 + pad]))
+    bits = length = 0
+    for part, nbits in parts:
+        bits = bits << nbits | part
+        length += nbits
+    return bits, length
+
+
+def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
+    """Return some bits repeated, and before that their number; by doubling."""
+    all_bits = all_nbits = 0
+    while times:
+        if times & 1:
+            all_bits = all_bits << length | bits
+            all_nbits += length
+        times >>= 1
+        if times:
+            bits = bits << length | bits
+            length *= 2
+    return all_nbits, all_bits
+
+
+def _intervals(
+    data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, int], bottom: int
+) -> Cut | None:
+    """Cut whole restart intervals of a file that has markers between rows; see `_band` for the arguments."""
+    group = head.restart_rows
+    first, stop = rows[0] - rows[0] % group, min(head.rows, -(-rows[1] // group) * group)
+    if first == 0 and stop == head.rows:
+        return None
+    at = ROWS_AT + head.tables_nbytes + head.empty_luma_nbytes + head.empty_nbytes + first * head.stride
+    count = -(-(stop - first) // group)
+    starts = _ND((count,), "<u4", entry, at, (group * head.stride,)).tolist()
+    (last,) = struct.unpack_from("<I", entry, at + (stop - first) * head.stride)
+    bounds = [(start >> 3) + frame.scan_start for start in (*starts, last)]
+    # Before each interval but the file's first one is its marker; the last one ends before a marker, too.
+    if stop < head.rows:
+        bounds[-1] -= 2
+    whole = memoryview(data)
+    pieces: list[Any] = []
+    for number, start in enumerate(bounds[:-1]):
+        end = bounds[number + 1] - (2 if number < count - 1 else 0)
+        pieces += whole[start:end], _RESTARTS[number & 7]
+    pieces[-1] = _END
+    height = bottom - first * frame.mcu_height
+    # Rows of an interval below the box stay: the last interval must be whole.
+    height = max(
+        height, min(frame.height - first * frame.mcu_height, ((stop - first) - 1) * frame.mcu_height + 1)
+    )
+    headers = _headers(data, frame, bytes(entry[ROWS_AT : ROWS_AT + head.tables_nbytes]), frame.width, height)
+    copy = b"".join((headers, *pieces))
+    return Cut(
+        data=copy, width=frame.width, height=height, left=0, top=first * frame.mcu_height, stops_early=False
+    )
+
+
+def _headers(data: Any, frame: Frame, tables: bytes, width: int, height: int) -> bytearray:
+    """Return the headers with another size, and segments before the scan's."""
+    pieces = []
+    place = size_at = 0
+    for start, stop in frame.needed:
+        if start <= frame.size_at < stop:
+            size_at = frame.size_at - start + place
+        place += stop - start
+        pieces.append(data[start:stop])
+    # The scan's segment: marker, length, number of components, 2 bytes for each, 3 more bytes.
+    last = pieces.pop()
+    scan = len(last) - (8 + 2 * frame.components)
+    headers = bytearray().join((*pieces, last[:scan], tables, last[scan:]))
+    headers[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
+    return headers

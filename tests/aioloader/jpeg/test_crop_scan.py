@@ -1,0 +1,178 @@
+"""Making of entries: every kind of JPEG, and every reason to refuse one."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from aioloader.jpeg import read_frame
+from aioloader.jpeg.crop_entry import HEAD, check_entry
+from aioloader.jpeg.huffman import NotIndexableError
+from tests.aioloader.jpeg.entries import compare, decoded, golden
+from tests.aioloader.jpeg.samples import KINDS, before_frame, encode, frame_of, make_image, segment
+
+pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
+
+from aioloader.jpeg.crop_scan import build_entry, scan_points
+
+FILES = golden()
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=[name for name, _, _ in FILES])
+def test_golden_entries_are_made_again(name, data, entry):
+    assert build_entry(data, interval=2) == build_entry(memoryview(data), interval=2) == entry
+
+
+def _optimised(width: int, height: int, quality: int, subsampling: int, grey: bool) -> bytes:
+    """Return a JPEG with optimised Huffman tables."""
+    image = Image.fromarray(make_image(width, height))
+    file = io.BytesIO()
+    options = {} if grey else {"subsampling": subsampling}
+    (image.convert("L") if grey else image).save(file, "JPEG", quality=quality, optimize=True, **options)
+    return file.getvalue()
+
+
+@st.composite
+def jpegs(draw: st.DrawFn) -> bytes:
+    """Draw a JPEG of any kind, size, quality and tables, with restart markers after rows, or without."""
+    width, height = draw(st.integers(1, 200)), draw(st.integers(1, 200))
+    quality = draw(st.integers(1, 100))
+    if draw(st.booleans()):
+        return _optimised(width, height, quality, draw(st.integers(0, 2)), draw(st.booleans()))
+    kind = draw(st.sampled_from(KINDS))
+    columns = frame_of(encode(width, height, kind)).mcus_per_row
+    restart = columns * draw(st.sampled_from((0, 0, 1, 2)))
+    return encode(width, height, kind, restart, quality, draw(st.booleans()))
+
+
+@given(data=jpegs(), interval=st.integers(1, 9), seed=st.integers(0, 1000))
+def test_cuts_of_any_jpeg_have_the_pixels_of_a_full_decode(data, interval, seed):
+    frame = frame_of(data)
+    try:
+        entry = build_entry(data, interval=interval)
+    except NotIndexableError as error:
+        # Images of few colours can have tables with too few codes.
+        assert "too few codes" in error.reason or "no room" in error.reason
+        return
+    image = decoded(data, (frame.width, frame.height))
+    rng = random.Random(seed)
+    for _ in range(6):
+        width, height = rng.randint(1, frame.width), rng.randint(1, frame.height)
+        box = (rng.randint(0, frame.width - width), rng.randint(0, frame.height - height), width, height)
+        compare(data, entry, box, image)
+
+
+def test_an_entry_has_at_most_a_twentieth_of_the_image():
+    for kind in KINDS:
+        for quality in (60, 95):
+            data = encode(640, 480, kind, quality=quality, blocks=False)
+            entry = build_entry(data)
+            assert len(entry) <= 0.05 * len(data)
+            interval = HEAD.unpack_from(entry)[1]
+            if interval > 1:
+                assert len(build_entry(data, interval=interval - 1)) > 0.05 * len(data)
+
+
+def test_a_point_is_noted_for_each_mcu():
+    data = encode(100, 50, "420")
+    points = scan_points(data)
+    assert points.positions.shape == (4, 8)
+    assert points.predictors.shape == (4, 7, 3)
+    assert (np.diff(points.positions.ravel()) >= 0).all()
+    assert points.positions[0, 0] == 0
+    assert points.positions[-1, -1] <= 8 * points.scan_nbytes
+    assert (points.predictors[0, 0] == 0).all()
+
+
+def _progressive(width: int, height: int) -> bytes:
+    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
+    return bytes(cv2.imencode(".jpg", make_image(width, height), options)[1])
+
+
+def _without_end(data: bytes) -> bytes:
+    return data[:-2]
+
+
+def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    return data.replace(old, new, 1)
+
+
+REFUSED = {
+    "text": (b"some text", "not a baseline JPEG"),
+    "nothing": (b"", "not a baseline JPEG"),
+    "progressive": (_progressive(200, 200), "not a baseline JPEG"),
+    "intervals inside of rows": (encode(200, 200, "420", 5), "restart markers are not at the ends of rows"),
+    "no end": (_without_end(encode(200, 200)), "not followed by the end"),
+    "half": (encode(200, 200)[:8000], "not followed by the end"),
+    "cut short": (encode(200, 200)[:8000] + b"\xff\xd9", "ends before its last MCU"),
+    "longer": (encode(200, 200)[:-2] + b"abcdef\xff\xd9", "goes on after its last MCU"),
+    "tiny": (encode(32, 32), "so small that an index would not pay"),
+    "taller": (
+        _replaced(encode(200, 200), b"\x08\0\xc8\0\xc8", b"\x08\xff\xff\xff\xff"),
+        "ends before its last MCU",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED)
+def test_other_images_are_refused_with_a_reason(data, reason):
+    with pytest.raises(NotIndexableError, match=reason) as caught:
+        build_entry(data)
+    assert reason in caught.value.reason
+
+
+def test_a_missing_restart_marker_is_refused():
+    data = encode(200, 200, "444", 25)
+    with pytest.raises(NotIndexableError):
+        build_entry(data.replace(b"\xff\xd1", b"\xff\0", 1))
+    with pytest.raises(NotIndexableError, match="restart markers"):
+        build_entry(data.replace(b"\xff\xd1", b"\xff\xd2", 1))
+
+
+def test_restart_markers_that_are_not_announced_are_refused():
+    data = encode(200, 200, "444", 25)
+    at = data.index(b"\xff\xdd\0\4")
+    with pytest.raises(NotIndexableError, match="restart markers"):
+        build_entry(data[:at] + data[at + 6 :])
+
+
+def test_segments_before_the_frame_do_not_matter():
+    plain = encode(200, 160, "422")
+    data = before_frame(plain, segment(0xE1, b"x" * 3000) + segment(0xFE, b"comment"))
+    entry = build_entry(data)
+    assert compare(data, entry, (60, 60, 50, 50), simplejpeg.decode_jpeg(data)) is not None
+
+
+def test_damage_is_refused_or_has_the_pixels_of_a_full_decode():
+    rng = random.Random(3)
+    data = encode(160, 120, "420", quality=85)
+    outcomes = {"refused": 0, "equal": 0, "whole": 0}
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(rng.choice((1, 1, 3))):
+            damaged[rng.randrange(2, len(data))] = rng.choice((0, 255, rng.randrange(256)))
+        stored = bytes(damaged)
+        try:
+            entry = build_entry(stored, interval=2)
+        except NotIndexableError:
+            outcomes["refused"] += 1
+            continue
+        check_entry(entry, stored)
+        assert read_frame(stored) is not None
+        try:
+            image = simplejpeg.decode_jpeg(stored, strict=True)
+        except ValueError:
+            outcomes["whole"] += 1
+            continue
+        compare(stored, entry, (40, 40, 60, 50), image)
+        outcomes["equal"] += 1
+    assert min(outcomes["refused"], outcomes["equal"]) > 20

@@ -1,0 +1,109 @@
+"""Cuts by an entry of a crop index, on golden files: they need no numba."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.jpeg.crop_entry import HEAD, ROWS_AT, CropEntryError, check_entry
+from aioloader.jpeg.crop_window import cut_by_entry
+from tests.aioloader.jpeg.entries import compare, decoded, golden
+from tests.aioloader.jpeg.samples import frame_of
+
+FILES = golden()
+IMAGES = {(name, scale): decoded(data, (131, 93), scale) for name, data, _ in FILES for scale in (1, 2, 4)}
+NAMES = [name for name, _, _ in FILES]
+
+
+def _resealed(entry: bytes) -> bytes:
+    """Return an edited entry with a right CRC."""
+    return entry[:-4] + struct.pack("<I", zlib.crc32(entry[:-4]))
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    """Draw a box inside of 131 x 93 pixels; often at a border, of one pixel, or of a whole side."""
+    sides = []
+    for extent in (131, 93):
+        size = draw(st.one_of(st.just(1), st.just(extent), st.integers(1, extent)))
+        start = draw(st.one_of(st.just(0), st.just(extent - size), st.integers(0, extent - size)))
+        sides.append((start, size))
+    (x, width), (y, height) = sides
+    return x, y, width, height
+
+
+def test_every_kind_of_jpeg_is_there():
+    assert len(FILES) == 10
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@given(box=boxes())
+def test_a_cut_has_the_pixels_of_a_full_decode(name, data, entry, box):
+    compare(data, entry, box, IMAGES[name, 1])
+
+
+@pytest.mark.parametrize("scale", [2, 4])
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@given(box=boxes())
+def test_a_cut_that_is_shrunk_has_the_pixels_of_a_shrunk_image(name, data, entry, scale, box):
+    compare(data, entry, box, IMAGES[name, scale], scale)
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+def test_a_small_box_leaves_out_most_of_the_file(name, data, entry):
+    cut = compare(data, entry, (72, 40, 8, 8), IMAGES[name, 1])
+    assert cut is not None
+    assert (cut.width, cut.height) < (80, 60)
+    assert len(cut.data) < len(data) / 2
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+def test_a_wide_box_leaves_out_rows(name, data, entry):
+    cut = compare(data, entry, (0, 40, 131, 8), IMAGES[name, 1])
+    assert cut is not None
+    assert cut.width >= 131
+    assert cut.height <= 64
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+def test_a_box_of_everything_needs_no_cut(name, data, entry):
+    assert cut_by_entry(data, frame_of(data), entry, (0, 0, 131, 93)) is None
+
+
+@pytest.mark.parametrize("data_type", [bytes, memoryview])
+def test_views_are_accepted(data_type):
+    _, data, entry = FILES[0]
+    cut = cut_by_entry(data_type(data), frame_of(data), memoryview(entry), (40, 40, 20, 20))
+    assert cut is not None
+
+
+@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry):
+    """Anyone can write such an entry: it may give other pixels, but it never leaves its data, and never takes long."""
+    rng = random.Random(name)
+    frame = frame_of(data)
+    outcomes = set()
+    for _ in range(400):
+        edited = bytearray(entry)
+        place = rng.choice((rng.randrange(HEAD.size), rng.randrange(ROWS_AT), rng.randrange(len(entry))))
+        edited[place] = rng.randrange(256)
+        try:
+            cut_by_entry(data, frame, _resealed(bytes(edited)), (30, 30, 50, 40))
+        except CropEntryError as error:
+            outcomes.add(error.reason)
+    assert outcomes <= {"damaged", "of other bytes"}
+
+
+def test_an_entry_of_an_image_of_another_size_is_refused():
+    entries = {name: entry for name, _, entry in FILES}
+    data = {name: data for name, data, _ in FILES}
+    with pytest.raises(CropEntryError, match="of other bytes"):
+        cut_by_entry(data["444"], frame_of(data["444"]), entries["420"], (30, 30, 50, 40))
+    with pytest.raises(CropEntryError) as caught:
+        check_entry(entries["420"], data["444"])
+    assert caught.value.reason == "of other bytes"
