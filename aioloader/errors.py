@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = (
+    "CropIndexBusyError",
+    "CropIndexError",
+    "CropIndexWarning",
     "DecodeError",
     "ForkedError",
     "LayoutError",
@@ -213,6 +216,36 @@ class LayoutError(LoaderError, ValueError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.key = key
+
+
+class CropIndexError(LoaderError, ValueError):
+    """Error raised when a file is not a crop index, is a damaged one, or is that of other data.
+
+    Attributes:
+        path: the file.
+        reason: the fault, in words.
+    """
+
+    def __init__(self, reason: str, *, path: str) -> None:
+        super().__init__(f"{path}: {reason}; make it again with `aioloader index --crops PATH`")
+        self.path = path
+        self.reason = reason
+
+
+class CropIndexBusyError(LoaderError, BlockingIOError):
+    """Error raised when another process writes the same crop index.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"another process is writing {path}; wait until it ends")
+        self.path = path
+
+
+class CropIndexWarning(UserWarning):
+    """Warning about a crop index that cannot be used, or does not fit its images: crops are decoded as without it."""
 
 
 class SpanTooShortError(LoaderError, EOFError):

@@ -47,6 +47,7 @@ GROUPS = {
     "storage": {"aioloader.storage"},
     "storage-rules": _of("aioloader.storage.cache", "base entries"),
     "remote": {"aioloader.storage.remote"},
+    "crop-index": {"aioloader.crop_index"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader.pipeline"},
@@ -78,6 +79,7 @@ ENGINE = {
     "storage",
     "storage-rules",
     "remote",
+    "crop-index",
     "datasets",
     "executors",
     "pipeline",
@@ -105,7 +107,18 @@ MAY_IMPORT = {
     "storage-rules": BASE,
     # Readers over the network; imported when a path is a URL.
     "remote": {*BASE, "waiting", "observability", "storage", "format", "format-files"},
-    "datasets": {*BASE, "waiting", "samplers", "jpeg", "transforms", "storage", "remote", "format-files"},
+    "crop-index": {*BASE, "storage", "remote", "format-files"},
+    "datasets": {
+        *BASE,
+        "waiting",
+        "samplers",
+        "jpeg",
+        "transforms",
+        "storage",
+        "remote",
+        "crop-index",
+        "format-files",
+    },
     "executors": {*BASE, "waiting", "observability"},
     "receipts": {*BASE, "samplers"},
     # Datasets, executors and batchify functions are passed to the pipeline as arguments.
@@ -351,8 +364,11 @@ def test_private_parts_of_recordio_stay_inside() -> None:
     allowed = {(f"aioloader.storage{part}", "recordio._framing") for part in ("", ".local", ".remote")}
     # Tools, downloads and mean images are written under another name, as recordio writes its files.
     allowed |= {
-        (f"aioloader.{part}", "recordio._partial_files") for part in ("packing", "tools", "mxnet", "mxnet.io")
+        (f"aioloader.{part}", "recordio._partial_files")
+        for part in ("crop_index", "packing", "tools", "mxnet", "mxnet.io")
     }
+    # Crop indexes of URLs are in the same cache directory as copies of other indexes.
+    allowed |= {("aioloader.crop_index", "recordio._index_cache")}
     wrong = [
         _where(found)
         for found in RUNNING_IMPORTS

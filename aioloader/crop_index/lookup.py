@@ -1,0 +1,238 @@
+"""Entries of the items of a dataset, found in the crop indexes of its files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
+from aioloader.crop_index.places import folder_index, given_index, record_index
+from aioloader.crop_index.reader import CropIndex
+from aioloader.errors import CropIndexError, CropIndexWarning
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.urls import is_url
+from recordio import MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.types import IntArray
+
+AUTO = "auto"
+# Maps that a process keeps; each holds a descriptor.
+_MOST_OPEN = 128
+_COMPARED = 16
+_MAGIC = MAGIC.to_bytes(4, "little")
+
+
+class RecordCrops:
+    """Crop indexes of record files. Picklable; used from any thread.
+
+    Args:
+        indexes: the index of each file; None where there is none.
+    """
+
+    def __init__(self, indexes: Sequence[CropIndex | None]) -> None:
+        self._indexes = tuple(indexes)
+        self._lock = threading.Lock()
+        self._open: dict[int, CropIndex] = {}
+        for index in self._indexes:
+            if index is not None:
+                index.close()
+
+    def __getstate__(self) -> tuple[CropIndex | None, ...]:
+        return self._indexes
+
+    def __setstate__(self, indexes: tuple[CropIndex | None, ...]) -> None:
+        self._indexes = indexes
+        self._lock = threading.Lock()
+        self._open = {}
+
+    def find(self, file: int, offset: int) -> memoryview | None:
+        """Return the entry of a record; None if there is none.
+
+        Args:
+            file: number of the file.
+            offset: offset of the record.
+        """
+        index = self._open.get(file)
+        if index is None:
+            index = self._indexes[file]
+            if index is None:
+                return None
+            with self._lock:
+                while len(self._open) >= _MOST_OPEN:
+                    self._open.pop(next(iter(self._open))).close()
+                self._open[file] = index
+        return index.find(offset)
+
+    def path(self, file: int) -> str:
+        """Return the path of the index of a file that has one."""
+        index = self._indexes[file]
+        assert index is not None
+        return index.path
+
+
+class FolderCrops:
+    """Crop index of a folder. Picklable; used from any thread.
+
+    Args:
+        index: the index.
+        root: the folder, or its URL.
+    """
+
+    def __init__(self, index: CropIndex, root: str) -> None:
+        self._index = index
+        self._root = root
+
+    def keys(self, paths: Sequence[str]) -> IntArray:
+        """Return the keys of images, uint64 (n,).
+
+        Args:
+            paths: the files, or URLs, under the folder.
+        """
+        return np.array([folder_key(relative_name(self._root, path)) for path in paths], np.uint64)
+
+    def find(self, key: int) -> memoryview | None:
+        """Return the entry of the image with a key; None if there is none."""
+        return self._index.find(key)
+
+    def path(self) -> str:
+        """Return the path of the index."""
+        return self._index.path
+
+
+def relative_name(root: str, path: str) -> str:
+    """Return the path of an image relative to a folder, with slashes; the whole path if it is elsewhere.
+
+    Args:
+        root: the folder, or its URL.
+        path: the image, or its URL, that begins with `root`.
+    """
+    sep = "/" if is_url(root) else os.sep
+    prefix = root if root.endswith(sep) else root + sep
+    name = path[len(prefix) :] if path.startswith(prefix) else path
+    name = name if sep == "/" else name.replace(sep, "/")
+    # Names in lists may contain "./"; normalizing every name would take as long as hashing it.
+    return posixpath.normpath(name) if "./" in name or "//" in name else name
+
+
+def open_record_crops(option: str | os.PathLike[str] | None, paths: Sequence[str]) -> RecordCrops | None:
+    """Open the crop indexes of record files.
+
+    Args:
+        option: "auto": those that exist at their usual places; None: none; else a file, or a directory of them.
+        paths: the record files, or their URLs.
+
+    Returns:
+        None if there are no indexes.
+
+    Raises:
+        FileNotFoundError: an index that `option` names does not exist.
+        CropIndexError: it is damaged, or is not that of the record file.
+        ValueError: `option` is one file, and there are several record files.
+
+    Warns:
+        CropIndexWarning: an index at its usual place cannot be used.
+    """
+    if option is None:
+        return None
+    if option == AUTO:
+        found = [_usable(record_index(path), RECORDS) for path in paths]
+        return RecordCrops(found) if any(index is not None for index in found) else None
+    chosen = os.path.expanduser(os.fspath(option))
+    if len(paths) > 1 and not os.path.isdir(chosen):
+        _check_exists(chosen)
+        raise ValueError(
+            f"crop_index={chosen!r} is one file, and there are {len(paths)} record files: pass the directory of their "
+            "indexes"
+        )
+    return RecordCrops([_of_record_file(given_index(chosen, path, is_folder=False), path) for path in paths])
+
+
+def open_folder_crops(
+    option: str | os.PathLike[str] | None, root: str, paths: Sequence[str]
+) -> FolderCrops | None:
+    """Open the crop index of a folder.
+
+    Args:
+        option: as for `open_record_crops`.
+        root: the folder, or its URL.
+        paths: the images, or their URLs.
+
+    Returns:
+        None if there is none.
+
+    Raises:
+        FileNotFoundError, CropIndexError: as for `open_record_crops`.
+
+    Warns:
+        CropIndexWarning: the index at its usual place cannot be used.
+    """
+    if option is None:
+        return None
+    if option == AUTO:
+        index = _usable(folder_index(root), FOLDER)
+        return None if index is None else FolderCrops(index, root)
+    chosen = given_index(os.path.expanduser(os.fspath(option)), root, is_folder=True)
+    _check_exists(chosen)
+    index = CropIndex(chosen)
+    index.check_kind(FOLDER)
+    keys = index.tables().keys
+    if len(paths) and not any(_contains(keys, folder_key(relative_name(root, path))) for path in paths):
+        raise CropIndexError("it has none of the images of this dataset", path=chosen)
+    return FolderCrops(index, root)
+
+
+def _usable(path: str, kind: int) -> CropIndex | None:
+    """Open an index that may not exist; one that cannot be used is a warning."""
+    try:
+        index = CropIndex(path)
+        index.check_kind(kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, CropIndexError) as error:
+        warnings.warn(f"no crop index is used: {error}", CropIndexWarning, stacklevel=5)
+        return None
+    return index
+
+
+def _of_record_file(path: str, rec: str) -> CropIndex:
+    """Open the index of a record file, which must exist and belong to the file."""
+    _check_exists(path)
+    index = CropIndex(path)
+    index.check_kind(RECORDS)
+    if is_url(rec):
+        return index
+    keys = index.tables().keys
+    some: list[int] = keys[np.linspace(0, len(keys) - 1, min(len(keys), _COMPARED)).astype(np.int64)].tolist()
+    with os.fdopen(open_regular(rec), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if some and not any(_begins_record(file, offset, size) for offset in some):
+            raise CropIndexError(f"it has no record of {rec}", path=path)
+    return index
+
+
+def _begins_record(file: Any, offset: int, size: int) -> bool:
+    if offset >= size:
+        return False
+    file.seek(offset)
+    return bool(file.read(4) == _MAGIC)
+
+
+def _contains(keys: Any, key: int) -> bool:
+    row = int(np.searchsorted(keys, np.uint64(key)))
+    return row < len(keys) and int(keys[row]) == key
+
+
+def _check_exists(path: str) -> None:
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no such crop index (`aioloader index --crops` makes it)", path
+        )
