@@ -30,22 +30,23 @@ from aioloader.jpeg.huffman import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.jpeg.frame import Frame
     from aioloader.jpeg.huffman import ScanTables
 
 VERSION: Final = 1
-HEAD: Final = struct.Struct("<BBBB HHHHH III BBBBB ihhh HHBHB 3x")
+HEAD: Final = struct.Struct("<BBBB HHHHH III BBBB hhh HHBHB 3x")
 """version, MCUs between two points, components, bits of the end of a chroma block; width, height, rows of MCUs, points
 of a row, rows of MCUs between two restart markers; length and checksum of the JPEG, length of its scan; bits of a
-point, of its position, of its 3 DC values; least position and DC values; bytes of a row, of the DHT segment, of the
-empty luma blocks; bits of an empty MCU; its bytes."""
+point's position and of its 3 DC values; least DC values; bytes of a row of points, of the DHT segment, of the empty
+luma blocks; bits of an empty MCU; its bytes."""
 CODES: Final = struct.Struct("<12I12I12B12B8I8B")
 """By DC category: luma's code with room for the value, chroma's with the end of its block; bits of each with the value.
 By number of bits modulo 8: codes that end a luma block; their number of bits."""
-ROWS_AT: Final = HEAD.size + CODES.size
+TABLES_AT: Final = HEAD.size + CODES.size
 _CRC: Final = struct.Struct("<I")
-# A point is read as 64 bits from the byte in which it begins: it needs 57 bits, and 8 bytes behind the last one.
+# A point is read as 64 bits from the byte in which it begins: it has at most 57 bits, and 8 bytes behind the last one.
+# Rows of points are multiples of 8 bytes, so that the points of a column are every n-th 64-bit word.
 _WIDEST = 57
 _SPARE = 8
 _CATEGORIES = 12
@@ -116,7 +117,7 @@ def check_entry(entry: Any, data: Any) -> None:
         CropEntryError: it is not.
     """
     size = len(entry) - _CRC.size
-    if size < ROWS_AT or zlib.crc32(entry[:size]) != _CRC.unpack_from(entry, size)[0]:
+    if size < TABLES_AT or zlib.crc32(entry[:size]) != _CRC.unpack_from(entry, size)[0]:
         raise CropEntryError("damaged")
     if entry[0] != VERSION:
         raise CropEntryError("of another version")
@@ -140,35 +141,35 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     components = scan.blocks[-1].component + 1
     tables, literal = _tables(points)
     plan = _CodePlan.of(scan, tables)
-    fields = [_straightened(points, 1), *(points.predictors[..., number] for number in range(components))]
-    fixed = ROWS_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + _CRC.size
+    positions = points.positions[:, :-1] - points.positions[:, :1]
+    fields = [positions, *(points.predictors[..., number] for number in range(components))]
+    fixed = TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + 2 * _CRC.size
     if interval is None:
         bits = sum(_width(field) for field in fields)
         for interval in range(1, frame.mcus_per_row + 1):
-            per_row = _row_nbytes(-(-frame.mcus_per_row // interval), bits)
+            per_row = 4 + _row_nbytes(-(-frame.mcus_per_row // interval) * bits)
             if fixed + frame.mcu_rows * per_row <= _MOST_SHARE * len(data):
                 break
         else:
             raise NotIndexableError("it is so small that an index would not pay")
-    if interval > 1:
-        fields = [_straightened(points, interval), *(field[:, ::interval] for field in fields[1:])]
+    fields = [field[:, ::interval] for field in fields]
     least = [int(field.min()) for field in fields]
     widths = [_width(field) for field in fields]
     if sum(widths) > _WIDEST:
         raise NotIndexableError("its points need too many bits")
     absent = [0] * (4 - len(fields))
-    rows = _rows(points, fields, least, widths)
+    starts = np.append(points.positions[:, 0], points.scan_nbytes * 8).astype("<u4")
+    rows = _rows(fields, least, widths)
     head = HEAD.pack(
         *(VERSION, interval, components, plan.chroma_end),
         *(frame.width, frame.height, frame.mcu_rows, fields[0].shape[1]),
         frame.restart_interval // frame.mcus_per_row,
         *(len(data), checksum(data), points.scan_nbytes),
-        *(sum(widths), *widths, *absent, *least, *absent),
+        *(*widths, *absent, *least[1:], *absent),
         *(rows.shape[1], len(literal), len(plan.empty_luma), plan.empty_nbits, len(plan.empty)),
     )
-    end = _CRC.pack(points.scan_nbytes * 8)
-    parts = (head, plan.packed, literal, plan.empty_luma, plan.empty, rows.tobytes(), end, bytes(_SPARE))
-    body = b"".join(parts)
+    codes_of_cuts = (plan.packed, literal, plan.empty_luma, plan.empty)
+    body = b"".join((head, *codes_of_cuts, starts.tobytes(), rows.tobytes(), bytes(_SPARE)))
     return body + _CRC.pack(zlib.crc32(body))
 
 
@@ -176,8 +177,8 @@ def _width(field: IntArray) -> int:
     return (int(field.max()) - int(field.min())).bit_length()
 
 
-def _row_nbytes(points: int, nbits: int) -> int:
-    return 4 + -(-points * nbits // 8)
+def _row_nbytes(nbits: int) -> int:
+    return -(-nbits // 64) * 8
 
 
 def _tables(points: ScanPoints) -> tuple[dict[int, HuffmanTable], bytes]:
@@ -294,20 +295,12 @@ def _with_value(dc: Mapping[int, Code], category: int) -> Code:
     return Code(length + category, bits << category)
 
 
-def _straightened(points: ScanPoints, interval: int) -> IntArray:
-    """Return the positions of every `interval`-th MCU, less those on a straight line from row start to row start."""
-    starts = points.positions[:, 0]
-    ends = np.append(starts[1:], points.scan_nbytes * 8)
-    chosen = points.positions[:, :-1:interval]
-    count = chosen.shape[1]
-    line: IntArray = np.arange(count) * (ends - starts)[:, None] // count
-    return chosen - starts[:, None] - line
+def _rows(fields: Sequence[IntArray], least: Sequence[int], widths: Sequence[int]) -> Array:
+    """Pack rows of points, without gaps between the points of a row.
 
-
-def _rows(
-    points: ScanPoints, fields: Sequence[IntArray], least: Sequence[int], widths: Sequence[int]
-) -> IntArray:
-    """Pack the rows: the start of each, 32 bits, and its points, one after the other, without gaps between them."""
+    Returns:
+        uint8 (rows, bytes), filled up with zeros.
+    """
     rows, count = fields[0].shape
     nbits = sum(widths)
     values = np.zeros((rows, count), np.uint64)
@@ -318,7 +311,6 @@ def _rows(
     each = values.astype("<u8").view(np.uint8).reshape(rows, count, 8)
     bits = np.unpackbits(each, axis=2, count=nbits, bitorder="little").reshape(rows, count * nbits)
     packed = np.packbits(bits, axis=1, bitorder="little")
-    table = np.empty((rows, 4 + packed.shape[1]), np.uint8)
-    table[:, :4] = np.ascontiguousarray(points.positions[:, :1], "<u4").view(np.uint8)
-    table[:, 4:] = packed
+    table = np.zeros((rows, _row_nbytes(count * nbits)), np.uint8)
+    table[:, : packed.shape[1]] = packed
     return table

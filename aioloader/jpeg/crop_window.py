@@ -17,11 +17,10 @@ the image continues (see `aioloader.jpeg.cut`); phantoms and empty MCUs affect n
 from __future__ import annotations
 
 import struct
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
-from aioloader.jpeg.crop_entry import CODES, HEAD, ROWS_AT, CropEntryError
+from aioloader.jpeg.crop_entry import CODES, HEAD, TABLES_AT, CropEntryError
 from aioloader.jpeg.cut import Cut
 from aioloader.jpeg.frame import DRI, EOI, RST0
 
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
     from aioloader.jpeg.frame import Frame
 
-_ND = np.ndarray
+_START: Final = struct.Struct("<I")
+_POINT: Final = struct.Struct("<Q")
 _RESTARTS: Final = [bytes((0xFF, RST0 + number)) for number in range(8)]
 _END: Final = bytes((0xFF, EOI))
 _STUFFED: Final = b"\xff\0"
@@ -41,8 +41,8 @@ _NEGATIVE: Final = [(1 << number) - 1 for number in range(16)]
 _ROW_COST = 16
 
 
-class _Points(NamedTuple):
-    """Head of an entry; see `aioloader.jpeg.crop_entry.HEAD`."""
+class _Head(NamedTuple):
+    """Head of an entry, `aioloader.jpeg.crop_entry.HEAD`, and where its parts begin."""
 
     version: int
     interval: int
@@ -57,11 +57,9 @@ class _Points(NamedTuple):
     checksum: int
     scan_nbytes: int
     nbits: int
-    position_nbits: int
     nbits_0: int
     nbits_1: int
     nbits_2: int
-    least_position: int
     least_0: int
     least_1: int
     least_2: int
@@ -70,6 +68,16 @@ class _Points(NamedTuple):
     empty_luma_nbytes: int
     empty_nbits: int
     empty_nbytes: int
+
+    @property
+    def starts_at(self) -> int:
+        """Return the offset of the rows' starts."""
+        return TABLES_AT + self.tables_nbytes + self.empty_luma_nbytes + self.empty_nbytes
+
+    @property
+    def points_at(self) -> int:
+        """Return the offset of the points."""
+        return self.starts_at + 4 * (self.rows + 1)
 
 
 def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, scale: int = 1) -> Cut | None:
@@ -88,7 +96,7 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
     Raises:
         CropEntryError: the entry does not fit the frame.
     """
-    head = _Points._make(HEAD.unpack_from(entry))
+    head = _Head._make(HEAD.unpack_from(entry))
     if head.rows != frame.mcu_rows or -(-frame.mcus_per_row // max(1, head.interval)) != head.points:
         raise CropEntryError("of other bytes")
     x, y, width, height = box
@@ -123,7 +131,7 @@ def _window(
     data: Any,
     frame: Frame,
     entry: Any,
-    head: _Points,
+    head: _Head,
     mcus: tuple[int, int, int, int],
     limits: tuple[int, int],
 ) -> Cut:
@@ -136,36 +144,34 @@ def _window(
         limits: columns and rows of pixels that are needed, exclusive.
     """
     begin, end, first, stop = mcus
-    rows, stride, points, nbits = stop - first, head.stride, head.points, head.nbits
-    least, position_mask = head.least_position, (1 << head.position_nbits) - 1
-    tables_at = ROWS_AT
-    luma_at = tables_at + head.tables_nbytes
-    row_at = luma_at + head.empty_luma_nbytes + head.empty_nbytes + first * stride
-    starts = _ND((rows + 1,), "<u4", entry, row_at, (stride,)).tolist()
-    nexts = starts[1:]
-    bit = begin * nbits
-    here = _ND((rows,), "<u8", entry, row_at + 4 + (bit >> 3), (stride,)).tolist()
-    position_shift = bit & 7
+    view = memoryview(entry)
+    nbits = head.nbits + head.nbits_0 + head.nbits_1 + head.nbits_2
+    position_mask = (1 << head.nbits) - 1
+    at = head.starts_at + 4 * first
+    starts = view[at : at + 4 * (stop - first + 1)].cast("I").tolist()
+    rows_at = head.points_at + first * head.stride
+    # Points of a column, as words: a row is a multiple of 8 bytes.
+    nbytes, step = (stop - first - 1) * head.stride + 8, head.stride >> 3
+    point_shift = begin * nbits & 7
+    at = rows_at + (begin * nbits >> 3)
+    here = view[at : at + nbytes].cast("Q")[::step].tolist()
     ends: list[int]
-    if end >= points:
+    if end >= head.points:
         columns = frame.mcus_per_row - begin * head.interval
-        ends = nexts
+        ends = starts[1:]
         if head.restart_rows:
             # The row ends before a restart marker.
             group = head.restart_rows
             ends = [
-                at - 16 if row % group == 0 and row < head.rows else at
-                for row, at in enumerate(nexts, first + 1)
+                bit - 16 if row % group == 0 and row < head.rows else bit
+                for row, bit in enumerate(ends, first + 1)
             ]
     else:
         columns = (end - begin) * head.interval
-        bit = end * nbits
-        shift = bit & 7
-        there = _ND((rows,), "<u8", entry, row_at + 4 + (bit >> 3), (stride,)).tolist()
-        ends = [
-            (point >> shift & position_mask) + at + (following - at) * end // points + least
-            for point, at, following in zip(there, starts, nexts, strict=False)
-        ]
+        shift = end * nbits & 7
+        at = rows_at + (end * nbits >> 3)
+        there = view[at : at + nbytes].cast("Q")[::step].tolist()
+        ends = [(point >> shift & position_mask) + start for point, start in zip(there, starts, strict=False)]
     codes = CODES.unpack_from(entry, HEAD.size)
     luma, chroma, luma_nbits, chroma_nbits = codes[:12], codes[12:24], codes[24:36], codes[36:48]
     pads, pad_nbits = codes[48:56], codes[56:]
@@ -173,67 +179,59 @@ def _window(
     left = begin * head.interval
     width = grain + max(limits[0], (left + columns - 1) * grain + 1) - left * grain
     height = limits[1] - first * frame.mcu_height
-    tables = bytes(entry[tables_at:luma_at]) + bytes((0xFF, DRI, 0, 4, count >> 8, count & 255))
+    luma_at = TABLES_AT + head.tables_nbytes
+    tables = bytes(view[TABLES_AT:luma_at]) + bytes((0xFF, DRI, 0, 4, count >> 8, count & 255))
     pieces: list[Any] = [_headers(data, frame, tables, width, height)]
-    empty_luma = bytes(entry[luma_at : luma_at + head.empty_luma_nbytes])
+    empty_luma = bytes(view[luma_at : luma_at + head.empty_luma_nbytes])
     # Before each row but the first: its restart marker.
-    openings = [marker + empty_luma for marker in _RESTARTS]
-    eighth, openings[7] = openings[7], empty_luma
-    opening = 7
-    shift_0 = position_shift + head.position_nbits
+    markers = cycle([marker + empty_luma for marker in _RESTARTS]) if empty_luma else cycle(_RESTARTS)
+    shift_0 = point_shift + head.nbits
     shift_1 = shift_0 + head.nbits_0
     shift_2 = shift_1 + head.nbits_1
     mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
     least_0, least_1, least_2 = head.least_0, head.least_1, head.least_2
     colour, chroma_end, scan = head.components == 3, head.chroma_end, frame.scan_start
-    negative, low_bits, stuffed = _NEGATIVE, _LOW_BITS, _STUFFED
+    negative, low_bits, round_up = _NEGATIVE, _LOW_BITS, 8 * frame.scan_start + 7
     whole = memoryview(data)
-    for point, at, following, until in zip(here, starts, nexts, ends, strict=False):
-        at = (point >> position_shift & position_mask) + at + (following - at) * begin // points + least
-        value = (point >> shift_0 & mask_0) + least_0
-        category = value.bit_length()
-        bits = luma[category] + (value if value >= 0 else value + negative[category])
-        length = luma_nbits[category]
+    opening = empty_luma
+    for point, at, until, marker in zip(here, starts, ends, markers, strict=False):
+        at += point >> point_shift & position_mask
         # Bits of the byte that are not the row's: the phantom ends before the others.
         skipped = at & 7
         at = (at >> 3) + scan
         byte = data[at]
+        rest = byte & low_bits[skipped]
+        rest_nbits = 8 - skipped
         if colour:
-            value = (point >> shift_1 & mask_1) + least_1
-            category = value.bit_length()
-            rest = chroma[category] + ((value if value >= 0 else value + negative[category]) << chroma_end)
-            rest_nbits = chroma_nbits[category]
             value = (point >> shift_2 & mask_2) + least_2
             category = value.bit_length()
-            more = chroma_nbits[category]
-            rest = (
-                (rest << more)
-                + chroma[category]
-                + ((value if value >= 0 else value + negative[category]) << chroma_end)
-            )
-            rest_nbits += more
-            pad = (skipped - length - rest_nbits) & 7
-            length += rest_nbits + pad_nbits[pad] + 8 - skipped
-            bits = (((bits << pad_nbits[pad]) + pads[pad] << rest_nbits) + rest << 8 - skipped) + (
-                byte & low_bits[skipped]
-            )
-        else:
-            pad = (skipped - length) & 7
-            length += pad_nbits[pad] + 8 - skipped
-            bits = ((bits << pad_nbits[pad]) + pads[pad] << 8 - skipped) + (byte & low_bits[skipped])
-        phantom = bits.to_bytes(length >> 3, "big")
+            if value < 0:
+                value += negative[category]
+            rest += chroma[category] + (value << chroma_end) << rest_nbits
+            rest_nbits += chroma_nbits[category]
+            value = (point >> shift_1 & mask_1) + least_1
+            category = value.bit_length()
+            if value < 0:
+                value += negative[category]
+            rest += chroma[category] + (value << chroma_end) << rest_nbits
+            rest_nbits += chroma_nbits[category]
+        value = (point >> shift_0 & mask_0) + least_0
+        category = value.bit_length()
+        if value < 0:
+            value += negative[category]
+        length = luma_nbits[category]
+        pad = -(length + rest_nbits) & 7
+        bits = (luma[category] + value << pad_nbits[pad]) + pads[pad] << rest_nbits
+        length += pad_nbits[pad] + rest_nbits
+        phantom = (bits + rest).to_bytes(length >> 3, "big")
         if 255 in phantom:
-            phantom = phantom.replace(b"\xff", stuffed)
-        until = (until + 7 >> 3) + scan
+            phantom = phantom.replace(b"\xff", _STUFFED)
+        at += 2 if byte == 255 else 1
+        until = until + round_up >> 3
         if data[until - 1] == 255:
             until += 1
-        at += 2 if byte == 255 else 1
-        pieces += openings[opening], phantom, whole[at:until]
-        if opening == 7:
-            openings[7] = eighth
-            opening = 0
-        else:
-            opening += 1
+        pieces += opening, phantom, whole[at:until]
+        opening = marker
     pieces.append(_END)
     return Cut(
         data=b"".join(pieces),
@@ -245,7 +243,7 @@ def _window(
     )
 
 
-def _band(data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, int], bottom: int) -> Cut:
+def _band(data: Any, frame: Frame, entry: Any, head: _Head, rows: tuple[int, int], bottom: int) -> Cut:
     """Cut whole rows of a file without restart markers.
 
     Args:
@@ -254,25 +252,26 @@ def _band(data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, i
         bottom: rows of pixels that are needed, exclusive.
     """
     first, stop = rows
-    luma_at = ROWS_AT + head.tables_nbytes
+    luma_at = TABLES_AT + head.tables_nbytes
     empty_at = luma_at + head.empty_luma_nbytes
-    rows_at = empty_at + head.empty_nbytes
-    (until,) = struct.unpack_from("<I", entry, rows_at + stop * head.stride)
+    starts_at = head.starts_at
+    (until,) = _START.unpack_from(entry, starts_at + 4 * stop)
     top, height = first * frame.mcu_height, bottom - first * frame.mcu_height
     at = frame.scan_start
     opening = b""
     if first:
         top -= frame.mcu_height
         height += frame.mcu_height
-        at, point = struct.unpack_from("<IQ", entry, rows_at + first * head.stride)
+        (at,) = _START.unpack_from(entry, starts_at + 4 * first)
+        (point,) = _POINT.unpack_from(entry, head.points_at + first * head.stride)
         skipped = at & 7
         at = (at >> 3) + frame.scan_start
-        empty = int.from_bytes(entry[empty_at:rows_at], "big") >> 8 * head.empty_nbytes - head.empty_nbits
+        empty = int.from_bytes(entry[empty_at:starts_at], "big") >> 8 * head.empty_nbytes - head.empty_nbits
         length, bits = _repeated(head.empty_nbits, empty, frame.mcus_per_row - 1)
         luma = bytes(entry[luma_at:empty_at]).replace(_STUFFED, b"\xff")
         bits = bits << 8 * len(luma) | int.from_bytes(luma, "big")
         length += 8 * len(luma)
-        phantom, nbits = _phantom(entry, head, point >> head.position_nbits, length - skipped)
+        phantom, nbits = _phantom(entry, head, point >> head.nbits, length - skipped)
         bits = (bits << nbits | phantom) << 8 - skipped | data[at] & _LOW_BITS[skipped]
         length += nbits + 8 - skipped
         opening = bits.to_bytes(length >> 3, "big").replace(b"\xff", _STUFFED)
@@ -280,13 +279,13 @@ def _band(data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, i
     until = (until + 7 >> 3) + frame.scan_start
     if data[until - 1] == 255 and data[until] == 0:
         until += 1
-    tables = bytes(entry[ROWS_AT:luma_at])
+    tables = bytes(entry[TABLES_AT:luma_at])
     headers = _headers(data, frame, tables, frame.width, height)
     copy = b"".join((headers, opening, memoryview(data)[at:until], _END))
     return Cut(data=copy, width=frame.width, height=height, left=0, top=top, stops_early=False)
 
 
-def _phantom(entry: Any, head: _Points, values: int, before: int) -> tuple[int, int]:
+def _phantom(entry: Any, head: _Head, values: int, before: int) -> tuple[int, int]:
     """Return the last luma block and the chroma blocks of a phantom MCU, and their number of bits.
 
     Args:
@@ -329,18 +328,17 @@ def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
 
 
 def _intervals(
-    data: Any, frame: Frame, entry: Any, head: _Points, rows: tuple[int, int], bottom: int
+    data: Any, frame: Frame, entry: Any, head: _Head, rows: tuple[int, int], bottom: int
 ) -> Cut | None:
     """Cut whole restart intervals of a file that has markers between rows; see `_band` for the arguments."""
     group = head.restart_rows
     first, stop = rows[0] - rows[0] % group, min(head.rows, -(-rows[1] // group) * group)
     if first == 0 and stop == head.rows:
         return None
-    at = ROWS_AT + head.tables_nbytes + head.empty_luma_nbytes + head.empty_nbytes + first * head.stride
-    count = -(-(stop - first) // group)
-    starts = _ND((count,), "<u4", entry, at, (group * head.stride,)).tolist()
-    (last,) = struct.unpack_from("<I", entry, at + (stop - first) * head.stride)
-    bounds = [(start >> 3) + frame.scan_start for start in (*starts, last)]
+    at = head.starts_at + 4 * first
+    starts = memoryview(entry)[at : at + 4 * (stop - first + 1)].cast("I").tolist()
+    bounds = [(start >> 3) + frame.scan_start for start in (*starts[:-1:group], starts[-1])]
+    count = len(bounds) - 1
     # Before each interval but the file's first one is its marker; the last one ends before a marker, too.
     if stop < head.rows:
         bounds[-1] -= 2
@@ -355,7 +353,9 @@ def _intervals(
     height = max(
         height, min(frame.height - first * frame.mcu_height, ((stop - first) - 1) * frame.mcu_height + 1)
     )
-    headers = _headers(data, frame, bytes(entry[ROWS_AT : ROWS_AT + head.tables_nbytes]), frame.width, height)
+    headers = _headers(
+        data, frame, bytes(entry[TABLES_AT : TABLES_AT + head.tables_nbytes]), frame.width, height
+    )
     copy = b"".join((headers, *pieces))
     return Cut(
         data=copy, width=frame.width, height=height, left=0, top=first * frame.mcu_height, stops_early=False

@@ -9,12 +9,15 @@ errors are the same.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
+from aioloader.jpeg.crop_entry import CropEntryError, check_entry
+from aioloader.jpeg.crop_window import cut_by_entry
 from aioloader.jpeg.cut import RectangleDecoder
 from aioloader.jpeg.turbojpeg import library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, stored_box, upright
@@ -128,6 +131,7 @@ class LazyImageReader:
         decode_jpeg: simplejpeg's function; looked up once.
         rectangles: decoder for rectangles of JPEGs; None if there is no library for it.
         channels: of all images, 3 or 1.
+        bad_entries: number of entries of a crop index that were not used, by the reason (see `CropEntryError`).
     """
 
     def __init__(
@@ -149,15 +153,18 @@ class LazyImageReader:
         self.scratch = Scratch() if scratch is None else scratch
         self.decode_jpeg = decode_jpeg
         self.rectangles = None if library_path() is None else RectangleDecoder()
+        self.bad_entries: Counter[str] = Counter()
         # Headers of the last JPEG, their length, its frame and orientation.
         self._known: tuple[bytes, int, Frame | None, int] = (b"", 0, None, 1)
 
-    def open(self, data: Any, path: str | None = None) -> LazyImage:
+    def open(self, data: Any, path: str | None = None, *, entry: Any = None) -> LazyImage:
         """Read the header of an image; formats other than JPEG and raw images are decoded at once.
 
         Args:
             data: the encoded image, bytes or a flat memoryview of bytes; the image reads from it later.
             path: file that the data is from, for errors.
+            entry: its entry of a crop index, bytes or a memoryview of bytes; None for none. It is used only if it is
+                intact and was made from exactly this data.
 
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
@@ -165,7 +172,7 @@ class LazyImageReader:
         # Images of one size written by one program have the same headers: then the last result is valid.
         headers, length, frame, orientation = self._known
         if frame is not None and bytes(data[:length]) == headers:
-            return _Jpeg(self, data, path, frame, orientation)
+            return _Jpeg(self, data, path, frame, orientation, entry)
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
@@ -176,7 +183,7 @@ class LazyImageReader:
                     orientation = read_orientation(data, *frame.exif)
                 if frame.scan_start <= _MOST_KNOWN:
                     self._known = (bytes(data[: frame.scan_start]), frame.scan_start, frame, orientation)
-                return _Jpeg(self, data, path, frame, orientation)
+                return _Jpeg(self, data, path, frame, orientation, entry)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
                 pixels = raw_image(data)
@@ -268,13 +275,20 @@ class _Jpeg:
     borrowed = False
 
     def __init__(
-        self, reader: LazyImageReader, data: Any, path: str | None, frame: Frame, orientation: int
+        self,
+        reader: LazyImageReader,
+        data: Any,
+        path: str | None,
+        frame: Frame,
+        orientation: int,
+        entry: Any,
     ) -> None:
         self._reader = reader
         self._data = data
         self._path = path
         self._frame = frame
         self._orientation = orientation
+        self._entry = entry
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
         if orientation >= 5:  # turning upright exchanges height and width
@@ -294,7 +308,7 @@ class _Jpeg:
 
     def region(self, box: Box, shrink: int = 1) -> Array:
         stored = self._stored(box)
-        piece = cut(self._data, self._frame, stored, scale=shrink) or self._everything
+        piece = self._cut(stored, shrink)
         x, y, width, height = stored
         x -= piece.left
         y -= piece.top
@@ -312,7 +326,7 @@ class _Jpeg:
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
         stored = self._stored(box)
-        piece = cut(self._data, self._frame, stored, scale=shrink) or self._everything
+        piece = self._cut(stored, shrink)
         pixels = self._framed(piece, stored, shrink)
         return self._reader.decode(self._data, self._path) if pixels is None else self._upright(pixels)
 
@@ -320,6 +334,19 @@ class _Jpeg:
         if self._orientation == 1:
             return box
         return stored_box(box, self._orientation, self._frame.height, self._frame.width)
+
+    def _cut(self, box: Box, shrink: int) -> Cut:
+        """Leave out as much as possible of the data that a stored box does not need."""
+        if self._entry is not None:
+            try:
+                check_entry(self._entry, self._data)
+                piece = cut_by_entry(self._data, self._frame, self._entry, box, scale=shrink)
+            except CropEntryError as error:
+                self._reader.bad_entries[error.reason] += 1
+            else:
+                if piece is not None:
+                    return piece
+        return cut(self._data, self._frame, box, scale=shrink) or self._everything
 
     @property
     def _everything(self) -> Cut:

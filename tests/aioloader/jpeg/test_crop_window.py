@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.jpeg.crop_entry import HEAD, ROWS_AT, CropEntryError, check_entry
+from aioloader.jpeg.crop_entry import HEAD, TABLES_AT, CropEntryError, check_entry
 from aioloader.jpeg.crop_window import cut_by_entry
 from tests.aioloader.jpeg.entries import compare, decoded, golden
 from tests.aioloader.jpeg.samples import frame_of
@@ -90,7 +90,7 @@ def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry)
     outcomes = set()
     for _ in range(400):
         edited = bytearray(entry)
-        place = rng.choice((rng.randrange(HEAD.size), rng.randrange(ROWS_AT), rng.randrange(len(entry))))
+        place = rng.choice((rng.randrange(HEAD.size), rng.randrange(TABLES_AT), rng.randrange(len(entry))))
         edited[place] = rng.randrange(256)
         try:
             cut_by_entry(data, frame, _resealed(bytes(edited)), (30, 30, 50, 40))
