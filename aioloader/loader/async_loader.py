@@ -111,7 +111,9 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "thread", "inline", "auto" (by measurement, on the first samples) or an
             `aioloader.abc.Executor`.
-        prefetch: maximum number of batches in flight, at least one; None: twice the workers.
+        prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
+            work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and
+            each chunk costs the event loop time.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;

@@ -11,6 +11,7 @@ import numpy as np
 
 from aioloader.foundation.pytree import builder, flatten, leaf_spec
 from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout
+from aioloader.pipeline.chunk_size import chunk_size
 
 if TYPE_CHECKING:
     from aioloader.foundation.concurrency import RefCount
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
 
 _layout_numbers = itertools.count(1)
-# A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
-_CHUNK_TARGET_S = 0.045
-_CHUNK_START = 16
-_SPLIT_S = 0.03
 
 
 class Dispatch:
@@ -72,14 +69,19 @@ class Dispatch:
             self._timeline.calls += result.calls
         return result
 
-    def chunks(self, fetch: Fetch, arrays: BatchRows, done: Sequence[int]) -> list[Chunk]:
-        """Return the chunks of all rows but those in `done`."""
+    def chunks(self, fetch: Fetch, arrays: BatchRows, done: Sequence[int], ahead: int) -> list[Chunk]:
+        """Return the chunks of all rows but those in `done`; `ahead` is that of `chunk_size`."""
         rows = np.arange(arrays.rows)
         if done:
             rows = np.setdiff1d(rows, done)
         if not len(rows):
             return []
-        size = len(rows) if self._context.custom_collate else self._chunk_size(len(rows))
+        size = len(rows)
+        if not self._context.custom_collate:
+            context = self._context
+            size = chunk_size(
+                size, context.executor.workers, context.sample_s, ahead=ahead, left=self._plan.left
+            )
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         share = arrays.spill[1] // len(pieces) // 64 * 64
         return [
@@ -106,14 +108,6 @@ class Dispatch:
             release=self._holders.leave,
             samples=None if samples is None else [samples[row] for row in rows],
         )
-
-    def _chunk_size(self, samples: int) -> int:
-        """Return how many samples of a batch go to a worker at a time."""
-        sample_s = self._context.sample_s
-        # A batch of little work is not worth splitting: several batches are in flight anyway.
-        parts = self._context.executor.workers if samples * sample_s > _SPLIT_S or not sample_s else 1
-        wanted = int(_CHUNK_TARGET_S / sample_s) if sample_s else _CHUNK_START
-        return max(1, min(wanted, -(-samples // parts)))
 
     def learn_layout(self, sample: Any) -> None:
         """Take the row layout from the first sample that was made."""

@@ -171,13 +171,17 @@ class BatchTask:
         chunk = self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
         return await self._dispatch.run([chunk])
 
-    async def complete(self) -> Delivery:
-        """Make the remaining samples and the batch. The error of a batch that failed is in its delivery."""
+    async def complete(self, ahead: int = 0) -> Delivery:
+        """Make the remaining samples and the batch. The error of a batch that failed is in its delivery.
+
+        Args:
+            ahead: batches in flight that will be delivered before this one.
+        """
         try:
             await self._read()
             self.timeline.enter("work")
             result, arrays = self._result, self._arrays
-            chunks = self._dispatch.chunks(self._fetch, arrays, self._done)
+            chunks = self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
             if chunks:
                 result.merge(await self._dispatch.run(chunks))
             replacement = None
@@ -444,7 +448,7 @@ class EpochRunner:
 
     async def _complete(self, task: BatchTask, number: int) -> None:
         self._not_begun.discard(task)
-        delivery = await task.complete()
+        delivery = await task.complete(number - self._reorder.next)
         task.timeline.enter("reorder")
         delivery.timeline = task.timeline
         del self._making[number]

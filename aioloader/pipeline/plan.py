@@ -7,6 +7,7 @@ costs nothing and the remaining positions can be split again.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,6 +103,7 @@ class BatchPlan:
         epochs: int64 (n,), the epoch whose random numbers each sample uses.
         consumed: stream positions that all ranks have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
+        left: batches of the epoch after it; None if their number is not known. An estimate where a sampler's length is.
         samples: the samples themselves if they come from an iterable; else None.
         source_state: state of that iterable after this batch; or None.
     """
@@ -112,6 +114,7 @@ class BatchPlan:
     epochs: IntArray
     consumed: int
     padded: int = 0
+    left: int | None = None
     samples: list[Any] | None = None
     source_state: Any = None
 
@@ -133,8 +136,25 @@ def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
     return indices if items.index_map is None else items.index_map[indices]
 
 
+def announced_length(order: Iterable[Any]) -> int | None:
+    """Return the length of a sampler as it announces it, or None. It need not have that many items."""
+    if not isinstance(order, Sized):
+        return None
+    try:
+        return len(order)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 class EpochStream(Protocol):
-    """Stream of one epoch."""
+    """Stream of one epoch.
+
+    Attributes:
+        length: number of its positions; None if that is not known. May be an estimate, see `announced_length`.
+    """
+
+    @property
+    def length(self) -> int | None: ...
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
         """Return indices and epochs at stream positions start <= p < stop; fewer at the end of the stream."""
@@ -232,8 +252,11 @@ class IteratedStream:
         self._kept: list[list[int]] = list(carry or ())
         self._start = 0
         self._whole = whole
+        announced = announced_length(sampler)
+        self.length = None if announced is None else announced + len(self._kept)
         if whole:
             self._kept += [[int(index), epoch] for index in self._source]
+            self.length = len(self._kept)
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
         """Return indices and epochs; see `EpochStream.take`.
@@ -311,7 +334,9 @@ class EpochPlan:
                 epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
             position = first + low
             self.rest = first = first + left
-            yield BatchPlan(number, position, indices, epochs, first, padded=padded)
+            length = stream.length
+            after = None if length is None else schedule.steps(max(0, length - first))
+            yield BatchPlan(number, position, indices, epochs, first, padded=padded, left=after)
 
     def carry(self) -> Any:
         """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
@@ -331,6 +356,7 @@ class ListPlan:
 
     def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
         self._batches = iter(batches)
+        self._length = announced_length(batches)
         self._epoch = epoch
         self._start = start
         self._same = np.empty(0, np.int64)
@@ -344,7 +370,10 @@ class ListPlan:
                 indices = np.asarray([int(index) for index in batch], dtype=np.int64)
             if len(self._same) < len(indices):
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
-            yield BatchPlan(place - self._start, place, indices, self._same[: len(indices)], place + 1)
+            left = None if self._length is None else max(0, self._length - place - 1)
+            yield BatchPlan(
+                place - self._start, place, indices, self._same[: len(indices)], place + 1, left=left
+            )
 
     def carry(self) -> None:
         """Return None: a batch sampler keeps its own carry."""

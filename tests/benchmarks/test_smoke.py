@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         "bare_loop",
         "main_job",
+        "many_workers",
         "first_batch",
         "fused_path",
         "damaged",

@@ -202,3 +202,41 @@ def test_a_schedule_that_pads_fills_the_last_batch_from_the_start(length):
         first += 4
     assert len(rows) == schedule.steps(length)
     assert [row for batch in rows for row in batch] == [p % length for p in range(4 * len(rows))]
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"),
+    [
+        (EpochPlan(PositionalStream(SequentialSampler(7), 0, 0), BatchSchedule(3)), [2, 1, 0]),
+        (EpochPlan(PositionalStream(SequentialSampler(7), 0, 0), BatchSchedule(3, "discard")), [1, 0]),
+        (EpochPlan(PositionalStream(SequentialSampler(7), 0, 0), BatchSchedule(3), 3), [1, 0]),
+        (EpochPlan(PositionalStream(SequentialSampler(2), 0, 1, (0, 1)), BatchSchedule(2)), [1, 0]),
+        (
+            EpochPlan(PositionalStream(SequentialSampler(9), 0, 0), BatchSchedule(2, rank=1, world=2)),
+            [2, 1, 0],
+        ),
+        (EpochPlan(IteratedStream(range(7), 0, [[9, 0]]), BatchSchedule(4)), [1, 0]),
+        (EpochPlan(IteratedStream(iter(range(4)), 0), BatchSchedule(2)), [None, None]),
+        (EpochPlan(IteratedStream(iter(range(4)), 0, whole=True), BatchSchedule(1, world=2)), [1, 0]),
+        (ListPlan([[1], [2], [3]], 0, 1), [1, 0]),
+        (ListPlan(iter([[1], [2]]), 0), [None, None]),
+    ],
+)
+def test_a_batch_knows_how_many_batches_are_left(plan, left):
+    assert [batch.left for batch in plan] == left
+
+
+def test_a_sampler_whose_length_is_wrong_or_raises_is_planned_to_its_end():
+    class Wrong(list):
+        def __len__(self):
+            return 1
+
+    class Raises(list):
+        def __len__(self):
+            raise NotImplementedError
+
+    for kind, left in ((Wrong, [0, 0, 0]), (Raises, [None, None, None])):
+        assert [batch.left for batch in ListPlan(kind([[1], [2], [3]]), 0)] == left
+        plans = list(EpochPlan(IteratedStream(kind([1, 2, 3]), 0), BatchSchedule(1)))
+        assert [batch.left for batch in plans] == left
+        assert [batch.indices.tolist() for batch in plans] == [[1], [2], [3]]

@@ -1,0 +1,51 @@
+"""Choice of the size of chunks, from the number of batches in flight and of workers (pure).
+
+Each chunk costs the event loop the same, however many samples it has: a message, an answer and two wake-ups. So a batch
+is cut into as few chunks as keep all workers busy. That depends on how many batches share the workers:
+
+- The workers are busy if every one has one chunk that it works on and one that waits. With twice as many batches in
+  flight as workers, the default, these chunks are whole batches.
+- At the start of an epoch few batches are ahead of a batch, and at its end few follow. These batches are cut into more
+  chunks, the first and the last one into a chunk for every worker: the first batch arrives as early as possible, and no
+  worker is left with a whole batch while the others have nothing to do. The same rule is known from loops of parallel
+  programs as guided self-scheduling.
+- A chunk takes a limited time, so that batches arrive evenly. The limit grows with the number of workers, because the
+  chunks of all workers cost the one event loop.
+"""
+
+from __future__ import annotations
+
+# Chunks that a worker should have: one that it works on and one that waits.
+_CHUNKS_PER_WORKER = 2
+# A chunk should be long compared with its own cost (about 0.2 ms) and short compared with a batch.
+_TARGET_S = 0.045
+# Work in a chunk for each worker: chunks of all workers then cost the event loop about a twentieth of its time.
+_TARGET_PER_WORKER_S = 0.004
+# Assumed until it is measured; 16 samples are then a chunk of `_TARGET_S`.
+_UNKNOWN_SAMPLE_S = _TARGET_S / 16
+# A batch of less work is not worth splitting: several batches are in flight anyway.
+_SPLIT_S = 0.03
+
+
+def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left: int | None) -> int:
+    """Return the maximum number of samples of a chunk, at least 1.
+
+    Args:
+        samples: samples of the batch that are to be made.
+        workers: number of workers.
+        sample_s: seconds of a worker for one sample; 0 if that is not known yet.
+        ahead: batches of the epoch that will be delivered before this one and are in flight.
+        left: batches of the epoch after this one; None if their number is not known.
+    """
+    target_s = _TARGET_S
+    near = ahead + 1
+    if left is not None:
+        target_s = max(target_s, workers * _TARGET_PER_WORKER_S)
+        near = min(near, left + 1)
+    parts = min(workers, -(-_CHUNKS_PER_WORKER * workers // max(1, near)))
+    if sample_s and samples * sample_s <= _SPLIT_S:
+        parts = 1
+    # A whole number of samples in every chunk; the chunks of a batch are of nearly equal size.
+    most = max(1, int(target_s / (sample_s or _UNKNOWN_SAMPLE_S)))
+    parts = max(1, parts, -(-samples // most))
+    return max(1, -(-samples // parts))
