@@ -399,16 +399,19 @@ class _Jpeg:
         """Decode a piece of the image, for a rectangle in it, at its place; None if the decoder complains."""
         canvas = self._take(scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink))
         top, left = piece.top // shrink, piece.left // shrink
-        if shrink == 1:
+        if shrink == 1 and left >= 0:
             place = canvas[top : top + piece.height, left : left + piece.width]
             inside = (box[0] - left, box[1] - top, box[2], box[3])
             if self._rectangle(piece, inside, place) is not None:
                 return canvas
-        if piece.width == self._frame.width:
+        if left == 0 and piece.width == self._frame.width:
             return canvas if self._decode(piece, shrink, canvas[top:]) else None
         pixels = self._piece(piece, shrink)
         if pixels is None:
             return None
+        # A cut by an entry can begin outside of the image.
+        pixels = pixels[:, max(0, -left) :]
+        left = max(0, left)
         canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
         return canvas
 

@@ -19,6 +19,8 @@ NAMES = [name for name, _, _ in FILES]
 def _boxes(height: int, width: int) -> list[tuple[int, int, int, int]]:
     rng = random.Random(height)
     found = [(0, 0, width, height), (0, 0, 1, 1), (width - 1, height - 1, 1, 1)]
+    # Cuts that begin with a phantom on the left of the image, some of them as wide as the image.
+    found += [(0, 30, columns, 20) for columns in range(width - 40, width, 3)]
     for _ in range(12):
         w, h = rng.randint(1, width), rng.randint(1, height)
         found.append((rng.randint(0, width - w), rng.randint(0, height - h), w, h))
