@@ -78,7 +78,7 @@ class ScanPoints:
         scan: its tables.
         positions: int64 (rows of MCUs, MCUs in a row + 1), bits from the start of the scan; the last column has the
             ends of the rows, before a restart marker that follows.
-        predictors: int16 (rows of MCUs, MCUs in a row, components), the DC values before each MCU.
+        predictors: int16 (components, rows of MCUs, MCUs in a row), the DC values before each MCU.
         scan_nbytes: length of the scan.
     """
 
@@ -142,7 +142,7 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     tables, literal = _tables(points)
     plan = _CodePlan.of(scan, tables)
     positions = points.positions[:, :-1] - points.positions[:, :1]
-    fields = [positions, *(points.predictors[..., number] for number in range(components))]
+    fields = [positions, *points.predictors]
     fixed = TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + 2 * _CRC.size
     if interval is None:
         bits = sum(_width(field) for field in fields)
@@ -188,7 +188,7 @@ def _tables(points: ScanPoints) -> tuple[dict[int, HuffmanTable], bytes]:
     """
     scan = points.scan
     tables = dict(scan.tables)
-    highest = [int(np.abs(values).max()) for values in np.moveaxis(points.predictors, 2, 0)]
+    highest = [max(int(values.max()), -int(values.min())) for values in points.predictors]
     for block in {*scan.blocks}:
         categories = range(highest[block.component].bit_length() + 1)
         tables[block.dc] = extended(tables[block.dc], categories)

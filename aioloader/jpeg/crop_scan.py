@@ -12,7 +12,7 @@ from aioloader.jpeg.frame import EOI, read_frame
 from aioloader.jpeg.huffman import HuffmanTable, NotIndexableError, codes, read_scan_tables
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 _scratch = threading.local()
 
@@ -62,8 +62,12 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     if columns * rows * len(scan.blocks) * 2 > 8 * nbytes:
         raise NotIndexableError("its data ends before its last MCU")
     text = np.frombuffer(data, np.uint8)
-    clean, places, marks = _buffers(nbytes, scan_walk.PADDING)
-    size, count, end, stored = scan_walk.remove_stuffing(text, frame.scan_start, clean, places, marks)
+    candidates = np.flatnonzero(text[frame.scan_start : -1] == 0xFF) + frame.scan_start
+    clean = _buffer(nbytes + scan_walk.PADDING)
+    places, marks = np.empty(len(candidates), np.int64), np.empty((len(candidates), 2), np.int64)
+    size, count, end, stored = scan_walk.remove_stuffing(
+        text, frame.scan_start, candidates, clean, places, marks
+    )
     if end == scan_walk.FILL_IN_DATA:
         raise NotIndexableError("its data has unusual fill bytes")
     if end == scan_walk.NO_MARKER or text[end] != EOI:
@@ -72,7 +76,7 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     numbers = {number: place for place, number in enumerate(scan.tables)}
     blocks = [(block.component, numbers[block.dc], numbers[block.ac]) for block in scan.blocks]
     positions = np.empty((rows, columns + 1), np.int64)
-    predictors: IntArray = np.empty((rows, columns, scan.blocks[-1].component + 1), np.int16)
+    predictors: IntArray = np.empty((scan.blocks[-1].component + 1, rows, columns), np.int16)
     problem = scan_walk.walk(
         clean,
         size * 8,
@@ -92,18 +96,12 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     return points
 
 
-def _buffers(nbytes: int, padding: int) -> tuple[Any, Any, Any]:
-    """Return this thread's memory for the data of a scan, and for the places of what is left out of it."""
-    found: tuple[Any, Any, Any] | None = getattr(_scratch, "buffers", None)
-    if found is None or len(found[0]) < nbytes + padding:
-        most = nbytes // 2 + 1  # two bytes are the least that is left out
-        found = (
-            np.empty(nbytes + padding, np.uint8),
-            np.empty(most, np.int64),
-            np.empty((most, 2), np.int64),
-        )
-        _scratch.buffers = found
-    return found
+def _buffer(nbytes: int) -> Array:
+    """Return this thread's memory for the data of a scan."""
+    buffer: Array | None = getattr(_scratch, "buffer", None)
+    if buffer is None or len(buffer) < nbytes:
+        buffer = _scratch.buffer = np.empty(nbytes, np.uint8)
+    return buffer
 
 
 def _lookups(tables: dict[int, HuffmanTable], scan_walk: Any) -> tuple[Any, ...]:

@@ -52,8 +52,8 @@ class Cut:
     Attributes:
         data: the JPEG; bytes-like.
         width, height: its extents in pixels.
-        left, top: the stored pixel that is its pixel (0, 0); multiples of 8. `left` can be negative: a cut by an entry of
-            a crop index can begin with a column of MCUs that the image does not have.
+        left, top: the stored pixel that is its pixel (0, 0); multiples of 8. `left` can be negative: a cut by an entry
+            of a crop index can begin with a column of MCUs that the image does not have.
         stops_early: a strict decode may complain about the data left out (`harmless`). If this is False, or the
             complaint is another one, the file is damaged or unusual: decode the whole file, and let its result count.
     """

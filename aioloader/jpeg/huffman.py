@@ -7,7 +7,6 @@ symbols (ITU T.81, annex C). A table has at most 256 codes of 1 to 16 bits, and 
 from __future__ import annotations
 
 from functools import lru_cache
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.errors import LoaderError
@@ -155,17 +154,17 @@ def codes(table: HuffmanTable) -> Mapping[int, Code]:
     Raises:
         NotIndexableError: the table has too many codes, or a code of ones only; libjpeg refuses it too.
     """
-    result: dict[int, Code] = {}
-    code = place = 0
-    for length in range(1, _LONGEST + 1):
-        for symbol in table.symbols[place : place + table.counts[length - 1]]:
-            result.setdefault(symbol, Code(length, code))
-            code += 1
-        place += table.counts[length - 1]
-        if table.counts[length - 1] and code >= 1 << length:
-            raise NotIndexableError("a Huffman table has too many codes")
+    lengths: list[Code] = []
+    code = 0
+    for length, count in enumerate(table.counts, 1):
+        if count:
+            lengths += [Code(length, bits) for bits in range(code, code + count)]
+            code += count
+            if code >= 1 << length:
+                raise NotIndexableError("a Huffman table has too many codes")
         code <<= 1
-    return result
+    # The first of several codes of a symbol is set last.
+    return dict(zip(reversed(table.symbols), reversed(lengths), strict=True))
 
 
 def extended(table: HuffmanTable, wanted: Iterable[int]) -> HuffmanTable:
@@ -221,23 +220,27 @@ def paddings(table: HuffmanTable) -> Sequence[Code]:
     for symbol, (length, bits) in ac.items():
         size = symbol & 15
         if 0 < size <= 10:
-            step = length + size, symbol >> 4, bits << size
-            steps[step[0] % 8] = min(step, steps.get(step[0] % 8, step))
+            length += size
+            known = steps.get(length & 7)
+            if known is None or (length, symbol >> 4) < known[:2]:
+                steps[length & 7] = length, symbol >> 4, bits << size
     end = ac[EOB]
+    # Shortest paths from residue to residue: (bits, coefficients, codes).
     found: dict[int, Code] = {}
-    # (bits, coefficients, order of discovery, value); the shortest first.
-    heap = [(0, 0, 0, 0)]
-    pushed = 0
-    while heap and len(found) < 8:
-        length, used, _, value = heappop(heap)
-        if (length + end.length) % 8 in found:
-            continue
+    reached = {0: (0, 0, 0)}
+    settled = set()
+    while reached:
+        residue = min(reached, key=reached.__getitem__)
+        length, used, value = reached.pop(residue)
+        settled.add(residue)
         found[(length + end.length) % 8] = Code(length + end.length, value << end.length | end.bits)
         for more, run, bits in steps.values():
+            total = length + more
+            residue = total % 8
             # 63 AC coefficients in a block; 32 bits keep the integers of the loader small.
-            if used + run + 1 <= 62 and length + more + end.length <= 32:
-                pushed += 1
-                heappush(heap, (length + more, used + run + 1, pushed, value << more | bits))
+            if residue not in settled and used + run + 1 <= 62 and total + end.length <= 32:
+                path = total, used + run + 1, value << more | bits
+                reached[residue] = min(path, reached.get(residue, path))
     if len(found) < 8:
         raise NotIndexableError("an AC table has too few codes to align data with them")
     return [found[number] for number in range(8)]

@@ -106,14 +106,16 @@ def fill_lookup(counts, symbols, is_dc, one, many, limits, offsets):  # type: ig
 
 
 @_compiled
-def remove_stuffing(data, start, out, places, marks):  # type: ignore[no-untyped-def]
+def remove_stuffing(data, start, candidates, out, places, marks):  # type: ignore[no-untyped-def]
     """Copy the data of a scan without stuffed zeros and restart markers.
 
     Args:
         data: uint8 (nbytes,), the JPEG.
         start: offset of the scan.
+        candidates: int64, offsets of all bytes 0xFF from `start` on, but the last byte of the data.
         out: uint8, at least as long as the rest of the data.
-        places: int64: for each place where bytes were left out, the number of bytes copied before it.
+        places: int64, as long as `candidates`: for each place where bytes were left out, the number of bytes copied
+            before it.
         marks: int64 (..., 2): the bytes left out so far, and the number of the restart marker, or -1 for a zero.
 
     Returns:
@@ -125,13 +127,13 @@ def remove_stuffing(data, start, out, places, marks):  # type: ignore[no-untyped
     copied = 0
     count = 0
     left_out = 0
-    while at < nbytes:
-        value = data[at]
-        if value != 0xFF:
-            out[copied] = value
+    for found in candidates:
+        if found < at:  # a fill byte, which the one before it has passed
+            continue
+        for _ in range(found - at):
+            out[copied] = data[at]
             copied += 1
             at += 1
-            continue
         after = at + 1
         while after < nbytes and data[after] == 0xFF:
             after += 1
@@ -160,10 +162,17 @@ def remove_stuffing(data, start, out, places, marks):  # type: ignore[no-untyped
 @_compiled
 def _load(data, at):  # type: ignore[no-untyped-def]
     """Return 64 bits from a byte on."""
-    word = np.uint64(0)
-    for number in range(8):
-        word = word << np.uint64(8) | np.uint64(data[at + number])
-    return word
+    # Written out: compilers make one instruction of it.
+    return (
+        np.uint64(data[at]) << np.uint64(56)
+        | np.uint64(data[at + 1]) << np.uint64(48)
+        | np.uint64(data[at + 2]) << np.uint64(40)
+        | np.uint64(data[at + 3]) << np.uint64(32)
+        | np.uint64(data[at + 4]) << np.uint64(24)
+        | np.uint64(data[at + 5]) << np.uint64(16)
+        | np.uint64(data[at + 6]) << np.uint64(8)
+        | np.uint64(data[at + 7])
+    )
 
 
 @_compiled
@@ -209,7 +218,7 @@ def walk(  # type: ignore[no-untyped-def]
         restart_interval: in MCUs; a multiple of the MCUs of a row, or 0.
         places, marks, count: what was left out (see `remove_stuffing`).
         positions: int64 (rows, points + 1): is set to bits from the start of `data`; the last column to row ends.
-        predictors: int16 (rows, points, components): is set to the DC values.
+        predictors: int16 (components, rows, points): is set to the DC values.
 
     Returns:
         0, or a key of `REASONS`.
@@ -239,8 +248,8 @@ def walk(  # type: ignore[no-untyped-def]
             left -= 1
             if column % interval == 0:
                 positions[row, column // interval] = at
-                for component in range(predictors.shape[2]):
-                    predictors[row, column // interval, component] = dc[component]
+                for component in range(predictors.shape[0]):
+                    predictors[component, row, column // interval] = dc[component]
             for block in range(block_tables.shape[0]):
                 if at > limit:
                     return _TOO_SHORT

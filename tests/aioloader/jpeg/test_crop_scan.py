@@ -85,11 +85,11 @@ def test_a_point_is_noted_for_each_mcu():
     data = encode(100, 50, "420")
     points = scan_points(data)
     assert points.positions.shape == (4, 8)
-    assert points.predictors.shape == (4, 7, 3)
+    assert points.predictors.shape == (3, 4, 7)
     assert (np.diff(points.positions.ravel()) >= 0).all()
     assert points.positions[0, 0] == 0
     assert points.positions[-1, -1] <= 8 * points.scan_nbytes
-    assert (points.predictors[0, 0] == 0).all()
+    assert (points.predictors[:, 0, 0] == 0).all()
 
 
 def _progressive(width: int, height: int) -> bytes:
