@@ -433,7 +433,7 @@ def _faster(limit: str, gain: float) -> str:
     """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
     what = f"{limit.partition(' ')[2]} in half the time"
     if limit == "decode":
-        what = "decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True)"
+        what = "decoding in half the time (smaller images, dct_scaling=True)"
     return f"{what} would give {_times(gain)}"
 
 

@@ -33,8 +33,8 @@ class Case:
         name: on the command line and in the results.
         title: for the report.
         data: source data: "photos", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
-        store: storage format: "jpeg", "tiled" (JPEG with restart markers; peers read plain ones), "raw" (decoded
-            pixels in the contender's format), "arrays" (in memory) or "bytes" (records of a .rec file).
+        store: storage format: "jpeg", "raw" (decoded pixels in the contender's format), "arrays" (in memory) or "bytes"
+            (records of a .rec file).
         batch_size: samples of a batch; it divides `samples`.
         samples: samples of an epoch. Each is delivered exactly once per epoch.
         shape: of one sample of a batch; () for bytes.
@@ -105,13 +105,6 @@ _ALL = (
         *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
         shuffle=False,
         crop="centre",
-    ),
-    Case(
-        "tiled",
-        "tiled JPEG (peers: the plain file), random resized crop 224 and flip, uint8",
-        *("photos", "tiled", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
     ),
     Case(
         "raw",

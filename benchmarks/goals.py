@@ -223,8 +223,6 @@ _GOALS = (
     _ahead("jpeg-uint8", "torch/pillow", 2.2),
     _ahead("jpeg-uint8", "mxnet/ImageRecordIter", 3.7),
     _best_peer("jpeg-float32", 1.15, 1.3),
-    _ahead("tiled", "tf_data", 1.5, 2.0, "jpeg-uint8"),
-    _ahead("tiled", "ffcv", 1.0, None, "raw-area"),
     _ahead("raw", "tf_data", 5.0, None, "jpeg-uint8"),
     _ahead("raw-area", "ffcv", 1.5),
     _ahead("faces", "bare_loop", 0.85, 0.95),

@@ -1,18 +1,16 @@
-"""Cost of a crop of a JPEG: full decode, early stop, and tiles, on the same images and crops.
+"""Cost of a crop of a JPEG: full decode and early stop, on the same images and crops.
 
     python benchmarks/jpeg_crops.py --data FOLDER --rounds 5
 
-The crops are RandomResizedCrop's (8 % to 100 % of the area). The three take turns image by image in random order, and
-their pixels are compared. The figures are CPU time of this thread, so other programs disturb little. jpegtran (Debian:
-libjpeg-turbo-progs) makes tiled copies losslessly; without it that part is left out. Times include reading the headers
-and cutting; "resized" adds a bilinear resize to 224 x 224.
+The crops are RandomResizedCrop's (8 % to 100 % of the area). The two take turns image by image in random order, and
+their pixels are compared. The figures are CPU time of this thread, so other programs disturb little. Times include
+reading the headers and cutting; "resized" adds a bilinear resize to 224 x 224.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import statistics
 import sys
 import time
@@ -26,7 +24,6 @@ import simplejpeg
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aioloader import jpeg
-from aioloader.packing.jpegtran import rewrite
 from aioloader.rng import Rng
 from aioloader.transforms import RandomResizedCrop
 
@@ -56,13 +53,6 @@ def partial(data: bytes, box: tuple[int, int, int, int]) -> Any:
     return buffer.reshape(found.height, found.width, 3)[y : y + height, x : x + width]
 
 
-def tiled(program: str, data: bytes) -> bytes:
-    """Return the same image in tiles, with a table."""
-    frame = jpeg.read_frame(data) or jpeg.read_frame(rewrite(program, data))
-    assert frame is not None
-    return jpeg.with_tile_table(rewrite(program, data, jpeg.restart_interval(frame)))
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -76,29 +66,20 @@ def main() -> None:
     found = sorted(path for path in options.data.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     images = [path.read_bytes() for path in found[: options.limit]]
     images = [data for data in images if jpeg.read_frame(data) is not None]
-    ways: dict[str, tuple[Any, list[bytes]]] = {
-        "full decode": (full, images),
-        "early stop": (partial, images),
-    }
-    program = shutil.which("jpegtran")
-    if program:
-        ways["tiles"] = (partial, [tiled(program, data) for data in images])
-        share = sum(map(len, ways["tiles"][1])) / sum(map(len, images))
-        print(f"tiled files have {share:.3f} times the bytes of the originals")
+    ways = {"full decode": full, "early stop": partial}
     crop, rng = RandomResizedCrop(224), Rng(0)
     order = random.Random(0)
     plain: dict[str, list[float]] = {name: [] for name in ways}
     resized: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.rounds):
-        for number, data in enumerate(images):
+        for data in images:
             frame = jpeg.read_frame(data)
             assert frame is not None
             box = crop.box(frame.height, frame.width, rng)
             pixels = {}
             for name in order.sample(list(ways), len(ways)):
-                way, files = ways[name]
                 begin = time.thread_time()
-                part = way(files[number], box)
+                part = ways[name](data, box)
                 middle = time.thread_time()
                 cv2.resize(part, (224, 224), dst=RESIZED)
                 plain[name].append(middle - begin)

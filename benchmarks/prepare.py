@@ -1,7 +1,7 @@
 """Source data of the cases, made once from a folder of photographs and kept.
 
     photos   the folder's JPEG files (those stored upright, which all decoders decode alike), repeated in one .rec
-             file until an epoch lasts for seconds; the same tiled and raw
+             file until an epoch lasts for seconds; the same raw
     faces    the centres of the photographs, 112 x 112, as JPEGs of about 5 kB
     arrays   random images of CIFAR's size
     bytes    random records of 1 kB
@@ -77,13 +77,13 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     source = Source.load(folder)
-    if case.store in ("tiled", "raw"):
-        _make_store(case.store, source, say)
+    if case.store == "raw":
+        _make_raw(source, say)
     return source
 
 
 def absent_reason(source: Source, store: str) -> str | None:
-    """Return the reason why ``tiled.rec`` or ``raw.rec`` could not be made, or None."""
+    """Return the reason why ``raw.rec`` could not be made, or None."""
     path = source.folder / f"{store}.absent"
     return path.read_text() if path.exists() else None
 
@@ -205,27 +205,26 @@ def _make_records(case: Case, draft: Path) -> None:
     Source(draft, case.samples, 0).save()
 
 
-def _make_store(store: str, source: Source, say: Callable[[str], object]) -> None:
-    """Make ``tiled.rec`` or ``raw.rec`` with `aioloader.tools.pack`, repeated; or write the reason of a failure."""
-    target, absent = source.folder / f"{store}.rec", source.folder / f"{store}.absent"
+def _make_raw(source: Source, say: Callable[[str], object]) -> None:
+    """Make ``raw.rec`` with `aioloader.tools.pack`, repeated; or write the reason of a failure."""
+    target, absent = source.folder / "raw.rec", source.folder / "raw.absent"
     if target.exists():
         return
     say(f"making {target}")
-    once = source.folder / f"{store}-once.rec"
-    options: dict[str, Any] = {"tile": True} if store == "tiled" else {"encoding": "raw"}
+    once = source.folder / "raw-once.rec"
     try:
-        report = pack(source.folder / "files", once, **options)
+        report = pack(source.folder / "files", once, encoding="raw")
         with recordio.RecordReader(once) as reader:
             payloads = [recordio.unpack(record)[1] for record in reader]
-        draft = source.folder / f"{store}-draft.rec"
+        draft = source.folder / "raw-draft.rec"
         _write_rec(draft, payloads, source.samples)
         draft.with_suffix(".idx").rename(target.with_suffix(".idx"))
         draft.rename(target)
         absent.unlink(missing_ok=True)
     except (OSError, ValueError, TypeError) as error:
-        absent.write_text(f"{store}.rec cannot be made: {error}")
+        absent.write_text(f"raw.rec cannot be made: {error}")
         return
     finally:
         for suffix in (".rec", ".idx", ".lst"):
             once.with_suffix(suffix).unlink(missing_ok=True)
-    (source.folder / f"{store}.json").write_text(json.dumps({"nbytes": report.nbytes}))
+    (source.folder / "raw.json").write_text(json.dumps({"nbytes": report.nbytes}))

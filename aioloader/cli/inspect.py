@@ -146,7 +146,7 @@ def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
         yield "width", _range(images.width)
         yield "height", _range(images.height)
     if images.formats.get("jpeg"):
-        yield "JPEGs", f"{images.tiled:.0%} tiled, {images.progressive:.0%} progressive"
+        yield "JPEGs", f"{images.progressive:.0%} progressive"
     if images.turned:
         yield "turned", f"{images.turned:.0%}, by their EXIF orientation"
     if images.decode_us is not None and images.images_per_s is not None:

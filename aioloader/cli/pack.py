@@ -79,11 +79,6 @@ def add(commands: Commands) -> None:
     )
     group.add_argument("--pass-through", action="store_true", help="store the files' bytes unchecked")
     group.add_argument(
-        "--tile",
-        action="store_true",
-        help="rewrite JPEGs, pixels unchanged, so that a crop can be decoded without the rest; needs jpegtran",
-    )
-    group.add_argument(
         "--resize",
         type=positive,
         metavar="PIXELS",
@@ -225,7 +220,7 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
             print(f"{file.rec.name}: {file.records:,} records, {file.nbytes / 1e6:,.1f} MB")
         if len(report.files) > _MOST_FILES:
             print(f"and {len(report.files) - _MOST_FILES} more, see {report.json}")
-    for line in _details(report, options.tile):
+    for line in _details(report):
         print(line)
 
 
@@ -241,16 +236,12 @@ def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
             file.write("\n")
 
 
-def _details(report: PackReport, tile: bool) -> Iterator[str]:
+def _details(report: PackReport) -> Iterator[str]:
     """Yield a line for each kind of change to the images."""
     if report.cropped:
         yield f"{report.cropped:,} cropped to their middle square"
     if report.resized:
         yield f"{report.resized:,} scaled down"
-    if tile:
-        yield f"{report.tiled:,} tiled"
-    for reason, count in report.kept.items():
-        yield f"{count:,} unchanged: {reason}"
     if report.image_nbytes != report.source_nbytes:
         change = report.image_nbytes / max(1, report.source_nbytes) - 1
         yield (

@@ -1,9 +1,9 @@
 """The smallest JPEG that has the pixels of a crop, the scale at which it may be decoded, and a decoder of a part of it.
 
-Rule: tiles where restart markers allow it, else an early stop, else the whole file. The pixels of the box are those of
-a full decode. Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the next chroma
-sample on each side. A margin of one chroma sample is therefore kept wherever the image continues, and where that margin
-crosses the border of an MCU or tile, the next MCU or tile is kept too.
+Rule: an early stop where data can be left out, else the whole file. The pixels of the box are those of a full decode.
+Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the chroma sample below. A margin
+of one chroma sample is therefore kept wherever the image continues, and where that margin crosses the border of an MCU,
+the next MCU is kept too.
 
 Early stop: the height in the frame header is lowered. The decoder reads the scan row of MCUs by row of MCUs and ends
 after the last row that the lowered height needs. Then it looks for the next marker and finds the EOI behind the bytes
@@ -11,8 +11,13 @@ of the rows left out. It reports these bytes in a warning, the only one that may
 above are those of a full decode, because a pixel depends only on the data of its MCU, on the data coded before it,
 and on a margin of one chroma sample.
 
+Of a file with restart markers, the intervals behind these rows are left out, and the last one that is kept ends with
+EOI instead of its restart marker. It can continue below the rows, and only then is the warning accepted. All restart
+markers are checked beforehand, as `decode_image` does it: where one is missing, the decoder fills in rows.
+
 Damage in the rows that are decoded is detected as far as a full decode detects it. A truncated file is detected,
-because without an EOI there is no early stop. Damage below the crop that leaves the EOI in place is not detected.
+because without an EOI there is no early stop. Damage below the crop that leaves the EOI in place, and all restart
+markers, is not detected.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aioloader.jpeg.frame import EOI, Frame
-from aioloader.jpeg.tiles import cover, gather
+from aioloader.jpeg.restart_markers import interval_ends
 from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, Region, turbojpeg_library
 
 if TYPE_CHECKING:
@@ -76,17 +81,14 @@ def harmless(message: str) -> bool:
     return EARLY_STOP_WARNING.fullmatch(message) is not None
 
 
-def cut(
-    data: Any, frame: Frame, box: Sequence[int], *, vertical_only: bool = False, scale: int = 1
-) -> Cut | None:
-    """Leave out the data that a crop does not need.
+def cut(data: Any, frame: Frame, box: Sequence[int], *, scale: int = 1) -> Cut | None:
+    """Leave out the data below a crop.
 
     Args:
         data: the file; bytes, or a memoryview of bytes (it may be read-only).
         frame: the result of `read_frame` for the file.
         box: (x, y, width, height) of the crop in pixels as stored, before any EXIF orientation; inside the image.
-        vertical_only: keep the full width.
-        scale: 1, 2, 4 or 8: the divisor by which the decoder will shrink the image, which requires larger margins. The
+        scale: 1, 2, 4 or 8: the divisor by which the decoder will shrink the image, which requires a larger margin. The
             pixels are then identical to those of the whole image decoded at that scale. If a cut would have fewer than
             8 pixels in both directions, its scaled size would not determine the scale, and no cut is made.
 
@@ -104,49 +106,17 @@ def cut(
         raise ValueError(
             f"the box {tuple(box)} (x, y, width, height) is not inside {width} x {height} pixels"
         )
-    margin = frame.y_margin * scale
-    top = max(0, y - margin)
-    bottom = min(height, bottom + margin)
-    last_row = -(-bottom // frame.mcu_height)
-    if not frame.restart_interval:
-        if last_row == frame.mcu_rows or (scale > 1 and bottom < 8 and width < 8):
-            return None
-        return _stop_early(data, frame, bottom)
-    margin = frame.x_margin * scale
-    left = max(0, x - margin)
-    right = min(width, right + margin)
-    if margin and right - left <= 4 * scale:
-        # Decoders do not interpolate across images of one or two chroma samples.
-        right = min(width, left + 4 * scale + 1)
-        left = max(0, right - 4 * scale - 1)
-    chosen = cover(
-        frame,
-        left // frame.mcu_width,
-        top // frame.mcu_height,
-        -(-right // frame.mcu_width),
-        last_row,
-        vertical_only=vertical_only,
-    )
-    mcus = (last_row - chosen.top) * chosen.columns
-    if mcus + frame.mcus_per_row > frame.mcus_per_row * frame.mcu_rows:
+    bottom = min(height, bottom + frame.y_margin * scale)
+    rows = -(-bottom // frame.mcu_height)
+    if rows == frame.mcu_rows or (scale > 1 and bottom < 8 and width < 8):
         return None
-    left, top = chosen.left * frame.mcu_width, chosen.top * frame.mcu_height
-    if chosen.columns == frame.mcus_per_row:
-        right = width
-    else:
-        # The last column of MCUs that is covered must have at least one pixel.
-        right = max(right, min(width, left + (chosen.columns - 1) * frame.mcu_width + 1))
-    width, height = right - left, bottom - top
-    if scale > 1 and height < 8 and width < 8:
-        return None
-    copy = gather(data, frame, chosen, width, height)
-    if copy is None:
-        return None
-    return Cut(data=copy, width=width, height=height, left=left, top=top, stops_early=chosen.more)
+    if frame.restart_interval:
+        return _stop_at_marker(data, frame, bottom, rows * frame.mcus_per_row)
+    return _stop_early(data, frame, bottom)
 
 
 def _stop_early(data: Any, frame: Frame, height: int) -> Cut | None:
-    """Copy a file without restart intervals with a lowered height.
+    """Copy a file without restart markers with a lowered height.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
@@ -164,10 +134,36 @@ def _stop_early(data: Any, frame: Frame, height: int) -> Cut | None:
         if found is None:
             return None
         end = found.end()
+    return _lowered(data, frame, height, end, stops_early=True)
+
+
+def _stop_at_marker(data: Any, frame: Frame, height: int, mcus: int) -> Cut | None:
+    """Copy the restart intervals that the upper rows of a file need.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+        frame: its frame, with restart intervals.
+        height: rows of pixels to keep, 1 to `frame.height`.
+        mcus: number of MCUs that have these rows.
+
+    Returns:
+        A JPEG of `frame.width` x `height` pixels, or None if a restart marker or the EOI marker is missing.
+    """
+    ends = interval_ends(data, frame)
+    if ends is None:
+        return None
+    intervals = -(-mcus // frame.restart_interval)
+    more = mcus < intervals * frame.restart_interval
+    part = _lowered(data, frame, height, ends[intervals - 1], stops_early=more)
+    part.data[-1] = EOI
+    return part
+
+
+def _lowered(data: Any, frame: Frame, height: int, end: int, *, stops_early: bool) -> Cut:
     copy = bytearray(data if end == len(data) else data[:end])
     copy[frame.size_at] = height >> 8
     copy[frame.size_at + 1] = height & 255
-    return Cut(data=copy, width=frame.width, height=height, left=0, top=0, stops_early=True)
+    return Cut(data=copy, width=frame.width, height=height, left=0, top=0, stops_early=stops_early)
 
 
 def scale_for(box_size: Sequence[int], target_size: Sequence[int]) -> Scale:

@@ -33,8 +33,6 @@ COM: Final = 0xFE
 
 EXIF: Final = b"Exif\0\0"
 """First bytes of the body of an APP1 segment with an EXIF block."""
-TABLE_MAGIC: Final = b"ALtiles\0"
-"""First bytes of the body of a COM segment with a tile table (docs/format.md)."""
 
 _KEPT = frozenset((DHT, DQT, APP0, APP14))
 _FRAMES = frozenset((SOF0, SOF1))
@@ -56,7 +54,6 @@ class Frame:
         scan_start: offset of the entropy-coded data.
         needed: (start, stop) spans of the data that decoding needs, from the start to `scan_start`. Left out are
             comments and application segments other than JFIF's (APP0) and Adobe's (APP14), which determine the colours.
-        tables: (start, stop) spans of the bodies of COM segments that hold a tile table.
         exif: (start, stop) span of the EXIF block's TIFF structure, or None.
     """
 
@@ -73,7 +70,6 @@ class Frame:
     size_at: int
     scan_start: int
     needed: list[tuple[int, int]]
-    tables: list[tuple[int, int]]
     exif: tuple[int, int] | None
 
     @property
@@ -101,7 +97,6 @@ def read_frame(data: Any) -> Frame | None:
     place = 2
     kept_from = 0
     needed: list[tuple[int, int]] = []
-    tables: list[tuple[int, int]] = []
     exif = None
     interval = 0
     size_at = 0
@@ -119,11 +114,8 @@ def read_frame(data: Any) -> Frame | None:
         if marker in _KEPT:
             pass
         elif APP0 < marker <= APP15 or marker == COM:
-            if marker == APP1:
-                if exif is None and data[body : body + 6] == EXIF:
-                    exif = (body + 6, end)
-            elif marker == COM and data[body : body + 8] == TABLE_MAGIC:
-                tables.append((body, end))
+            if marker == APP1 and exif is None and data[body : body + 6] == EXIF:
+                exif = (body + 6, end)
             if kept_from < place:
                 needed.append((kept_from, place))
             kept_from = end
@@ -162,7 +154,6 @@ def read_frame(data: Any) -> Frame | None:
                 size_at=size_at,
                 scan_start=end,
                 needed=needed,
-                tables=tables,
                 exif=exif,
             )
         else:

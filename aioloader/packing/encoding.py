@@ -1,9 +1,8 @@
 """Encoding of one image for packing.
 
 Rule: an image's bytes change only where an option requires it. "keep" leaves them unchanged; a resize, a crop or a
-colour conversion re-encodes only the images that it changes; tiling a JPEG changes none of its pixels; "raw" decodes;
-the name of a format re-encodes every image. An image that an option cannot be applied to stays unchanged and is
-counted; a damaged one is an error.
+colour conversion re-encodes only the images that it changes; "raw" decodes; the name of a format re-encodes every
+image. A damaged image that has to be decoded is an error.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.foundation.version import __version__
-from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
-from aioloader.packing.jpegtran import rewrite
 from aioloader.packing.pixels import decoded, is_grey_jpeg, middle, shrunk, to_bgr
-from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
-from aioloader.transforms.decode import check_extents, check_scans
+from aioloader.transforms import DEFAULT_MAX_PIXELS, encode_raw, image_size
+from aioloader.transforms.decode import check_extents
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
 
 ENCODINGS = ("keep", "raw", "jpg", "png", "webp")
 COLORS = (-1, 0, 1)
-NOT_JPEG = "not JPEG"
-NO_TILES = "JPEG of a kind that cannot be tiled"
 
 _QUALITIES = {"png": (0, 9, 3)}
 _QUALITY = (1, 100, 95)
@@ -42,8 +37,6 @@ class Encoded:
         data: the encoded image.
         source_nbytes: size of the original in bytes.
         resized: whether it was made smaller.
-        tiled: whether it is a tiled JPEG with a tile table.
-        kept: the reason why it is unchanged although a change was asked for (`NOT_JPEG`, `NO_TILES`), or "".
         cropped: whether it was cropped to its middle square.
         reencoded: whether it was decoded and encoded again.
     """
@@ -51,8 +44,6 @@ class Encoded:
     data: bytes
     source_nbytes: int
     resized: bool = False
-    tiled: bool = False
-    kept: str = ""
     cropped: bool = False
     reencoded: bool = False
 
@@ -63,12 +54,10 @@ class Encoding:
 
     Attributes:
         name: one of `ENCODINGS`.
-        tile: convert JPEGs to tiled ones; with "keep" and "jpg".
         resize: images whose shorter side is longer than this number of pixels are scaled down to it; the longer side
             is rounded down. None: no image is resized.
         quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9 (compression effort). None: 95, and 3 for
             PNG.
-        jpegtran: path of that program; needed for `tile`.
         max_pixels: images whose header declares more pixels are refused before anything else is done; None: no limit.
         center_crop: crop to the middle square, before a resize.
         color: 1: re-encoded images become RGB; 0: all images become grey; -1: re-encoded images keep their channels,
@@ -81,10 +70,8 @@ class Encoding:
     """
 
     name: str = "keep"
-    tile: bool = False
     resize: int | None = None
     quality: int | None = None
-    jpegtran: str | None = None
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     center_crop: bool = False
     color: int = 1
@@ -94,12 +81,6 @@ class Encoding:
     def __post_init__(self) -> None:
         if self.name not in ENCODINGS:
             raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, got {self.name!r}")
-        if self.tile and self.name not in ("keep", "jpg"):
-            raise ValueError(
-                f"{self.name} images have no tiles: leave out either tile or encoding={self.name!r}"
-            )
-        if self.tile and self.jpegtran is None:
-            raise ValueError("tile needs the path of jpegtran (see `find_jpegtran`)")
         if self.resize is not None and self.resize < 1:
             raise ValueError(f"resize must be at least 1 pixel, or None, got {self.resize!r}")
         if self.max_pixels is not None and self.max_pixels < 1:
@@ -109,14 +90,14 @@ class Encoding:
         low, high, _ = _QUALITIES.get(self.name, _QUALITY)
         if self.quality is not None and not low <= self.quality <= high:
             raise ValueError(f"quality must lie between {low} and {high}, got {self.quality!r}")
-        changed = self.name != "keep" or self.tile or self.resize or self.center_crop or self.color != 1
+        changed = self.name != "keep" or self.resize or self.center_crop or self.color != 1
         if self.pass_through and (changed or self.optimize):
             raise ValueError("pass_through stores images unchanged: leave out the options that change them")
 
     @property
     def copies(self) -> bool:
         """Return whether every file stays unchanged."""
-        return self.pass_through or not (self.tile or self.touches_pixels)
+        return self.pass_through or not self.touches_pixels
 
     @property
     def touches_pixels(self) -> bool:
@@ -139,7 +120,7 @@ class Encoding:
             return self.of_pixels(
                 image, len(data), _icc_segments(data) if self.name in ("keep", "jpg") else b""
             )
-        return self._tiled(data) if self.tile else Encoded(data, len(data))
+        return Encoded(data, len(data))
 
     def of_pixels(self, image: Array, source_nbytes: int, profile: bytes = b"") -> Encoded:
         """Encode a decoded image.
@@ -162,10 +143,8 @@ class Encoding:
             data = self._by_opencv(to_bgr(small))
             if profile and small.shape[2] == 3:
                 data = _insert_segments(data, profile)
-            if self.tile:
-                data = with_tile_table(data)
         cropped, resized = square.shape != image.shape, small.shape != square.shape
-        return Encoded(data, source_nbytes, resized=resized, tiled=self.tile, cropped=cropped, reencoded=True)
+        return Encoded(data, source_nbytes, resized=resized, cropped=cropped, reencoded=True)
 
     def _would_change(self, data: bytes) -> bool:
         """Return whether "keep" with these options changes an image."""
@@ -186,27 +165,6 @@ class Encoding:
             return  # the code that has to decode it reports what is wrong
         check_extents(header, self.max_pixels, len(data))
 
-    def _tiled(self, data: bytes) -> Encoded:
-        name = image_size(data)[0]
-        if name != "jpeg":
-            return Encoded(data, len(data), kept=NOT_JPEG)
-        if is_tiled(data):
-            return Encoded(data, len(data), tiled=True)
-        check_scans(data)
-        assert self.jpegtran is not None
-        try:
-            # A progressive JPEG has to be rewritten before its MCUs are known.
-            frame = read_frame(data) or read_frame(rewrite(self.jpegtran, data))
-            if frame is not None:
-                again = rewrite(self.jpegtran, data, restart_interval(frame))
-                return Encoded(with_tile_table(again), len(data), tiled=True)
-        except NotTileableError:
-            pass
-        except DecodeError:
-            # Either damaged or of a kind that jpegtran does not support: the decoder decides.
-            decode_image(data, max_pixels=self.max_pixels)
-        return Encoded(data, len(data), kept=NO_TILES)
-
     def _by_opencv(self, bgr: Array) -> bytes:
         """Encode an image as PNG, as WebP, or else as JPEG."""
         import cv2
@@ -220,11 +178,6 @@ class Encoding:
         ]
         if self.optimize and name == "jpg":
             options += [cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-        if self.tile:
-            # The number of MCUs in a row depends on the encoder's chroma sampling: encode one row of pixels to find it.
-            frame = read_frame(_by_opencv(".jpg", bgr[:1], options))
-            assert frame is not None
-            options += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(frame)]
         return _by_opencv(f".{name}", bgr, options)
 
 

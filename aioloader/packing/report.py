@@ -70,8 +70,6 @@ class PackReport:
         resized: number of images that were scaled down.
         cropped: number of images that were cropped to their middle square.
         reencoded: number of images that were decoded and encoded again.
-        tiled: number of tiled JPEGs.
-        kept: number of images that are unchanged although a change was asked for, by reason (see `Encoded.kept`).
         errors: errors of all failed images, including those that were replaced; `index` is the index in the source.
         outside: number of images outside the classes' folders, if there are classes; they are not packed.
         empty: names of sub-folders without images. They do not count as classes, so later classes have smaller
@@ -91,8 +89,6 @@ class PackReport:
     resized: int = 0
     cropped: int = 0
     reencoded: int = 0
-    tiled: int = 0
-    kept: dict[str, int] = field(default_factory=dict)
     errors: list[SampleError] = field(default_factory=list)
     outside: int = 0
     empty: tuple[str, ...] = ()
@@ -149,9 +145,6 @@ class PackReport:
         self.resized += image.resized
         self.cropped += image.cropped
         self.reencoded += image.reencoded
-        self.tiled += image.tiled
-        if image.kept:
-            self.kept[image.kept] = self.kept.get(image.kept, 0) + 1
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -164,7 +157,7 @@ class PackReport:
             setattr(self, name, counts[name])
 
 
-_COUNTS = ("source_nbytes", "image_nbytes", "resized", "cropped", "reencoded", "tiled", "kept")
+_COUNTS = ("source_nbytes", "image_nbytes", "resized", "cropped", "reencoded")
 
 
 def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str, Any]) -> str:
@@ -205,8 +198,6 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
             "resized": report.resized,
             "cropped": report.cropped,
             "encoded_anew": report.reencoded,
-            "tiled": report.tiled,
-            "left_as_they_were": report.kept,
             "left_out": len(report.skipped),
             "replaced": report.replaced,
             "outside_of_classes": report.outside,

@@ -18,7 +18,6 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding, library_versions
 from aioloader.packing.errors import PackBusyError, PackError
-from aioloader.packing.jpegtran import find_jpegtran
 from aioloader.packing.plan import make_plan, other_shards, stem_of
 from aioloader.packing.report import Packed, PackReport, is_report
 from aioloader.packing.run import SYNC_S, Job, run
@@ -96,7 +95,6 @@ def pack(
     shards: int | None = None,
     encoding: str | None = None,
     pass_through: bool = False,
-    tile: bool = False,
     resize: int | None = None,
     center_crop: bool = False,
     color: int | None = None,
@@ -134,8 +132,6 @@ def pack(
         encoding: "keep": files unchanged except by other options; "raw": upright RGB pixels that need no decoder
             (`encode_raw`); "jpg", "png", "webp": re-encode every image. None: "keep", and "png" for sets.
         pass_through: store the files' bytes unchecked; cannot be combined with options that change images.
-        tile: convert JPEGs to tiled ones, from which a crop is decoded without the rest; no pixel changes. Needs
-            jpegtran.
         resize: scale down images whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
         center_crop: crop to the middle square first; with "keep" images that are not square become JPEGs.
         color: 1: re-encoded images become RGB; 0: every image becomes grey; -1: re-encoded images keep their channels.
@@ -146,7 +142,7 @@ def pack(
         executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
             only copied and `num_workers` is None, inline, which is faster unless the disk is slow.
         on_error: "raise"; or "skip": leave out and report images that cannot be read or are damaged. Damage is
-            detected only if the image is decoded or tiled. "replace": write the next valid image of the part once
+            detected only if the image is decoded. "replace": write the next valid image of the part once
             more, with its own label, so that there are as many records as images; at the end of a part its first image
             is used.
         max_errors: with "skip" and "replace", largest number of failed images; less than 1: largest share of them,
@@ -167,7 +163,6 @@ def pack(
         FileNotFoundError, NotADirectoryError: there is no such source.
         FileExistsError: another file has the name of the report.
         ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
-        ProgramNotFoundError: `tile` without jpegtran.
         PackBusyError: another process is packing into the same files.
         PackError: an image is damaged or too large for a record; with "skip" and "replace": all are.
         TooManyErrorsError: more images failed than `max_errors`; its `errors` are the errors of the images.
@@ -179,10 +174,8 @@ def pack(
     in_memory = kind is not None
     encode = Encoding(
         encoding or ("png" if in_memory else "keep"),
-        tile=tile,
         resize=resize,
         quality=quality,
-        jpegtran=find_jpegtran() if tile else None,
         max_pixels=max_pixels,
         center_crop=center_crop,
         color=(-1 if in_memory else 1) if color is None else color,
@@ -230,7 +223,7 @@ def pack(
             f"{report_place} is not a packing report: move it, or choose another name for the report (json=, --report)"
         )
     options = asdict(encode)
-    options["encoding"], options["tile"] = options.pop("name"), bool(options.pop("jpegtran"))
+    options["encoding"] = options.pop("name")
     options |= {**order, "on_error": on_error, "max_errors": max_errors}
     options["root"] = None if root is None else str(root)
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}

@@ -211,8 +211,6 @@ def _facts(record: Record, site: Site) -> list[tuple[str, str]]:
         facts.append(("format", record.format.upper() if record.format != "raw" else "raw pixels"))
     if record.width:
         facts.append(("dimensions", f"{record.width:,} \u00d7 {record.height:,} pixels"))
-    if record.format == "jpeg":
-        facts.append(("tiled", "yes" if record.tiled else "no"))
     if record.boxes:
         facts.append(("boxes", str(len(record.boxes))))
     return facts

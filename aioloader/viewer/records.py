@@ -15,7 +15,6 @@ import numpy as np
 
 from aioloader.datasets.record_heads import detection_label
 from aioloader.errors import DecodeError
-from aioloader.jpeg import is_tiled
 from aioloader.transforms.formats import read_header
 from recordio import HeaderError, RecordIOError, extract, unpack
 
@@ -59,7 +58,6 @@ class Record:
         boxes: the objects of a detection label.
         format: "jpeg", "png", ...; None if it is not an image.
         width, height: size in pixels: as stored, and upright after rendering.
-        tiled: the image is a tiled JPEG, from which a crop can be decoded alone.
     """
 
     position: int
@@ -77,7 +75,6 @@ class Record:
     format: str | None = None
     width: int = 0
     height: int = 0
-    tiled: bool = False
 
 
 def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
@@ -120,14 +117,12 @@ def with_image(known: Record, body: Any) -> Record:
         header = read_header(body)
     except DecodeError as error:
         return replace(known, kind=DAMAGED, nbytes=len(body), format=error.format, problem=_plain(error))
-    tiled = header.format == "jpeg" and is_tiled(body)
     return replace(
         known,
         nbytes=len(body),
         format=header.format,
         width=header.width,
         height=header.height,
-        tiled=tiled,
     )
 
 

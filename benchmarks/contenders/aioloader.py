@@ -114,7 +114,7 @@ def _gluon(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
 
 
 def _rec(case: Case, folder: Path) -> Path:
-    names = {"jpeg": "images.rec", "tiled": "tiled.rec", "raw": "raw.rec", "bytes": "records.rec"}
+    names = {"jpeg": "images.rec", "raw": "raw.rec", "bytes": "records.rec"}
     return folder / names[case.store]
 
 

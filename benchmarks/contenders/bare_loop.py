@@ -27,7 +27,7 @@ PACKAGES = ("numpy", "opencv-python-headless", "simplejpeg")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Return None for all cases except that of the start; it decodes the plain files whole in place of tiled ones."""
+    """Return None for all cases except that of the start."""
     return "has no batches" if case.start else None
 
 

@@ -19,7 +19,7 @@ are at its top, so that they are not counted as its start. It defines:
     PACKAGES: tuple of the distributions whose versions are shown in the report
 
     def supports(case: Case, variant: str) -> str | None
-        None, or the reason why it does not take part ("has no tiles")
+        None, or the reason why it does not take part ("has no raw format")
 
     def settings(case: Case, variant: str, cores: int) -> list[dict]
         the settings of the sweep: JSON objects, the documented fast settings with 1 to 4 workers, its threads, ...
@@ -69,8 +69,8 @@ class Source:
 
     Contents of the folder:
         photos, faces: ``files/00000.jpg ...``, each image once; ``images.rec`` and ``images.idx``, every sample of
-            an epoch in the form of usual RecordIO data, label = its number; if they could be made,
-            ``tiled.rec`` and ``raw.rec`` (aioloader's formats).
+            an epoch in the form of usual RecordIO data, label = its number; if it could be made,
+            ``raw.rec`` (aioloader's format).
         arrays: ``images.npy`` uint8 (samples, 32, 32, 3) and ``labels.npy`` int64 (samples,).
         bytes: ``records.rec`` and ``records.idx``. A record is 1,024 bytes, of which the first 8 are its number,
             little-endian; no image header.

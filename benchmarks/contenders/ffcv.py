@@ -61,16 +61,11 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [*found, {"num_workers": cores, "batches_ahead": 1}]
 
 
-def data_key(case: Case, variant: str) -> str:
-    """Return the key; tiled JPEGs are stored like plain ones."""
-    return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
-
-
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write a .beton file."""
     if case.store == "bytes":
         field: Any = BytesField()
-    elif case.store in ("jpeg", "tiled"):
+    elif case.store == "jpeg":
         field = StoredJpeg()
     else:
         field = RGBImageField(write_mode="raw", max_resolution=_RAW_SIDE)
@@ -125,7 +120,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         order=OrderOption.RANDOM if case.shuffle else OrderOption.SEQUENTIAL,
         drop_last=True,
         pipelines={"content": _pipeline(case), "label": [IntDecoder()]},
-        custom_fields={"content": RGBImageField} if case.store in ("jpeg", "tiled") else {},
+        custom_fields={"content": RGBImageField} if case.store == "jpeg" else {},
         **setting,
     )
     yield _Records(loader) if case.store == "bytes" else loader

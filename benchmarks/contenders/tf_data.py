@@ -47,11 +47,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"calls": calls, "threads": threads} for calls, threads in pairs]
 
 
-def data_key(case: Case, variant: str) -> str:
-    """Return the key; TFRecords hold JPEGs unchanged, tiled or not."""
-    return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
-
-
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write TFRecord shards of contiguous samples."""
     if case.store == "arrays":

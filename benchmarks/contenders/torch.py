@@ -37,8 +37,8 @@ _STD = torch.tensor(STD).view(3, 1, 1) * 255
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for images with two decoders; for arrays and records by single items, with workers, and in bulk."""
-    if case.store in ("tiled", "raw"):
-        return f"has no {case.store} format"
+    if case.store == "raw":
+        return "has no raw format"
     if case.images != (variant in ("pillow", "opencv")):
         return "for images" if variant in ("pillow", "opencv") else "for arrays and records"
     return None

@@ -45,11 +45,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"num_workers": number} for number in numbers]
 
 
-def data_key(case: Case, variant: str) -> str:
-    """Return the key; tiled JPEGs are read as plain ones."""
-    return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
-
-
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write tar shards of one batch each."""
     records = RecFile(source.rec, source.samples)

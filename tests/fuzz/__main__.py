@@ -1,7 +1,7 @@
 """Fuzzing: damaged inputs for all readers of external bytes.
 
     python -m tests.fuzz                      20,000 inputs of every target
-    python -m tests.fuzz records jpeg --long  ten million inputs of the record parser, 200,000 of the tile cutter
+    python -m tests.fuzz records jpeg --long  ten million inputs of the record parser, 200,000 of the JPEG cutter
     python -m tests.fuzz jpeg --coverage      which branches the inputs reach (needs the package coverage)
 
 Inputs are made from valid ones by a few faults, most of them after the first record or header. A wrong result, an

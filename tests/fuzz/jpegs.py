@@ -1,4 +1,4 @@
-"""Target: the JPEG scanner and the tile cutter. Crops are compared with the same crops of a full decode.
+"""Target: the JPEG scanner and the cutter. Crops are compared with the same crops of a full decode.
 
 An input is one byte, which selects the options of the decode, and a JPEG.
 """
@@ -14,16 +14,7 @@ import numpy as np
 from simplejpeg import decode_jpeg
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg import (
-    NotTileableError,
-    cut,
-    is_tiled,
-    markers_are_whole,
-    read_frame,
-    scaled_size,
-    tile_table,
-    with_tile_table,
-)
+from aioloader.jpeg import cut, markers_are_whole, read_frame, scaled_size
 from aioloader.transforms.decode import decode_image, stored_box
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.fuzz.mutation import TELLING, change, pick
@@ -58,7 +49,7 @@ def seeds() -> list[bytes]:
 
 
 class Jpegs:
-    """Small JPEGs of every sampling, with and without restart markers and tile tables, and faults in them."""
+    """Small JPEGs of every sampling, with and without restart markers, and faults in them."""
 
     past = frozenset(("refused", "alone, as tolerant", "alone, otherwise", "equal, cut", "equal, whole"))
 
@@ -89,12 +80,9 @@ class Jpegs:
         exif = "ignore" if options & 8 else "apply"
         scale = _SCALES[options >> 4 & 7]
         frame = read_frame(stored)
-        if frame is not None:
-            tile_table(stored, frame)
-        is_tiled(stored)
         whole = _whole(stored, flag, exif)
         if key & 15 == 0:
-            _check_table(stored, flag, exif, whole)
+            markers_are_whole(stored)
         reader = self._readers.get((flag, exif, scale > 1))
         if reader is None:
             reader = LazyImageReader(flag, exif=exif, max_pixels=_MOST_PIXELS, dct_scaling=scale > 1)
@@ -190,20 +178,6 @@ def _judge_alone(data: bytes, flag: int, exif: str, box: tuple[int, int, int, in
     x, y, width, height = box
     same = np.array_equal(found, whole[y : y + height, x : x + width])
     return "alone, as tolerant" if same else "alone, otherwise"
-
-
-def _check_table(data: bytes, flag: int, exif: str, whole: Any) -> None:
-    """Check that a rewritten table is valid, and changes no pixel."""
-    markers_are_whole(data)
-    try:
-        again = with_tile_table(data)
-    except NotTileableError:
-        return
-    frame = read_frame(again)
-    if frame is None or tile_table(again, frame) is None:
-        raise Finding("the table that was just written does not hold")
-    if whole is not None and not np.array_equal(_whole(again, flag, exif), whole):
-        raise Finding("a tile table changes pixels")
 
 
 # -- changes -------------------------------------------------------------------------------------------------------
@@ -350,25 +324,6 @@ def _end(data: bytearray, draw: Draw, target: Jpegs) -> None:
         data[-2:-2] = pick(draw, PIECES)
 
 
-def _table(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """Damage the tile table, or use that of another image."""
-    at = data.find(b"ALtiles\0")
-    if at < 4 or draw() < 0.3:
-        other = target.other(draw)
-        there = other.find(b"ALtiles\0")
-        if there < 4:
-            return
-        piece = other[there - 4 : there - 2 + (other[there - 2] << 8 | other[there - 1])]
-        if at >= 4:
-            data[at - 4 : at - 2 + (data[at - 2] << 8 | data[at - 1])] = piece
-        else:
-            data[2:2] = piece
-        return
-    place = at + 8 + int(draw() * (data[at - 2] << 8 | data[at - 1]))
-    if place < len(data):
-        data[place] = (data[place] + int(draw() * 7) - 3) & 255 if draw() < 0.6 else int(draw() * 256)
-
-
 _CHANGES = (
     _blind,
     _in_scan,
@@ -386,7 +341,4 @@ _CHANGES = (
     _restarts,
     _end,
     _end,
-    _table,
-    _table,
-    _table,
 )

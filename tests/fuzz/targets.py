@@ -40,9 +40,8 @@ TARGETS = {
         200_000,
         (
             "aioloader/jpeg/frame.py",
-            "aioloader/jpeg/table.py",
+            "aioloader/jpeg/restart_markers.py",
             "aioloader/jpeg/cut.py",
-            "aioloader/jpeg/tiles.py",
             "aioloader/transforms/lazy_image.py",
             "aioloader/jpeg/turbojpeg.py",
         ),

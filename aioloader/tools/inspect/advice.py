@@ -67,12 +67,7 @@ def _for_images(images: Images) -> Iterator[str]:
     if jpegs and images.progressive > _SHARE:
         yield (
             f"{images.progressive:.0%} of the JPEGs are progressive, which take two to three times as long: "
-            "`aioloader pack --tile` converts them to baseline JPEGs, pixels unchanged"
-        )
-    if jpegs and share > 1 - _SHARE and images.tiled < 1 - _SHARE and shorter >= 4 * _SMALL:
-        yield (
-            "for random crops tile the JPEGs (`aioloader pack --tile`): the same pixels, and a crop is decoded without "
-            "the rest of the image"
+            "`jpegtran -copy all -optimize` rewrites a file as a baseline JPEG, pixels unchanged"
         )
     if images.formats and share + raw / sum(images.formats.values()) < 1 - _SHARE:
         yield (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.jpeg import is_tiled, read_frame
+from aioloader.jpeg import read_frame
 from aioloader.jpeg.frame import SOF2
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
@@ -36,7 +36,7 @@ def images_in(
         max_pixels: larger images count as damaged; None for no limit.
         tick: called with the number of images done so far.
     """
-    looked_at = tiled = progressive = turned = 0
+    looked_at = progressive = turned = 0
     formats: Counter[str] = Counter()
     widths, heights, seconds = [], [], []
     damaged: list[tuple[Any, str]] = []
@@ -58,7 +58,6 @@ def images_in(
             widths.append(header.width)
             heights.append(header.height)
             if header.format == "jpeg":
-                tiled += is_tiled(data)
                 progressive += is_progressive(data)
             turned += header.exif is not None and read_orientation(data, *header.exif) != 1
         if tick is not None:
@@ -70,7 +69,6 @@ def images_in(
         formats=dict(formats.most_common()),
         width=sizes_of(np.array(widths)),
         height=sizes_of(np.array(heights)),
-        tiled=tiled / jpegs,
         progressive=progressive / jpegs,
         turned=turned / max(1, len(widths)),
         decode_us=None if mean is None else mean * 1e6,

@@ -72,7 +72,6 @@ class Images:
         looked_at: number of images of the sample.
         formats: number of images of each format, without damaged ones.
         width, height: in pixels, as stored.
-        tiled: share of JPEGs that are tiled, so that a crop is decoded alone (`aioloader pack --tile`).
         progressive: share of JPEGs that are progressive, which take two to three times as long to decode.
         turned: share of images that their EXIF orientation rotates or mirrors.
         decode_us: microseconds of CPU time to decode a whole image, in one thread of this machine; the mean.
@@ -84,7 +83,6 @@ class Images:
     formats: dict[str, int]
     width: Sizes | None
     height: Sizes | None
-    tiled: float
     progressive: float
     turned: float
     decode_us: float | None

@@ -40,9 +40,8 @@ def encode(
     restart: int = 0,
     quality: int = 90,
     blocks: bool = True,
-    table: bool = False,
 ) -> bytes:
-    """Encode a baseline JPEG; with a tile table if requested (and `restart` is not 0)."""
+    """Encode a baseline JPEG; with a restart marker after every `restart` MCUs, if that is not 0."""
     image = make_image(width, height, blocks)
     if kind == "grey":
         image = np.ascontiguousarray(image[..., 1])
@@ -50,7 +49,7 @@ def encode(
     if kind != "grey":
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[kind]]
     data: bytes = cv2.imencode(".jpg", image, options)[1].tobytes()
-    return jpeg.with_tile_table(data) if table else data
+    return data
 
 
 def segment(marker: int, body: bytes) -> bytes:
@@ -67,11 +66,6 @@ def before_frame(data: bytes, extra: bytes) -> bytes:
     """Insert bytes before the frame header."""
     here = frame_of(data).size_at - 5
     return data[:here] + extra + data[here:]
-
-
-def with_table_of(data: bytes, other: bytes) -> bytes:
-    """Copy another file's tile table into a file."""
-    return before_frame(data, b"".join(other[start - 4 : stop] for start, stop in frame_of(other).tables))
 
 
 def full(data: Any, **options: Any) -> Any:
@@ -141,7 +135,7 @@ sizes = st.one_of(st.integers(1, 40), st.integers(1, 260), st.integers(1, 700))
 
 @st.composite
 def boxes(draw: st.DrawFn, width: int, height: int) -> tuple[int, int, int, int]:
-    """Draw crops; often at a border of the image, or of a block or tile."""
+    """Draw crops; often at a border of the image, or of a block."""
 
     def span(extent: int) -> tuple[int, int]:
         edges = [e for e in (0, 8, 16, 32, 48, 64, 128, extent - 1, extent) if e <= extent]
@@ -162,7 +156,7 @@ def boxes(draw: st.DrawFn, width: int, height: int) -> tuple[int, int, int, int]
 
 
 @st.composite
-def cases(draw: st.DrawFn, tables: bool = True) -> Case:
+def cases(draw: st.DrawFn) -> Case:
     """Draw a JPEG of any size and kind, with or without restart markers, and a crop of it."""
     width, height = draw(sizes), draw(sizes)
     kind = draw(st.sampled_from(KINDS))
@@ -172,13 +166,11 @@ def cases(draw: st.DrawFn, tables: bool = True) -> Case:
     restart = draw(
         st.one_of(
             st.just(0),
-            st.just(jpeg.restart_interval(frame)),
             st.sampled_from([n for n in range(1, row + 1) if row % n == 0]),
             st.integers(1, 2 * row),
             st.integers(1, 3).map(lambda rows: rows * row),
         )
     )
-    table = tables and restart > 0 and draw(st.booleans())
     blocks = draw(st.booleans())
-    data = encode(width, height, kind, restart, 90 if blocks else 50, blocks, table)
+    data = encode(width, height, kind, restart, 90 if blocks else 50, blocks)
     return Case(data, draw(boxes(width, height)))

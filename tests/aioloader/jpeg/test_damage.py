@@ -10,17 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import jpeg
+from aioloader.errors import DecodeError
+from aioloader.jpeg.restart_markers import interval_ends
+from aioloader.transforms import decode_image
 from tests.aioloader.jpeg.samples import Damaged, boxes, crop, encode, frame_of, full, pixels, segment
 
 WIDTH, HEIGHT = 200, 150
 FILES = {
     "plain": encode(WIDTH, HEIGHT, "420"),
     "plain grey": encode(WIDTH, HEIGHT, "grey"),
-    "tiled": encode(WIDTH, HEIGHT, "420", 4),
-    "tiled 444": encode(WIDTH, HEIGHT, "444", 5, table=True),
-    "tiled, with table": encode(WIDTH, HEIGHT, "422", 13, table=True),
+    "short intervals": encode(WIDTH, HEIGHT, "420", 4),
+    "short intervals 444": encode(WIDTH, HEIGHT, "444", 5),
+    "an interval for each row": encode(WIDTH, HEIGHT, "422", 13),
     "odd intervals": encode(WIDTH, HEIGHT, "420", 7),
 }
+WITH_MARKERS = [name for name, data in FILES.items() if frame_of(data).restart_interval]
 IMAGES = {name: full(data) for name, data in FILES.items()}
 # One has a thumbnail, whose end is not that of the image.
 FILES["with a thumbnail"] = (
@@ -70,7 +74,7 @@ def test_a_file_cut_off_and_filled_up_is_left_to_a_full_decode(data, rest):
 def test_a_file_cut_off_and_closed_gives_right_pixels_or_none(name):
     data = FILES[name]
     frame = frame_of(data)
-    bounds = jpeg.tile_table(data, frame)
+    ends = interval_ends(data, frame) if frame.restart_interval else None
     right = left_out = 0
     for stop in range(frame.scan_start, len(data) - 2, 17):
         for box in BOXES:
@@ -81,9 +85,9 @@ def test_a_file_cut_off_and_closed_gives_right_pixels_or_none(name):
             right += 1
             assert np.array_equal(found, crop(IMAGES[name], box))
             # Without restart markers only the rows above the crop's end are decoded; with them, all are counted.
-            assert bounds is None or stop >= bounds[-2]
+            assert ends is None or stop >= ends[-2]
     assert left_out > 0
-    assert right > 0 or bounds is not None
+    assert right > 0 or ends is not None
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -139,7 +143,7 @@ def test_noise_anywhere_never_crashes(name, noise, share, box):
 
 
 def test_restart_markers_out_of_turn_are_left_to_a_full_decode():
-    for name in ("tiled", "tiled, with table", "odd intervals"):
+    for name in WITH_MARKERS:
         data = FILES[name]
         scan = frame_of(data).scan_start
         first = data.index(b"\xff\xd0", scan)
@@ -149,7 +153,7 @@ def test_restart_markers_out_of_turn_are_left_to_a_full_decode():
 
 
 def test_a_missing_interval_is_left_to_a_full_decode():
-    for name in ("tiled", "tiled, with table", "odd intervals"):
+    for name in WITH_MARKERS:
         data = FILES[name]
         scan = frame_of(data).scan_start
         first, second = data.index(b"\xff\xd0", scan), data.index(b"\xff\xd1", scan)
@@ -157,18 +161,30 @@ def test_a_missing_interval_is_left_to_a_full_decode():
             assert attempt(data[:first] + data[second:], box) is None
 
 
-def test_damage_in_a_tile_that_is_not_touched_does_no_harm():
-    data = FILES["tiled 444"]
-    bounds = jpeg.tile_table(data, frame_of(data))
-    assert bounds is not None
+@pytest.mark.parametrize("name", WITH_MARKERS)
+def test_damage_in_an_interval_below_the_crop_does_no_harm(name):
+    data = FILES[name]
+    ends = interval_ends(data, frame_of(data))
+    assert ends is not None
     odd = bytearray(data)
-    odd[bounds[-2] : bounds[-2] + 8] = b"\xff\0" * 4  # a Huffman table has no code of all ones
-    assert odd != data
+    odd[ends[-2] : ends[-2] + 8] = b"\xff\0" * 4  # a Huffman table has no code of all ones
     with pytest.raises(ValueError, match="Corrupt"):
         simplejpeg.decode_jpeg(odd, strict=True)
     box = (0, 0, 20, 20)
-    assert np.array_equal(attempt(bytes(odd), box), crop(IMAGES["tiled 444"], box))
+    assert np.array_equal(attempt(bytes(odd), box), crop(IMAGES[name], box))
     assert attempt(bytes(odd), (180, 130, 20, 20)) is None
+
+
+@pytest.mark.parametrize("name", WITH_MARKERS)
+@pytest.mark.parametrize("number", [0, 2])
+def test_extra_bytes_before_a_restart_marker_are_left_to_a_full_decode(name, number):
+    data = FILES[name]
+    ends = interval_ends(data, frame_of(data))
+    assert ends is not None
+    odd = data[: ends[number] - 2] + bytes(50) + data[ends[number] - 2 :]
+    assert attempt(odd, (0, 0, WIDTH, 80)) is None
+    with pytest.raises(DecodeError, match="extraneous"):
+        decode_image(odd)
 
 
 def test_only_the_one_warning_is_harmless():
@@ -191,7 +207,7 @@ def test_only_the_one_warning_is_harmless():
 
 
 def test_cuts_of_one_file_do_not_depend_on_each_other():
-    data = FILES["tiled 444"]
+    data = FILES["short intervals 444"]
     frame = frame_of(data)
     before = jpeg.cut(data, frame, BOXES[1])
     for box in BOXES:
@@ -201,7 +217,7 @@ def test_cuts_of_one_file_do_not_depend_on_each_other():
 
 
 def test_headers_that_announce_a_huge_image_cost_nothing():
-    for name in ("tiled", "tiled 444", "plain"):
+    for name in (*WITH_MARKERS, "plain"):
         data = bytearray(FILES[name])
         frame = frame_of(data)
         data[frame.size_at : frame.size_at + 4] = b"\xff" * 4
@@ -210,4 +226,3 @@ def test_headers_that_announce_a_huge_image_cost_nothing():
             data[place : place + 2] = b"\0\1"
         # It announces 67 million restart intervals: they are counted before memory is allocated for them.
         assert attempt(bytes(data), (0, 0, 65535, 20)) is None
-        assert not jpeg.is_tiled(bytes(data))

@@ -154,7 +154,7 @@ FILES = {
     "420": encode(200, 150, "420"),
     "444": encode(200, 150, "444"),
     "grey": encode(200, 150, "grey"),
-    "tiled": encode(200, 150, "420", 4, table=True),
+    "with restart markers": encode(200, 150, "420", 4),
 }
 names = st.sampled_from(list(FILES))
 

@@ -290,7 +290,6 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
     ("options", "message"),
     [
         ({"encoding": "gif"}, "encoding must be one of keep, raw"),
-        ({"encoding": "raw", "tile": True}, "raw images have no tiles"),
         ({"resize": 0}, "resize must be at least 1"),
         ({"quality": 0}, "quality must lie between 1 and 100"),
         ({"quality": 101}, "quality must lie between 1 and 100"),
@@ -299,7 +298,6 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
         ({"shuffle": True, "seed": -1}, "seed"),
         ({"max_errors": 1.5}, "max_errors must be a number of samples, or a share"),
         ({"encoding": "png", "quality": 10}, "quality must lie between 0 and 9"),
-        ({"encoding": "webp", "tile": True}, "webp images have no tiles"),
         ({"color": 2}, "color must be 1"),
         ({"pass_through": True, "resize": 8}, "pass_through stores images unchanged"),
         ({"pass_through": True, "optimize": True}, "pass_through stores images unchanged"),
@@ -320,9 +318,7 @@ def test_bad_options_are_refused_before_anything_is_done(
     tmp_path: Path,
     options: dict[str, object],
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aioloader.tools.pack.find_jpegtran", lambda: "jpegtran")
     with pytest.raises(ValueError, match=message):
         pack(photo_folder, tmp_path / "new" / "out", **options)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
@@ -361,15 +357,13 @@ def test_the_command_names_what_it_left_out(
 # --- limits ---
 
 
-@pytest.mark.parametrize("options", [{}, {"encoding": "raw"}, {"resize": 8}, {"tile": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"encoding": "raw"}, {"resize": 8}], ids=str)
 def test_images_of_too_many_pixels_are_refused_by_their_header(
-    photo_folder: Path, tmp_path: Path, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    photo_folder: Path, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    if "tile" in options:
-        monkeypatch.setattr("aioloader.tools.pack.find_jpegtran", lambda: "/no/such/program")
     sizes = [image_size(data)[1:] for data in sources(photo_folder)]
     largest = max(height * width for height, width in sizes)
-    limit = 1 if "tile" in options else largest - 1
+    limit = largest - 1
     with pytest.raises(PackError, match=f"more than max_pixels={limit}; raise max_pixels") as caught:
         pack(photo_folder, tmp_path / "out", max_pixels=limit, **options)  # type: ignore[arg-type]
     assert caught.value.path

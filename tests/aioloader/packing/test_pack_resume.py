@@ -270,7 +270,7 @@ def test_other_images_start_again_and_say_so(tmp_path: Path, change: str) -> Non
     ]
 
 
-@pytest.mark.parametrize("damage", ["draft", "journal", "torn", "odd", "version"])
+@pytest.mark.parametrize("damage", ["draft", "journal", "torn", "odd", "option", "version"])
 def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) -> None:
     stopped(source, tmp_path / "out" / "set")
     place = tmp_path / "out"
@@ -289,6 +289,9 @@ def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) 
         with open(journal, "ab") as file:
             file.write(b'{"done": 39, "files": {"0": ["many"]}, "counts": {}, "errors": [{}]}\n')
         expected = (25, "")
+    elif damage == "option":  # of an earlier version
+        journal.write_bytes(journal.read_bytes().replace(b'"arguments":{', b'"arguments":{"tile":true,'))
+        expected = (0, "it was begun with other options (tile)")
     else:
         journal.write_bytes(journal.read_bytes().replace(b'"journal":2', b'"journal":9'))
         expected = (0, "it was begun by another version of aioloader")

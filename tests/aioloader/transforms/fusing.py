@@ -42,7 +42,7 @@ def images():
     plain = encode(61, 53)
     found = {
         **{f"jpeg-{kind}": encode(61, 53, kind) for kind in ("444", "422", "440", "420", "411", "grey")},
-        **{f"tiled-{kind}": encode(128, 96, kind, restart=2, table=True) for kind in ("444", "420", "grey")},
+        **{f"restarts-{kind}": encode(128, 96, kind, restart=2) for kind in ("444", "420", "grey")},
         "large": encode(200, 150),
         "progressive": other(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
         "extraneous": plain[:-2] + b"\0\0\0" + plain[-2:],
@@ -60,9 +60,7 @@ def images():
         "empty": b"",
     }
     found.update({f"exif-{n}": oriented(encode(61, 53, "420"), n) for n in range(1, 9)})
-    found.update(
-        {f"exif-{n}-tiled": oriented(encode(128, 96, restart=2, table=True), n) for n in range(1, 9)}
-    )
+    found.update({f"exif-{n}-restarts": oriented(encode(128, 96, restart=2), n) for n in range(1, 9)})
     return found
 
 

@@ -46,7 +46,7 @@ def test_every_pair(first):
         chain = [TRANSFORMS[first], TRANSFORMS[second]]
         for stages in ([Compose(chain)], chain):
             plan = make(stages)
-            for index, name in enumerate(("jpeg-420", "tiled-420", "exif-6", "png")):
+            for index, name in enumerate(("jpeg-420", "restarts-420", "exif-6", "png")):
                 check(images()[name], stages, index, plan)
 
 
@@ -114,7 +114,7 @@ def test_a_plan_is_used_again_and_again(name):
     stages = CHAINS[name]
     plan = make(stages)
     for index in range(30):
-        kind = ("jpeg-420", "tiled-420", "large", "no-image", "exif-6-tiled", "raw", "jpeg-444", "png")[
+        kind = ("jpeg-420", "restarts-420", "large", "no-image", "exif-6-restarts", "raw", "jpeg-444", "png")[
             index % 8
         ]
         check(images()[kind], stages, index, plan)
@@ -123,7 +123,7 @@ def test_a_plan_is_used_again_and_again(name):
 @pytest.mark.parametrize("exif", ["apply", "ignore"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_crops_are_drawn_in_the_upright_image(orientation, exif):
-    for name in ("jpeg-420", "tiled-420", "tiled-grey"):
+    for name in ("jpeg-420", "restarts-420", "restarts-grey"):
         data = oriented(images()[name], orientation)
         stages = [Compose([RandomResizedCrop(24), RandomFlipLeftRight()])]
         plan = make(stages, exif=exif)

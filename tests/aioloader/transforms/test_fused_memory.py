@@ -27,7 +27,7 @@ from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make
 class TestForeignCode:
     """Foreign callables may keep their input forever."""
 
-    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "raw", "png", "exif-6"])
+    @pytest.mark.parametrize("name", ["jpeg-420", "restarts-420", "raw", "png", "exif-6"])
     @pytest.mark.parametrize(
         "before",
         [
@@ -72,7 +72,7 @@ class TestForeignCode:
 class TestTheRow:
     """The result is written directly to the row, without a copy."""
 
-    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "large", "exif-6", "progressive", "raw"])
+    @pytest.mark.parametrize("name", ["jpeg-420", "restarts-420", "large", "exif-6", "progressive", "raw"])
     @pytest.mark.parametrize(
         "chain",
         [
@@ -138,7 +138,7 @@ class TestStages:
 class TestScaling:
     """Scaled decoding changes pixels a little, and happens only on request."""
 
-    @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "tiled"])
+    @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "restarts"])
     @pytest.mark.parametrize("orientation", range(1, 9))
     @pytest.mark.parametrize(
         "chain",

@@ -127,7 +127,7 @@ CHAINS = {
         ToPlanes(MEAN, mirror=0.5),
     ],
 }
-KINDS = ("jpeg-420", "tiled-420", "large", "exif-6", "png", "raw", "truncated", "no-image")
+KINDS = ("jpeg-420", "restarts-420", "large", "exif-6", "png", "raw", "truncated", "no-image")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,97 @@
+"""Tests of the search for restart markers, and of files that earlier versions wrote with a table of them."""
+
+from __future__ import annotations
+
+import struct
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+from aioloader.jpeg.restart_markers import interval_ends
+from aioloader.transforms import decode_image
+from tests.aioloader.jpeg.samples import (
+    Case,
+    assert_cut_is_crop,
+    before_frame,
+    cases,
+    encode,
+    frame_of,
+    full,
+    segment,
+)
+
+DATA = encode(400, 300, "420", 5)
+SCAN = frame_of(DATA).scan_start
+PROGRESSIVE = cv2.imencode(
+    ".jpg",
+    np.zeros((64, 80, 3), np.uint8),
+    [cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 2],
+)[1].tobytes()
+
+
+@given(cases())
+@settings(max_examples=100)
+def test_every_interval_ends_with_its_marker(case: Case):
+    frame = frame_of(case.data)
+    assert jpeg.markers_are_whole(case.data)
+    if not frame.restart_interval:
+        return
+    ends = interval_ends(case.data, frame)
+    assert ends is not None
+    assert len(ends) == frame.intervals
+    kinds = [case.data[end - 2 : end] for end in ends]
+    assert kinds == [bytes((0xFF, 0xD0 + number % 8)) for number in range(len(ends) - 1)] + [b"\xff\xd9"]
+    assert case.data.count(b"\xff\xd0", frame.scan_start) == (len(ends) - 1 + 7) // 8
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(DATA[:-2], id="no EOI"),
+        pytest.param(DATA[:SCAN], id="no scan"),
+        pytest.param(DATA[:SCAN] + b"\xff\xd9", id="an empty scan"),
+        pytest.param(DATA.replace(b"\xff\xd3", b"\xff\xd4", 1), id="wrong number"),
+        pytest.param(DATA.replace(b"\xff\xd3", b"", 1), id="missing"),
+        pytest.param(DATA.replace(b"\xff\xd3", b"\xff\xd3\xff\xd3", 1), id="twice"),
+        pytest.param(DATA[:-2] + b"\xff\xd6\xff\xd9", id="one too many"),
+        pytest.param(DATA[: len(DATA) // 2] + b"\xff\xd9" + DATA[len(DATA) // 2 :], id="EOI in the middle"),
+        pytest.param(PROGRESSIVE, id="several scans"),
+    ],
+)
+def test_markers_that_are_not_those_announced_are_noticed(data):
+    assert not jpeg.markers_are_whole(data)
+    frame = jpeg.read_frame(data)
+    if frame is not None:
+        assert interval_ends(data, frame) is None
+        assert jpeg.cut(data, frame, (170, 100, 50, 60)) is None
+
+
+def table_of(data: bytes) -> bytes:
+    """Return the table of restart intervals that `aioloader pack --tile` wrote into a comment."""
+    frame = frame_of(data)
+    ends = interval_ends(data, frame)
+    assert ends is not None
+    start = frame.scan_start
+    head = struct.pack(
+        "<8sBBHHHHHII",
+        *(b"ALtiles\0", 1, 0, 0, 1, frame.width, frame.height, frame.restart_interval),
+        *(ends[-1] - start, frame.intervals),
+    )
+    return segment(0xFE, head + struct.pack(f"<{len(ends) + 1}I", 0, *(end - start for end in ends)))
+
+
+@given(cases(), st.booleans())
+@settings(max_examples=100)
+def test_a_file_with_a_table_of_its_intervals_is_read_like_others(case: Case, stale: bool):
+    if not frame_of(case.data).restart_interval:
+        return
+    table = table_of(DATA if stale else case.data)
+    if len(table) > 65_000:
+        return
+    old = before_frame(case.data, table)
+    assert np.array_equal(decode_image(old), full(case.data))
+    assert_cut_is_crop(old, case.box)
