@@ -139,6 +139,7 @@ class FusedDecoder(Protocol[T_co]):
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
+        file: int | None = None,
     ) -> T_co:
         """Make a sample and transform it.
 
@@ -147,6 +148,7 @@ class FusedDecoder(Protocol[T_co]):
             rng: the sample's random generator.
             out: where the image may be written, see `Transform.apply`; None if code of the caller follows.
             trace: receives each stage before it begins, and the seconds that it took.
+            file: number of the item's file in its byte source, if known.
         """
         ...
 

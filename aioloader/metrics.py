@@ -85,6 +85,8 @@ class Stats(StorageStats, LoaderConfig):
         process_cpu_s: CPU seconds of this process, summed over its threads; without worker processes.
         awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
             that wait concurrently for one second count as two seconds.
+        bad_entries: number of entries of crop indexes that were not used, because they are damaged or do not belong to
+            their images, by the path of the index.
         wait_s: seconds that the caller waited for batches.
         waits: these seconds by the stage that the batch was in while the caller waited: "start" (not begun), "plan",
             "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder"
@@ -153,6 +155,7 @@ class Stats(StorageStats, LoaderConfig):
     work_s: float = 0.0
     cpu_s: float = 0.0
     pauses: int = 0
+    bad_entries: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     process_cpu_s: float = 0.0
     passes: int = 0
     first_wait_s: float = 0.0
@@ -257,6 +260,7 @@ class Metrics:
         latest_epoch: identifies the latest epoch.
         process_cpu_s: CPU seconds of this process in earlier epochs.
         cpu_from: CPU seconds of this process when the present epoch began; None between epochs.
+        warned: paths of the crop indexes that the caller was warned of.
     """
 
     work: WorkCounters = field(default_factory=WorkCounters)
@@ -287,6 +291,7 @@ class Metrics:
     delivered_at: float | None = None
     latest_epoch: object = None
     cpu_from: float | None = None
+    warned: set[str] = field(default_factory=set)
 
     def pause(self) -> None:
         """End the epoch: the time until the next request is not counted."""

@@ -107,7 +107,7 @@ MAY_IMPORT = {
     "storage-rules": BASE,
     # Readers over the network; imported when a path is a URL.
     "remote": {*BASE, "waiting", "observability", "storage", "format", "format-files"},
-    "crop-index": {*BASE, "storage", "remote", "format-files"},
+    "crop-index": {*BASE, "jpeg", "storage", "remote", "format-files"},
     "datasets": {
         *BASE,
         "waiting",

@@ -20,7 +20,7 @@ from aioloader.storage.urls import is_url
 from recordio import MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioloader.foundation.types import IntArray
 
@@ -54,6 +54,15 @@ class RecordCrops:
         self._lock = threading.Lock()
         self._open = {}
 
+    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | None:
+        """Return the entry of an item; None if there is none.
+
+        Args:
+            extra: not used.
+            file, offset: as for `find`; None where they are not known.
+        """
+        return None if file is None or offset is None else self.find(file, offset)
+
     def find(self, file: int, offset: int) -> memoryview | None:
         """Return the entry of a record; None if there is none.
 
@@ -72,9 +81,9 @@ class RecordCrops:
                 self._open[file] = index
         return index.find(offset)
 
-    def path(self, file: int) -> str:
+    def path(self, file: int | None) -> str:
         """Return the path of the index of a file that has one."""
-        index = self._indexes[file]
+        index = None if file is None else self._indexes[file]
         assert index is not None
         return index.path
 
@@ -99,12 +108,21 @@ class FolderCrops:
         """
         return np.array([folder_key(relative_name(self._root, path)) for path in paths], np.uint64)
 
+    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | None:
+        """Return the entry of an item; None if there is none.
+
+        Args:
+            extra: the item's extra, with its key as the field "key"; of any other extra the result is None.
+            file, offset: not used.
+        """
+        return self._index.find(int(extra["key"])) if type(extra) is np.void else None
+
     def find(self, key: int) -> memoryview | None:
         """Return the entry of the image with a key; None if there is none."""
         return self._index.find(key)
 
-    def path(self) -> str:
-        """Return the path of the index."""
+    def path(self, file: int | None = None) -> str:
+        """Return the path of the index, which is the same for all files."""
         return self._index.path
 
 
@@ -188,6 +206,28 @@ def open_folder_crops(
     if len(paths) and not any(_contains(keys, folder_key(relative_name(root, path))) for path in paths):
         raise CropIndexError("it has none of the images of this dataset", path=chosen)
     return FolderCrops(index, root)
+
+
+def warn_of_bad_entries(counts: Mapping[str, int], warned: set[str]) -> None:
+    """Issue a warning for each crop index whose entries do not fit their images, once.
+
+    Args:
+        counts: number of such entries by the path of the index.
+        warned: paths that need no warning any more; the others are added.
+
+    Warns:
+        CropIndexWarning: for each other path.
+    """
+    for path in tuple(counts):
+        if path not in warned:
+            warned.add(path)
+            warnings.warn(
+                f"{path}: entries of this crop index are damaged, or do not belong to their images; these images are "
+                "decoded as without it. `aioloader verify` counts such entries, and `aioloader index --crops` makes "
+                "them again",
+                CropIndexWarning,
+                stacklevel=5,
+            )
 
 
 def _usable(path: str, kind: int) -> CropIndex | None:

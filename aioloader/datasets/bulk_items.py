@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import FetchingByteSource, FusableDecoder, MapDataset
+from aioloader.crop_index.lookup import warn_of_bad_entries
 from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
 from aioloader.rng import default_rng
@@ -95,6 +96,7 @@ class _BatchReader:
             self._decoder.fuse(resolved.stages) if isinstance(self._decoder, FusableDecoder) else None
         )
         self._stages = resolved.stages
+        self._warned: set[str] = set()
         self._rest = resolved.stages[0 if self._fused is None else self._fused.stages :]
 
     def read(self, dataset: MapDataset[Any], indices: Sequence[int]) -> list[Any] | None:
@@ -108,14 +110,15 @@ class _BatchReader:
         if self._remap is not None:
             places = self._remap[places]
         try:
-            plan, data = self._source.fetch(base.spans(places))
+            spans = base.spans(places)
+            plan, data = self._source.fetch(spans)
         except (OSError, ValueError, EOFError):
             return None
         rng = default_rng()
         timer = StageTimer([0.0] * len(self._stages))
         samples = []
-        for place, start, nbytes in zip(
-            places.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
+        for place, file, start, nbytes in zip(
+            places.tolist(), spans.file.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
         ):
             framed = data[start : start + nbytes].toreadonly()
             location = base.location(place)
@@ -123,10 +126,13 @@ class _BatchReader:
                 sample = self._decoder(framed, None, location)
             else:
                 # The image may be in memory that is reused for the next one.
-                sample = _kept(self._fused(framed, None, location, rng=rng, out=None, trace=timer))
+                made = self._fused(framed, None, location, rng=rng, out=None, trace=timer, file=file)
+                sample = _kept(made)
             for stage in self._rest:
                 sample = stage.apply(sample, rng)
             samples.append(sample)
+        if timer.bad_entries:
+            warn_of_bad_entries(timer.bad_entries, self._warned)
         return samples
 
 

@@ -20,6 +20,7 @@ from recordio import MAGIC, extract, payload_spans, unpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader.crop_index.lookup import FolderCrops, RecordCrops
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, ItemLocation, StageTimer
     from aioloader.rng import Rng
@@ -133,12 +134,14 @@ class ImageDecoder:
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `LazyImageReader`; used only by the fused decoder.
+        crops: crop indexes of the files, or None; used only by the fused decoder.
     """
 
     flag: int = 1
     exif: str = "apply"
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = field(default=False, kw_only=True)
+    crops: RecordCrops | FolderCrops | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
@@ -163,7 +166,7 @@ class ImageDecoder:
         reader = LazyImageReader(
             self.flag, exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
         )
-        return FusedImages(reader, stages, self.parse)
+        return FusedImages(reader, stages, self.parse, self.crops)
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
@@ -220,11 +223,15 @@ class ImageRecordDecoder(ImageDecoder):
 
 @dataclass(frozen=True)
 class ImageFileDecoder(ImageDecoder):
-    """Decoder of an image file to (image, label); the label is the item's extra."""
+    """Decoder of an image file to (image, label).
+
+    The label is the item's extra, or a field of it (see `aioloader.datasets.item_crops`).
+    """
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        label = extra["label"] if type(extra) is np.void else extra
         # A row of labels may be a view of memory that is reused.
-        return data, extra.copy() if isinstance(extra, np.ndarray) else extra
+        return data, label.copy() if isinstance(label, np.ndarray) else label
 
 
 class FusedImages:
@@ -234,13 +241,18 @@ class FusedImages:
         reader: opens the images.
         stages: all stages of the loader.
         parse: returns the encoded image of an item, and the other elements of its sample.
+        crops: crop indexes of the files, or None.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
     """
 
     def __init__(
-        self, reader: LazyImageReader, stages: Sequence[Stage], parse: Callable[..., tuple[Any, ...]]
+        self,
+        reader: LazyImageReader,
+        stages: Sequence[Stage],
+        parse: Callable[..., tuple[Any, ...]],
+        crops: RecordCrops | FolderCrops | None = None,
     ) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
         self._parse = parse
@@ -249,6 +261,8 @@ class FusedImages:
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
             lend=all(stage.native for stage in stages[self.stages :]),
         )
+        self._crops = crops if self._plan.crops else None
+        self._bad_entries = reader.bad_entries
 
     def __call__(
         self,
@@ -259,6 +273,14 @@ class FusedImages:
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
+        file: int | None = None,
     ) -> tuple[Any, ...]:
         body, *others = self._parse(data, extra, location)
-        return self._plan(body, location.path, rng, out, trace), *others
+        if self._crops is None:
+            return self._plan(body, location.path, rng, out, trace), *others
+        entry = self._crops.entry(extra, file, location.offset)
+        image = self._plan(body, location.path, rng, out, trace, entry=entry)
+        if self._bad_entries:
+            trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
+            self._bad_entries.clear()
+        return image, *others

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO
+from aioloader.crop_index.places import is_index_file
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
@@ -94,6 +98,9 @@ class ImageFolderDataset(FileDataset):
         dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
             1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
             move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        crop_index: the crop index of the folder (`aioloader index --crops`), with which a crop of a JPEG is decoded
+            without the rest of the image, pixels unchanged. "auto": the one at its usual place, if it exists; None:
+            none; or its path. Used by loaders only.
         cache: a folder, or "memory": bytes that were read once are stored there and read from there.
         cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
 
@@ -102,9 +109,10 @@ class ImageFolderDataset(FileDataset):
         items: (path, number of the class) of every image. May be replaced, but not altered in place.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: there is no such folder, or no crop index at the path given.
         NotADirectoryError: `root` is a file.
         ValueError: an option is not allowed.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
 
     Warns:
         UserWarning: an entry of the folder is ignored, or a class has no images.
@@ -124,6 +132,7 @@ class ImageFolderDataset(FileDataset):
         label_dtype: Any = None,
         synsets: Sequence[str] | None = None,
         dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
@@ -133,11 +142,14 @@ class ImageFolderDataset(FileDataset):
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
         self._root = path_of(root)
         self._versions: dict[str, Version] = {}
+        self._crops = ItemCrops(crop_index, self._root)
         self.synsets: list[str] = []
         notes = _Notes()
         self.items = self._list_images(None if synsets is None else list(synsets), notes)
         for message in notes.messages:
             warnings.warn(message, UserWarning, stacklevel=2)
+        if crop_index != AUTO:
+            self._crops.open([path for path, _ in self._items])
 
     @property
     def items(self) -> list[tuple[str, int]]:
@@ -147,6 +159,7 @@ class ImageFolderDataset(FileDataset):
     @items.setter
     def items(self, items: list[tuple[str, int]]) -> None:
         self._items = items
+        self._crops.forget_items()
         self._labels: Array | None = None
         self._source = None
 
@@ -154,6 +167,8 @@ class ImageFolderDataset(FileDataset):
         tree = self._list_objects() if is_url(self._root) else local_tree(self._root)
         directories = []
         for name, path, is_directory in sorted(tree.entries):
+            if is_index_file(name):
+                continue
             if not is_directory:
                 notes.ignore(path, ", which is not a directory.")
             elif synsets is not None and name not in synsets:
@@ -212,7 +227,7 @@ class ImageFolderDataset(FileDataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        return self._decoder
+        return replace(self._decoder, crops=self._crops.open([path for path, _ in self._items]))
 
     def open_source(self) -> FetchingByteSource:
         paths = [path for path, _ in self._items]
@@ -229,13 +244,16 @@ class ImageFolderDataset(FileDataset):
         return whole_files(indices)
 
     def extras(self, indices: IntArray) -> Array:
-        """Return the labels."""
+        """Return the labels; if the folder has a crop index, with the keys of its entries."""
+        return self._crops.extras(self._all_labels(), indices)
+
+    def _all_labels(self) -> Array:
         if self._labels is None:
             self._labels = np.array([label for _, label in self._items], dtype=self._label_dtype)
-        return self._labels[indices]
+        return self._labels
 
     def labels(self) -> Array:
-        return self.extras(np.arange(len(self), dtype=np.int64))
+        return self._all_labels().copy()
 
     def location(self, index: int) -> ItemLocation:
         return ItemLocation(None, redact_url(self._items[index][0]), None)

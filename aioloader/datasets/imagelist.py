@@ -6,13 +6,16 @@ import io
 import numbers
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
+from aioloader.datasets.item_crops import ItemCrops
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -47,11 +50,15 @@ class ImageListDataset(FileDataset):
         dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
             1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
             move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        crop_index: the crop index of the folder (`aioloader index --crops`), with which a crop of a JPEG is decoded
+            without the rest of the image, pixels unchanged. "auto": the one at its usual place, if it exists; None:
+            none; or its path. Used by loaders only.
         cache: a folder, or "memory": bytes that were read once are stored there and read from there.
         cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Raises:
-        FileNotFoundError: there is no such .lst file.
+        FileNotFoundError: there is no such .lst file, or no crop index at the path given.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
         ValueError: the list is malformed, a path leads out of the root, or an option is not allowed.
     """
 
@@ -67,6 +74,7 @@ class ImageListDataset(FileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
@@ -83,13 +91,16 @@ class ImageListDataset(FileDataset):
         self._keys = [key for key, _, _ in entries]
         self._paths = [_under(self._root, inside_root(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
+        self._crops = ItemCrops(crop_index, self._root)
+        if crop_index != AUTO:
+            self._crops.open(self._paths)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        return self._decoder
+        return replace(self._decoder, crops=self._crops.open(self._paths))
 
     def open_source(self) -> FetchingByteSource:
         return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
@@ -102,8 +113,8 @@ class ImageListDataset(FileDataset):
         return whole_files(indices)
 
     def extras(self, indices: IntArray) -> Array:
-        """Return the labels."""
-        return self._labels[indices]
+        """Return the labels; if the folder has a crop index, with the keys of its entries."""
+        return self._crops.extras(self._labels, indices)
 
     def labels(self) -> Array:
         if self._labels.ndim != 1:

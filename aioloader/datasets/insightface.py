@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.insightface_layout import (
     PROPERTY,
     FaceHeader,
@@ -54,7 +55,7 @@ class InsightFaceDataset(ImageRecordDataset):
         path: the folder with train.rec, train.idx and property; or the .rec file, with an .idx of the same name; or the
             URL of either.
         flag: 1 for colour, 0 for grey, (height, width, 1).
-        exif, max_pixels, dct_scaling, cache, cache_limit, direct: see `ImageRecordDataset`.
+        exif, max_pixels, dct_scaling, crop_index, cache, cache_limit, direct: see `ImageRecordDataset`.
         label_dtype: dtype of the labels; None: int64.
 
     Raises:
@@ -73,6 +74,7 @@ class InsightFaceDataset(ImageRecordDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         direct: bool = False,
@@ -92,6 +94,7 @@ class InsightFaceDataset(ImageRecordDataset):
             max_pixels=max_pixels,
             label_dtype="int64" if label_dtype is None else label_dtype,
             dct_scaling=dct_scaling,
+            crop_index=crop_index,
             cache=cache,
             cache_limit=cache_limit,
             direct=direct,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_heads import read_heads
@@ -302,14 +303,19 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
             1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
             move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        crop_index: crop indexes (`aioloader index --crops`), with which a crop of a JPEG is decoded without the rest of
+            the image, pixels unchanged. "auto": those that exist at their usual places; None: none; or the path of a
+            file or of a directory of them. Used by loaders only.
         cache, cache_limit, direct: see `RecordFileDataset`.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or no crop index at the path given.
         ValueError: an option is not allowed.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
     """
 
     _first_label = False
+    _crops: RecordCrops | None = None
 
     def __init__(
         self,
@@ -321,6 +327,7 @@ class ImageRecordDataset(RecordFileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         direct: bool = False,
@@ -332,6 +339,16 @@ class ImageRecordDataset(RecordFileDataset):
         self._dct_scaling = bool(dct_scaling)
         self._label_dtype = None if dtype is None else dtype.name
         self._scalar_dtype: str | None = self._label_dtype
+        self._crop_index = crop_index
+        if crop_index != AUTO:
+            self._open_crops()
+
+    def _open_crops(self) -> RecordCrops | None:
+        """Return the crop indexes of the files, which are opened at the first call; None without any."""
+        if self._crop_index is not None and self._crops is None:
+            self._crops = open_record_crops(self._crop_index, self._paths)
+            self._crop_index = None
+        return self._crops
 
     @property
     def decoder(self) -> ImageRecordDecoder:
@@ -346,6 +363,7 @@ class ImageRecordDataset(RecordFileDataset):
             scalar_dtype=self._scalar_dtype,
             vector_dtype=vector_dtype,
             dct_scaling=self._dct_scaling,
+            crops=self._open_crops(),
             first_label=self._first_label,
         )
 

@@ -209,6 +209,9 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         spans = base.spans(places)
         add(spans.file.tolist(), spans.offset.tolist(), spans.length.tolist())
         extras = base.extras(places)
+        if extras is not None and extras.dtype.names:
+            # Labels with keys of a crop index; the index does not change the dataset.
+            extras = extras["label"]
         add(None if extras is None else extras.tolist())
         locations = [base.location(int(place)) for place in places]
         add([(str(location.key), name_of(location.path or "")) for location in locations])

@@ -288,6 +288,8 @@ class Runner:
                 result.failures.append(Failure(row, trace.stage, error))
             yield
         result.decode_s = trace.decode_s
+        if trace.bad_entries:
+            result.bad_entries = dict(trace.bad_entries)
         result.transform_s = sum(trace.transforms)
         for step, seconds in zip(leg.stages, trace.transforms, strict=True):
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
@@ -416,7 +418,7 @@ class Runner:
             else:
                 done = self._fused.stages
                 row = out if done == len(leg.names) or leg.in_place[done] else None
-                sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace)
+                sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace, file=column[FILE])
         sample = leg.run(sample, rng, out, trace, done)
         if generators is not None:
             generators.after(watched)

@@ -6,6 +6,7 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from time import perf_counter
@@ -299,11 +300,13 @@ class StageTimer:
         transforms: seconds by number of the stage.
         stage: the stage entered last: "fetch", "decode", "transform:<name>" or "collate", as in `Failure`.
         decode_s: seconds spent decoding.
+        bad_entries: number of entries of crop indexes that did not fit their images, by the path of the index.
     """
 
     transforms: list[float] = field(default_factory=list)
     stage: str = "decode"
     decode_s: float = 0.0
+    bad_entries: Counter[str] = field(default_factory=Counter)
 
     def begin(self, place: int) -> bool:
         """Note that the sample at a place of the chunk begins; return False if the chunk was cancelled."""
@@ -342,6 +345,7 @@ _COUNTED = (
     "longest_s",
     "cpu_s",
     "pauses",
+    "bad_entries",
     "work_spans",
 )
 _counted = attrgetter(*_COUNTED)
@@ -377,6 +381,7 @@ class WorkCounters:
         cpu_s: CPU seconds that it took.
         pauses: how often a worker stopped to wait for something.
         awaited: seconds that samples waited for async transforms, by name, all samples together.
+        bad_entries: see `StageTimer`.
     """
 
     decode_s: float = 0.0
@@ -388,6 +393,7 @@ class WorkCounters:
     cpu_s: float = 0.0
     pauses: int = 0
     awaited: dict[str, float] = field(default_factory=dict)
+    bad_entries: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: WorkCounters) -> None:
         """Add the counters of other work."""
@@ -402,6 +408,8 @@ class WorkCounters:
         self.pauses += other.pauses
         for name, seconds in other.awaited.items():
             self.awaited[name] = self.awaited.get(name, 0.0) + seconds
+        for path, count in other.bad_entries.items():
+            self.bad_entries[path] = self.bad_entries.get(path, 0) + count
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio.to_thread
 
+from aioloader.crop_index.lookup import warn_of_bad_entries
 from aioloader.errors import SampleError, over_budget
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
@@ -47,6 +48,9 @@ class CallerMetrics:
     def record_request(self) -> float:
         """Record that the caller requests a batch; return the time, for `record_delivery`."""
         now, metrics = perf_counter(), self._metrics
+        if metrics.work.bad_entries:
+            # Before anything is requested: a warning may be an error.
+            warn_of_bad_entries(metrics.work.bad_entries, metrics.warned)
         if metrics.started is None:
             metrics.started = now
             metrics.passes = 1

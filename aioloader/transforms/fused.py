@@ -71,6 +71,9 @@ class ImagePlan:
         reader: opens the encoded image.
         stages: (name, callable) of every stage; the callables take an image, as in `Dataset.transform_first`.
         lend: no foreign code gets the image after these stages.
+
+    Attributes:
+        crops: only a part of each image is decoded, so that entries of a crop index are of use.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class ImagePlan:
         self._names = [f"transform:{name}" for name, _ in stages]
         parts = [_Part(fn, number) for number, (_, chain) in enumerate(stages) for fn in _flat(chain)]
         self._decode_op, length = _decode_op([part.fn for part in parts], reader.scratch)
+        self.crops = self._decode_op.crops
         # The time of `DecodeOp.finish` counts for the stage of its last transform.
         self._stage = parts[max(0, length - 1)].stage if parts else 0
         end = length
@@ -94,7 +98,16 @@ class ImagePlan:
         # A view of borrowed memory must not reach foreign code, which may keep it.
         self._copies = not (lend and all(is_native(part.fn) for part in rest))
 
-    def __call__(self, data: Any, path: str | None, rng: Rng, out: Array | None, timer: StageTimer) -> Any:
+    def __call__(
+        self,
+        data: Any,
+        path: str | None,
+        rng: Rng,
+        out: Array | None,
+        timer: StageTimer,
+        *,
+        entry: Any = None,
+    ) -> Any:
         """Decode and transform an image.
 
         Args:
@@ -103,6 +116,7 @@ class ImagePlan:
             rng: the sample's draws.
             out: array that the result may be written to if it has exactly that shape and dtype.
             timer: records the stage in progress and the time of each stage.
+            entry: entry of a crop index, see `LazyImageReader.open`.
 
         Returns:
             the image; `out` itself if it was used. It may be a view of `data`, or of memory that the plan uses
@@ -113,7 +127,7 @@ class ImagePlan:
         """
         begin = perf_counter()
         decode_op, target = self._decode_op, self._target
-        image = self._reader.open(data, path)
+        image = self._reader.open(data, path, entry=entry)
         place = None
         if target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray:
             place = out
@@ -198,9 +212,11 @@ class DecodeOp:
 
     Attributes:
         size: (width, height) of the result; None before `decode` if it depends on the image, or is the image's.
+        crops: it decodes only a part of most images.
     """
 
     size: tuple[int, int] | None = None
+    crops = False
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         """Decode the pixels that are needed.
@@ -224,6 +240,8 @@ class DecodeOp:
 
 class _DecodeCrop(DecodeOp):
     """A drawn crop: decode its rectangle only, and resize it."""
+
+    crops = True
 
     def __init__(self, crop: Crop) -> None:
         import cv2
@@ -258,6 +276,8 @@ class _DecodeCrop(DecodeOp):
 class _DecodeRectangle(DecodeOp):
     """A fixed rectangle: decode it only, and resize it if requested."""
 
+    crops = True
+
     def __init__(self, crop: CropResize) -> None:
         self._crop = crop
         self.size = crop.size
@@ -286,6 +306,7 @@ class _DecodeResized(DecodeOp):
     def __init__(self, resize: Resize, crop: Crop | None, scratch: Scratch) -> None:
         self._resize = resize
         self._crop = crop
+        self.crops = crop is not None
         self._scratch = scratch
         self.size = None if crop is None else crop.size
         # Draws and results of `decode`: (width, height) of the resized image, the crop in it, the interpolation.

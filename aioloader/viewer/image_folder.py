@@ -42,7 +42,7 @@ class ImageFolder(Collection):
     def load(self) -> None:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
-            dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
+            dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels, crop_index=None)
         if not len(dataset) and not is_url(self.path):
             names = sorted(os.listdir(os.path.expanduser(self.path)))
             images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]

@@ -7,12 +7,13 @@ same records once more, as rows that only pad a batch: their draws differ, and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
@@ -161,7 +162,7 @@ class ImageRecords(FileDataset):
     def __init__(self, paths: Sequence[str], idx_paths: Sequence[str], decoder: ImageRecordRows) -> None:
         super().__init__()
         self._paths = list(paths)
-        self._decoder = decoder
+        self._decoder = replace(decoder, crops=open_record_crops(AUTO, self._paths))
         try:
             tables = [
                 RecordTable(path, idx)
@@ -243,6 +244,7 @@ class ImageRecordRows:
         labels: labels that replace those of the records.
         exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `aioloader.ImageRecordDataset`.
+        crops: crop indexes of the files, or None.
     """
 
     channels: int
@@ -251,6 +253,7 @@ class ImageRecordRows:
     exif: str = "apply"
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = False
+    crops: RecordCrops | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Row:
         body, label, key, padding = self.parse(data, extra, location)
@@ -272,7 +275,7 @@ class ImageRecordRows:
         reader = LazyImageReader(
             int(self.channels == 3), exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
         )
-        return FusedImages(reader, stages, self.parse)
+        return FusedImages(reader, stages, self.parse, self.crops)
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> Row:
         """Return the `Row` with the encoded image.
