@@ -66,7 +66,7 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     clean = _buffer(nbytes + scan_walk.PADDING)
     places, marks = np.empty(len(candidates), np.int64), np.empty((len(candidates), 2), np.int64)
     size, count, end, stored = scan_walk.remove_stuffing(
-        text, frame.scan_start, candidates, clean, places, marks
+        text, frame.scan_start, candidates, clean, (places, marks)
     )
     if end == scan_walk.FILL_IN_DATA:
         raise NotIndexableError("its data has unusual fill bytes")
@@ -77,17 +77,17 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     blocks = [(block.component, numbers[block.dc], numbers[block.ac]) for block in scan.blocks]
     positions = np.empty((rows, columns + 1), np.int64)
     predictors: IntArray = np.empty((scan.blocks[-1].component + 1, rows, columns), np.int16)
+    left_out = places, marks, count
     problem = scan_walk.walk(
-        clean,
-        size * 8,
-        (rows, columns, 1),
-        np.array(blocks),
-        _lookups(scan.tables, scan_walk),
-        *(frame.restart_interval, places, marks, count, positions, predictors),
+        (clean, size * 8),
+        (rows, columns, frame.restart_interval),
+        (np.array(blocks), _lookups(scan.tables, scan_walk)),
+        left_out,
+        (positions, predictors),
     )
     if problem:
         raise NotIndexableError(scan_walk.REASONS[problem])
-    scan_walk.to_stored(positions, places, marks, count)
+    scan_walk.to_stored(positions, left_out)
     points = ScanPoints(
         frame=frame, scan=scan, positions=positions, predictors=predictors, scan_nbytes=stored
     )
@@ -116,10 +116,8 @@ def _lookups(tables: dict[int, HuffmanTable], scan_walk: Any) -> tuple[Any, ...]
         codes(table)  # raises for tables that libjpeg refuses
         symbols[place, : len(table.symbols)] = np.frombuffer(table.symbols, np.uint8)
         counts = np.frombuffer(table.counts, np.uint8).astype(np.int64)
-        is_dc = number < 16
-        scan_walk.fill_lookup(
-            counts, symbols[place], is_dc, *(part[place] for part in (one, many, limits, offsets))
-        )
+        lookup = one[place], many[place], limits[place], offsets[place]
+        scan_walk.fill_lookup(counts, symbols[place], number < 16, lookup)
     return one, many, symbols, limits, offsets
 
 

@@ -80,6 +80,15 @@ class _Head(NamedTuple):
         return self.starts_at + 4 * (self.rows + 1)
 
 
+class _Source(NamedTuple):
+    """A JPEG and its entry."""
+
+    data: Any
+    frame: Frame
+    entry: Any
+    head: _Head
+
+
 def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, scale: int = 1) -> Cut | None:
     """Leave out the data that a crop does not need, on all sides.
 
@@ -113,36 +122,30 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
     # In blocks of MCUs, for all rows: a window, and whole rows with one more on top.
     window = ((columns + 1) * blocks + _ROW_COST) * (stop - first)
     whole = frame.mcus_per_row * blocks * (stop - first + (first > 0 and not head.restart_rows))
+    source = _Source(data, frame, entry, head)
     try:
         # Where chroma is interpolated, column 0 has no neighbour on its left; a phantom would be one.
         if window < whole and not (margin and begin == 0):
-            return _window(data, frame, entry, head, (begin, end, first, stop), (right, bottom))
+            return _window(source, (begin, end, first, stop), (right, bottom))
         if first == 0 and bottom == frame.height:
             return None
         if head.restart_rows:
-            return _intervals(data, frame, entry, head, (first, stop), bottom)
-        return _band(data, frame, entry, head, (first, stop), bottom)
+            return _intervals(source, (first, stop), bottom)
+        return _band(source, (first, stop), bottom)
     except (struct.error, TypeError, ValueError, IndexError, ArithmeticError) as error:
         # Only an entry that was made up can be inconsistent: its CRC is right.
         raise CropEntryError("damaged") from error
 
 
-def _window(
-    data: Any,
-    frame: Frame,
-    entry: Any,
-    head: _Head,
-    mcus: tuple[int, int, int, int],
-    limits: tuple[int, int],
-) -> Cut:
+def _window(source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int, int]) -> Cut:
     """Cut some MCUs of some rows.
 
     Args:
-        data, frame, entry: as for `cut_by_entry`.
-        head: the entry's head.
+        source: the JPEG and its entry.
         mcus: first point and the one behind the last, first row of MCUs and the one behind the last.
         limits: columns and rows of pixels that are needed, exclusive.
     """
+    data, frame, entry, head = source
     begin, end, first, stop = mcus
     view = memoryview(entry)
     nbits = head.nbits + head.nbits_0 + head.nbits_1 + head.nbits_2
@@ -243,14 +246,15 @@ def _window(
     )
 
 
-def _band(data: Any, frame: Frame, entry: Any, head: _Head, rows: tuple[int, int], bottom: int) -> Cut:
+def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
     """Cut whole rows of a file without restart markers.
 
     Args:
-        data, frame, entry, head: as for `_window`.
+        source: the JPEG and its entry.
         rows: first row of MCUs and the one behind the last.
         bottom: rows of pixels that are needed, exclusive.
     """
+    data, frame, entry, head = source
     first, stop = rows
     luma_at = TABLES_AT + head.tables_nbytes
     empty_at = luma_at + head.empty_luma_nbytes
@@ -327,10 +331,9 @@ def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
     return all_nbits, all_bits
 
 
-def _intervals(
-    data: Any, frame: Frame, entry: Any, head: _Head, rows: tuple[int, int], bottom: int
-) -> Cut | None:
+def _intervals(source: _Source, rows: tuple[int, int], bottom: int) -> Cut | None:
     """Cut whole restart intervals of a file that has markers between rows; see `_band` for the arguments."""
+    data, frame, entry, head = source
     group = head.restart_rows
     first, stop = rows[0] - rows[0] % group, min(head.rows, -(-rows[1] // group) * group)
     if first == 0 and stop == head.rows:

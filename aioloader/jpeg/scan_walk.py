@@ -47,19 +47,23 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 @_compiled
-def fill_lookup(counts, symbols, is_dc, one, many, limits, offsets):  # type: ignore[no-untyped-def]
+def fill_lookup(counts, symbols, is_dc, lookup):  # type: ignore[no-untyped-def]
     """Fill the look-up tables of a Huffman table.
 
     Args:
         counts, symbols: the table: int64 (16,) and int64 (256,).
         is_dc: whether it is a DC table.
-        one: int32 (2048,): for the next 11 bits, one symbol: bits of its code | bits of its value << 8 | coefficients
-            << 16; for a DC table the value's bits are the category. 0 where the code is longer, or there is none.
-        many: int32 (2048,): as many symbols of an AC table as fit: bits in all | coefficients before the last << 8 |
-            coefficients << 16.
-        limits, offsets: int64 (17,): for codes of each length, their upper bound as 16 bits, and the difference
-            between the place of a symbol and its code.
+        lookup: four arrays, which are set:
+
+            - one, int32 (2048,): for the next 11 bits, one symbol: bits of its code | bits of its value << 8 |
+              coefficients << 16; for a DC table the value's bits are the category. 0 where the code is longer, or there
+              is none.
+            - many, int32 (2048,): as many symbols of an AC table as fit: bits in all | coefficients before the last
+              << 8 | coefficients << 16.
+            - limits and offsets, int64 (17,): for codes of each length, their upper bound as 16 bits, and the
+              difference between the place of a symbol and its code.
     """
+    one, many, limits, offsets = lookup
     one[:] = 0
     code = 0
     place = 0
@@ -106,7 +110,7 @@ def fill_lookup(counts, symbols, is_dc, one, many, limits, offsets):  # type: ig
 
 
 @_compiled
-def remove_stuffing(data, start, candidates, out, places, marks):  # type: ignore[no-untyped-def]
+def remove_stuffing(data, start, candidates, out, left_out):  # type: ignore[no-untyped-def]
     """Copy the data of a scan without stuffed zeros and restart markers.
 
     Args:
@@ -114,19 +118,20 @@ def remove_stuffing(data, start, candidates, out, places, marks):  # type: ignor
         start: offset of the scan.
         candidates: int64, offsets of all bytes 0xFF from `start` on, but the last byte of the data.
         out: uint8, at least as long as the rest of the data.
-        places: int64, as long as `candidates`: for each place where bytes were left out, the number of bytes copied
-            before it.
-        marks: int64 (..., 2): the bytes left out so far, and the number of the restart marker, or -1 for a zero.
+        left_out: two arrays, which are set: int64, as long as `candidates`: for each place where bytes were left out,
+            the number of bytes copied before it; int64 (..., 2): the bytes left out so far, and the number of the
+            restart marker, or -1 for a zero.
 
     Returns:
         (bytes copied, places, offset of the byte after 0xFF of the next other marker, or NO_MARKER or FILL_IN_DATA,
         length of the scan as stored).
     """
+    places, marks = left_out
     nbytes = data.shape[0]
     at = start
     copied = 0
     count = 0
-    left_out = 0
+    missing = 0
     for found in candidates:
         if found < at:  # a fill byte, which the one before it has passed
             continue
@@ -145,15 +150,15 @@ def remove_stuffing(data, start, candidates, out, places, marks):  # type: ignor
                 return copied, count, FILL_IN_DATA, at - start
             out[copied] = 0xFF
             copied += 1
-            left_out += 1
+            missing += 1
             marks[count, 1] = -1
         elif 0xD0 <= kind <= 0xD7:
-            left_out += after + 1 - at
+            missing += after + 1 - at
             marks[count, 1] = kind - 0xD0
         else:
             return copied, count, after, at - start
         places[count] = copied
-        marks[count, 0] = left_out
+        marks[count, 0] = missing
         count += 1
         at = after + 1
     return copied, count, NO_MARKER, at - start
@@ -194,37 +199,27 @@ def _next_marker(marks, count, at):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def walk(  # type: ignore[no-untyped-def]
-    data,
-    nbits,
-    shape,
-    block_tables,
-    lookups,
-    restart_interval,
-    places,
-    marks,
-    count,
-    positions,
-    predictors,
-):
+def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
     """Go through all symbols of a scan and note where MCUs begin.
 
     Args:
-        data: uint8, the data without stuffing, followed by `PADDING` zeros.
-        nbits: bits of data.
-        shape: (rows of MCUs, MCUs in a row, MCUs between two points).
-        block_tables: int64 (blocks, 3): component and numbers of the DC and AC look-up tables of each block of an MCU.
-        lookups: one, many, symbols, limits, offsets (see `fill_lookup`), stacked by table.
-        restart_interval: in MCUs; a multiple of the MCUs of a row, or 0.
-        places, marks, count: what was left out (see `remove_stuffing`).
-        positions: int64 (rows, points + 1): is set to bits from the start of `data`; the last column to row ends.
-        predictors: int16 (components, rows, points): is set to the DC values.
+        scan: the data without stuffing, uint8, followed by `PADDING` zeros; and its number of bits.
+        shape: rows of MCUs, MCUs in a row, MCUs between two restart markers: a multiple of a row's, or 0.
+        coding: int64 (blocks, 3): component and numbers of the DC and AC look-up tables of each block of an MCU; and
+            one, many, symbols, limits, offsets (see `fill_lookup`), stacked by table.
+        left_out: what was left out (see `remove_stuffing`), and the number of places.
+        result: int64 (rows, columns + 1), is set to bits from the start of the data, the last column to row ends; int16
+            (components, rows, columns), is set to the DC values.
 
     Returns:
         0, or a key of `REASONS`.
     """
+    data, nbits = scan
+    rows, columns, restart_interval = shape
+    block_tables, lookups = coding
+    places, marks, count = left_out
+    positions, predictors = result
     one, many, symbols, limits, offsets = lookups
-    rows, columns, interval = shape
     at = np.int64(0)
     dc = np.zeros(4, np.int64)
     left = restart_interval
@@ -233,7 +228,6 @@ def walk(  # type: ignore[no-untyped-def]
     if mark < count and not restart_interval:
         return _BAD_RESTART
     limit = places[mark] * 8 if mark < count else nbits
-    points = positions.shape[1] - 1
     for row in range(rows):
         for column in range(columns):
             if restart_interval and left == 0:
@@ -246,10 +240,9 @@ def walk(  # type: ignore[no-untyped-def]
                 mark = _next_marker(marks, count, mark + 1)
                 limit = places[mark] * 8 if mark < count else nbits
             left -= 1
-            if column % interval == 0:
-                positions[row, column // interval] = at
-                for component in range(predictors.shape[0]):
-                    predictors[component, row, column // interval] = dc[component]
+            positions[row, column] = at
+            for component in range(predictors.shape[0]):
+                predictors[component, row, column] = dc[component]
             for block in range(block_tables.shape[0]):
                 if at > limit:
                     return _TOO_SHORT
@@ -310,7 +303,7 @@ def walk(  # type: ignore[no-untyped-def]
                     at += length
                 if 64 < coefficients < 128:
                     return _BAD_RUN
-        positions[row, points] = at
+        positions[row, columns] = at
         if at > limit:
             return _TOO_SHORT
     if mark < count:
@@ -321,11 +314,12 @@ def walk(  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def to_stored(positions, places, marks, count):  # type: ignore[no-untyped-def]
+def to_stored(positions, left_out):  # type: ignore[no-untyped-def]
     """Convert positions in data without stuffing to positions in the scan as stored, in place.
 
     The end of a row before a restart marker stays before the marker.
     """
+    places, marks, count = left_out
     passed = 0
     for row in range(positions.shape[0]):
         for column in range(positions.shape[1]):

@@ -172,7 +172,7 @@ class LazyImageReader:
         # Images of one size written by one program have the same headers: then the last result is valid.
         headers, length, frame, orientation = self._known
         if frame is not None and bytes(data[:length]) == headers:
-            return _Jpeg(self, data, path, frame, orientation, entry)
+            return _Jpeg(self, data, path, frame, orientation, entry=entry)
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
@@ -183,7 +183,7 @@ class LazyImageReader:
                     orientation = read_orientation(data, *frame.exif)
                 if frame.scan_start <= _MOST_KNOWN:
                     self._known = (bytes(data[: frame.scan_start]), frame.scan_start, frame, orientation)
-                return _Jpeg(self, data, path, frame, orientation, entry)
+                return _Jpeg(self, data, path, frame, orientation, entry=entry)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
                 pixels = raw_image(data)
@@ -281,6 +281,7 @@ class _Jpeg:
         path: str | None,
         frame: Frame,
         orientation: int,
+        *,
         entry: Any,
     ) -> None:
         self._reader = reader

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
     "name",
     [
         "bare_loop",
+        "crop_index",
         "main_job",
         "many_workers",
         "first_batch",
@@ -32,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 def test_a_short_run_of_a_benchmark(name: str) -> None:
     if name == "viewing":
         pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
+    if name == "crop_index":
+        pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
     if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing"):
         command += ["--workers", "2"]
