@@ -47,6 +47,13 @@ class GlobalGenerators:
         """
         if self._rng is None:
             return _state() if self._left else None
+        self.seed(epoch, index, segment)
+        return None
+
+    def seed(self, epoch: int, index: int, segment: int = 0) -> None:
+        """Seed them for a sample, if they are seeded at all; see `before`."""
+        if self._rng is None:
+            return
         # A separate stream: the draws of a sample's `rng` must not depend on whether this is done.
         self._rng.seek(self._seed, epoch, index, GLOBALS_DOMAIN)
         word = int(self._rng.words(segment + 1)[segment])
@@ -55,7 +62,6 @@ class GlobalGenerators:
         torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
         if torch is not None and hasattr(torch, "default_generator"):
             torch.default_generator.manual_seed(word)
-        return None
 
     def after(self, before: Any) -> None:
         """Warn, once in a process, if the sample drew numbers that depend on the order of work."""

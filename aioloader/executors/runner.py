@@ -184,16 +184,11 @@ class TransformChain:
 def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
     """Return the decoder's method `many` if samples are the payloads themselves, which are copied many at a time.
 
-    None if the program does more, or if the decoder's ``__call__`` is that of a class derived from the one that has
-    `many`: `many` was not written for it.
+    None if the program transforms them, or if the decoder's ``__call__`` is that of a class derived from the one that
+    has `many`: `many` was not written for it.
     """
     decoder = program.decoder
-    if (
-        program.stages
-        or program.later
-        or program.batchify is not None
-        or not isinstance(decoder, BulkDecoder)
-    ):
+    if program.stages or program.later or not isinstance(decoder, BulkDecoder):
         return None
     for cls in type(decoder).__mro__:
         if "many" in vars(cls):
@@ -201,6 +196,23 @@ def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
         if "__call__" in vars(cls):
             return None
     return None
+
+
+def _takes_payloads(chunk: Chunk) -> bool:
+    """Return whether the samples of a chunk can be payloads: for a batchify function, or a row of one object."""
+    if chunk.samples is not None:
+        return False
+    layout = chunk.layout
+    return chunk.custom_collate or (layout is not None and layout.leaves == (None,) and not layout.structure)
+
+
+def _keep_payloads(payloads: Sequence[bytes | None], chunk: Chunk, result: ChunkResult) -> None:
+    """Add payloads that were made many at a time to a result, as the objects of their rows."""
+    rows = chunk.index_table[ROW].tolist()
+    made = {row: payload for row, payload in zip(rows, payloads, strict=True) if payload is not None}
+    if made:
+        result.objects.setdefault(0, {}).update(made)
+        result.written += made
 
 
 class Runner:
@@ -250,16 +262,21 @@ class Runner:
         layout = None if chunk.custom_collate else chunk.layout
         rows = Rows(self.memory, chunk, layout)
         first = rows.first
-        samples: list[Any] = []
-        columns = chunk.index_table.T.tolist()
         leg = self._legs[chunk.segment]
         trace = trace or StageTimer()
         trace.transforms = [0.0] * len(leg.stages)
-        made = yield from self._bulk(chunk, result, trace)
+        payloads = yield from self._bulk(chunk, trace)
+        bulk = None not in payloads
+        samples: list[Any] = payloads if bulk and chunk.custom_collate else []
+        columns = [] if bulk else chunk.index_table.T.tolist()
+        if not chunk.custom_collate:
+            _keep_payloads(payloads, chunk, result)
         words: list[list[int]] = []
         words_end = 0
         for place, column in enumerate(columns):
-            if made[place]:
+            if payloads[place] is not None:
+                if chunk.custom_collate:
+                    samples.append(payloads[place])
                 continue
             if not trace.begin(place):
                 break
@@ -295,6 +312,9 @@ class Runner:
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.custom_collate and samples:
             start = perf_counter()
+            if self._many is not None and self._generators is not None:
+                # What the batchify function draws follows the last sample, however that was made.
+                self._generators.seed(*chunk.index_table[[EPOCH, INDEX], -1].tolist())
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
                 samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
@@ -331,44 +351,25 @@ class Runner:
                 raise
             raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
 
-    def _bulk(
-        self, chunk: Chunk, result: ChunkResult, trace: StageTimer
-    ) -> Generator[None, None, list[bool]]:
-        """Make payloads that are samples, many at a time; return a flag for each sample: True if it is made."""
-        made = [False] * len(chunk)
-        layout = chunk.layout
-        if (
-            self._many is None
-            or chunk.custom_collate
-            or chunk.samples is not None
-            or layout is None
-            or layout.leaves != (None,)
-            or layout.structure
-        ):
-            return made
+    def _bulk(self, chunk: Chunk, trace: StageTimer) -> Generator[None, None, list[bytes | None]]:
+        """Make payloads that are samples, many at a time; return the sample of each place, None if it is not made."""
+        if self._many is None or not _takes_payloads(chunk):
+            return [None] * len(chunk)
         memory, start, length = self._found(chunk)
         if memory is None:
-            return made
-        rows = chunk.index_table[ROW].tolist()
-        objects = result.objects.setdefault(0, {})
+            return [None] * len(chunk)
+        payloads: list[bytes | None] = []
         begin = perf_counter()
-        low = 0
-        while low < len(made):
+        while (low := len(payloads)) < len(chunk):
             # A stretch takes no longer than a sample of ordinary size.
             high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
             if not trace.begin(low):
-                break
-            payloads = self._many(memory, start[low:high], length[low:high])
-            for place, payload in enumerate(payloads, low):
-                if payload is not None:
-                    made[place] = True
-                    objects[rows[place]] = payload
-            low = high
+                return payloads + [None] * (len(chunk) - low)
+            payloads += self._many(memory, start[low:high], length[low:high])
             trace.decode_s += perf_counter() - begin
             yield
             begin = perf_counter()
-        result.written += objects
-        return made
+        return payloads
 
     def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
         """Return the memory that contains all items of a chunk, or None, and their places in it."""

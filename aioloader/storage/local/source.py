@@ -251,29 +251,45 @@ class LocalByteSource:
                 return
         try:
             with self._descriptors.borrow(number, self.paths[number]) as fd:
-                self._read_ahead(number, fd, reads)
+                residency = self._residency(number, fd, reads)
                 begin, count, total = perf_counter(), len(reads), int(reads[:, 2].sum())
-                if len(reads) > 1 and self._kernel_aio.available:
-                    got = self._kernel_aio.read(fd, reads, out)
+                several = len(reads) > 1 and self._kernel_aio.available
+                if residency is not None and residency.known and not residency.complete and several:
+                    # Ranges in memory need no announcement, which takes longer than reading a small one.
+                    reads = self._read_together(fd, reads, out, wait=False)
+                self._read_ahead(residency, fd, reads)
+                if several:
                     # Incomplete reads are made again in the ordinary way, which reports the error.
-                    reads = reads[got != reads[:, 2]]
+                    reads = self._read_together(fd, reads, out)
                 for read in _each(reads):
                     self._read_one(plan, read, out, failures)
                 self._latency.add(perf_counter() - begin, count, total)
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
-    def _read_ahead(self, number: int, fd: int, reads: IntArray) -> None:
-        """Make the system read all ranges from the disk at once, before this thread waits for one after the other."""
+    def _read_together(self, fd: int, reads: IntArray, out: memoryview, *, wait: bool = True) -> IntArray:
+        """Make reads with one system call; return those that were not completed. See `KernelAioReader.read`."""
+        if not len(reads) or not (wait or self._kernel_aio.reads_without_waiting):
+            return reads
+        return reads[self._kernel_aio.read(fd, reads, out, wait=wait) != reads[:, 2]]
+
+    def _residency(self, number: int, fd: int, reads: IntArray) -> Residency | None:
+        """Return how much of a file is in memory, checked now and then; None if that is not watched."""
         if not self._watch:
-            return
+            return None
         residency = self._residencies.setdefault(number, Residency())
         if monotonic() >= residency.next_check:
             residency.check([fd])
             if not residency.complete:
                 self._probe(fd, int(reads[0, 1]))
+        return residency
+
+    def _read_ahead(self, residency: Residency | None, fd: int, reads: IntArray) -> None:
+        """Make the system read all ranges from the disk at once, before this thread waits for one after the other."""
         # Where the system does not report the pages in memory, slow reads show that they waited for a disk.
-        if len(reads) > 1 and not residency.complete and (residency.known or self._latency.ever):
+        if residency is None or residency.complete or not (residency.known or self._latency.ever):
+            return
+        if len(reads) > 1:
             for offset, nbytes in reads[:, 1:3].tolist():
                 read_ahead(fd, offset, nbytes)
 

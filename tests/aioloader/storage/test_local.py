@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import recordio
 from aioloader import abc
-from aioloader.foundation.types import ReadPlan
+from aioloader.foundation.types import IntArray, ReadPlan
 from aioloader.storage import LocalByteSource
 from aioloader.storage.local import descriptors
 from aioloader.storage.local import source as local
+from aioloader.storage.local.page_cache import Residency
 from tests.aioloader.storage.reading import fetch, spans, whole
 
 
@@ -260,3 +262,36 @@ def test_threads_can_share_a_source(path: str, content: bytes, monkeypatch: pyte
         thread.join()
 
     assert not wrong
+
+
+def test_only_ranges_that_are_not_in_memory_are_announced(
+    path: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def partly_resident(residency: Residency, fds: Sequence[int]) -> None:
+        residency.known, residency.complete, residency.next_check = True, False, float("inf")
+
+    source = LocalByteSource([path], whole_files=False)
+    kernel_aio = source._kernel_aio
+    if not kernel_aio.available:
+        pytest.skip("this system has no native asynchronous reads")
+    read_together = kernel_aio.read
+    announced: list[int] = []
+
+    def read(fd: int, reads: IntArray, out: memoryview, *, wait: bool = True) -> IntArray:
+        if wait:
+            return read_together(fd, reads, out)
+        got = np.full(len(reads), -1)
+        resident = reads[:, 1] < 100_000
+        got[resident] = read_together(fd, reads[resident], out)
+        return got
+
+    monkeypatch.setattr(Residency, "check", partly_resident)
+    monkeypatch.setattr(kernel_aio, "read", read)
+    monkeypatch.setattr(local, "read_ahead", lambda fd, offset, nbytes: announced.append(offset))
+    wanted = [(0, offset, 100) for offset in (150_000, 0, 110_000, 50_000, 190_000)]
+
+    items, failures = fetch(source, spans(*wanted))
+
+    assert not failures
+    assert items == [content[offset : offset + length] for _, offset, length in wanted]
+    assert announced == [110_000, 150_000, 190_000]
