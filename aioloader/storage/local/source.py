@@ -271,7 +271,8 @@ class LocalByteSource:
         """Make reads with one system call; return those that were not completed. See `KernelAioReader.read`."""
         if not len(reads) or not (wait or self._kernel_aio.reads_without_waiting):
             return reads
-        return reads[self._kernel_aio.read(fd, reads, out, wait=wait) != reads[:, 2]]
+        rest: IntArray = reads[self._kernel_aio.read(fd, reads, out, wait=wait) != reads[:, 2]]
+        return rest
 
     def _residency(self, number: int, fd: int, reads: IntArray) -> Residency | None:
         """Return how much of a file is in memory, checked now and then; None if that is not watched."""

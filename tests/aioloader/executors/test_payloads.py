@@ -58,7 +58,9 @@ def damage(path, line):
 
 
 def batches(dataset, batchify, kind, **options):
-    with DataLoader(dataset, 16, shuffle=True, seed=3, batchify_fn=batchify, **EXECUTORS[kind], **options) as it:
+    with DataLoader(
+        dataset, 16, shuffle=True, seed=3, batchify_fn=batchify, **EXECUTORS[kind], **options
+    ) as it:
         return list(it)
 
 
