@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from aioloader.crop_index.layout import (
+    FRAME_NBYTES,
     HEADER_NBYTES,
     KINDS,
     Header,
     LayoutFault,
     check_tables,
     columns_of,
+    read_frame,
     read_header,
 )
 from aioloader.errors import CropIndexError
 from aioloader.storage.local.descriptors import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from aioloader.crop_index.layout import Tables
+    from aioloader.crop_index.layout import Frame, Tables
 
 
 class _Stamp(NamedTuple):
@@ -64,6 +66,9 @@ class _Mapped:
         if not length or at + length > self._nbytes or self._memory.size() < self._nbytes:
             return None
         return self._view[at : at + length]
+
+    def frame(self, offset: int) -> Frame | None:
+        return read_frame(self._view, offset) if offset >= 0 else None
 
     def tables(self, header: Header) -> Tables:
         return check_tables(self._view, header)
@@ -137,6 +142,27 @@ class CropIndex:
         """
         mapped = self._mapped = self._mapped or self._open()
         return mapped.tables(self.header)
+
+    def images(self) -> Iterator[tuple[int, int, memoryview | str]]:
+        """Yield key, size, and entry or reason of each image; of an image without an entry the size is 0.
+
+        Raises:
+            CropIndexError, OSError: as for the constructor.
+        """
+        tables = self.tables()
+        for key, place, length in zip(
+            tables.keys.tolist(), tables.places.tolist(), tables.lengths.tolist(), strict=True
+        ):
+            if not length:
+                yield key, 0, _reason(tables.reasons, place)
+                continue
+            entry = self.find(key)
+            if entry is not None:
+                yield key, self._nbytes_at(place), entry
+
+    def _nbytes_at(self, place: int) -> int:
+        frame = None if self._mapped is None else self._mapped.frame(place - FRAME_NBYTES)
+        return 0 if frame is None else frame.nbytes
 
     def refused(self) -> dict[str, int]:
         """Return the number of images without an entry by reason, the most frequent first.

@@ -152,13 +152,22 @@ class CropIndexWriter:
         """Pass everything written to the system, so that it survives the end of this process."""
         self._file.flush()
 
-    def complete(self) -> None:
-        """Write the tables, and sync the partial file to disk. It can be renamed then; nothing can be added."""
+    def complete(self, keys: Array | None = None, *, source: int | None = None) -> None:
+        """Write the tables, and sync the partial file to disk. It can be renamed then; nothing can be added.
+
+        Args:
+            keys: uint64 (n,), keys of all images that exist; others are left out of the tables. None: all of them.
+            source: as for the constructor, if it was not known then.
+        """
+        wanted = keys
         keys = np.array(self._keys, np.uint64)
         nbytes, lengths = np.array(self._nbytes, np.uint64), np.array(self._lengths, np.uint32)
         # The last frame of a key counts.
         unique, backwards = np.unique(keys[::-1], return_index=True)
         rows = len(keys) - 1 - backwards
+        if wanted is not None:
+            exists = np.isin(unique, wanted)
+            unique, rows = unique[exists], rows[exists]
         tables = Tables(unique, np.array(self._places, np.uint64)[rows], lengths[rows], list(self._reasons))
         packed = tables.packed()
         self._header = Header(
@@ -166,7 +175,7 @@ class CropIndexWriter:
             images=len(unique),
             tables_at=self._end,
             jpeg_nbytes=int(nbytes[rows][lengths[rows] > 0].sum()),
-            source=self._header.source,
+            source=self._header.source if source is None else source,
             reasons_nbytes=len(reasons_text(tables.reasons)),
             tables_crc=zlib.crc32(packed),
         )
@@ -176,13 +185,16 @@ class CropIndexWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def finish(self) -> None:
+    def finish(self, keys: Array | None = None) -> None:
         """Complete the file, give it its name, and close it.
+
+        Args:
+            keys: as for `complete`.
 
         Raises:
             OSError: it cannot be written or renamed.
         """
-        self.complete()
+        self.complete(keys)
         if os.name == "nt":  # an open file cannot be renamed there
             self.close()
         os.replace(self._partial, self.path)

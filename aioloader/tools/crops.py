@@ -1,0 +1,521 @@
+"""Making of crop indexes for record files and folders of images.
+
+The images are read by an ordinary loader, whose workers make the entries; the entries are written as they arrive. An
+interrupted run is continued by the next one, and entries of an earlier index are kept if they still fit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.crop_index.building import check_builder, entry_or_reason, fits, put
+from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
+from aioloader.crop_index.lookup import relative_name
+from aioloader.crop_index.places import file_number, folder_index, given_index, record_index
+from aioloader.crop_index.reader import CropIndex
+from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.datasets.base import IndexedView
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.folder import IMAGE_SUFFIXES, whole_files
+from aioloader.datasets.record import RecordFileDataset
+from aioloader.errors import CropIndexError
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.loader.sync_loader import DataLoader
+from aioloader.storage.urls import is_url, path_of, redact_url
+from aioloader.tools.paths import record_files_at, version_at
+from aioloader.tools.verify import ImageFolder
+from recordio import extract, unpack
+from recordio._partial_files import partial_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aioloader.abc import FetchingByteSource
+    from aioloader.errors import SampleError
+
+_BATCH = 32
+
+
+@dataclass
+class CropReport:
+    """Result of making one crop index.
+
+    Attributes:
+        path: the record file or folder.
+        crops: the index.
+        images: number of images in the index.
+        indexed: number of images that have an entry.
+        kept: number of images whose entry, or reason for none, is from an earlier index or an interrupted run.
+        refused: number of images without an entry, by reason.
+        nbytes: size of the index.
+        jpeg_nbytes: size of the images that have an entry.
+        errors: errors of the images that could not be read; they are not in the index.
+    """
+
+    path: str
+    crops: str
+    images: int = 0
+    indexed: int = 0
+    kept: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    nbytes: int = 0
+    jpeg_nbytes: int = 0
+    errors: list[SampleError] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Return the size of the index as a share of the size of the images that have an entry; 0 without any."""
+        return self.nbytes / self.jpeg_nbytes if self.jpeg_nbytes else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "path": self.path,
+            "crops": self.crops,
+            "images": self.images,
+            "indexed": self.indexed,
+            "kept": self.kept,
+            "refused": self.refused,
+            "nbytes": self.nbytes,
+            "jpeg_nbytes": self.jpeg_nbytes,
+            "share": self.share,
+            "image_errors": [error.facts() for error in self.errors],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Result for one image.
+
+    Attributes:
+        number: number of its index.
+        key: its key there.
+        nbytes: size of the image.
+        made: see `entry_or_reason`; None: the entry of the earlier index is kept.
+    """
+
+    number: int
+    key: int
+    nbytes: int
+    made: bytes | str | None
+
+
+@dataclass(frozen=True)
+class _EntryDecoder:
+    """Decoder of an image, or of a record with an image, to a `_Made`; extras are number of the index, and key.
+
+    Attributes:
+        earlier: the earlier index of each file, or None.
+        records: items are records.
+    """
+
+    earlier: tuple[CropIndex | None, ...]
+    records: bool
+
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> _Made:
+        image: Any = data
+        if self.records:
+            payload: Any = extract(data, path=location.path, offset=location.offset or 0)
+            _, image = unpack(payload)
+        number, key = map(int, extra)
+        earlier = self.earlier[number]
+        entry = None if earlier is None else earlier.find(key)
+        kept = entry is not None and fits(entry, image)
+        return _Made(number, key, len(image), None if kept else entry_or_reason(image))
+
+
+class _Records(RecordFileDataset):
+    """Records of several files as `_Made`."""
+
+    def __init__(self, paths: Sequence[str], earlier: Sequence[CropIndex | None]) -> None:
+        super().__init__(paths)
+        self._earlier = tuple(earlier)
+
+    @property
+    def decoder(self) -> Any:
+        return _EntryDecoder(self._earlier, records=True)
+
+    def extras(self, indices: IntArray) -> Any:
+        spans = self.spans(indices)
+        return np.stack([spans.file, spans.offset], axis=1)
+
+
+class _Images(FileDataset):
+    """Image files of a folder as `_Made`."""
+
+    def __init__(self, root: str, paths: Sequence[str], keys: Array, earlier: CropIndex | None) -> None:
+        super().__init__()
+        self._root = root
+        self._paths = paths
+        self._keys = keys
+        self._earlier = earlier
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @property
+    def decoder(self) -> Any:
+        return _EntryDecoder((self._earlier,), records=False)
+
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
+
+    @property
+    def reads_ahead(self) -> bool:
+        return is_url(self._root)
+
+    def spans(self, indices: IntArray) -> Spans:
+        return whole_files(indices)
+
+    def extras(self, indices: IntArray) -> Array:
+        keys = self._keys[indices]
+        return np.stack([np.zeros_like(keys), keys], axis=1)
+
+    def location(self, index: int) -> ItemLocation:
+        return ItemLocation(None, redact_url(self._paths[index]), None)
+
+
+class _Target:
+    """Index that is being made.
+
+    Args:
+        path: the record file or folder.
+        crops: the index to be written.
+        kind: see `CropIndexWriter`.
+        source: number of the record file's state.
+        remake: make all entries again.
+
+    Attributes:
+        path, crops: as given.
+        earlier: the earlier index, or None.
+        is_current: the earlier index was made from the record file in its present state.
+        kept: number of images whose entry, or reason for none, was not made in this run.
+    """
+
+    def __init__(self, path: str, crops: str, kind: int, *, source: int, remake: bool) -> None:
+        self.path = path
+        self.crops = crops
+        self.kept = 0
+        self._kind = kind
+        self._source = source
+        self._resume = not remake
+        self._writer: CropIndexWriter | None = None
+        self.earlier = None if remake else _earlier(crops, kind)
+        self.is_current = self.earlier is not None and source != 0 and self.earlier.header.source == source
+
+    def done(self) -> tuple[Array, Array]:
+        """Return keys and sizes of the images that need not be read: uint64 (n,), ascending, and uint64 (n,)."""
+        if self.is_current:
+            assert self.earlier is not None
+            keys = self.earlier.tables().keys
+            return keys, np.zeros_like(keys)
+        if not self._resume or not partial_path(Path(self.crops)).exists():
+            return np.empty(0, np.uint64), np.empty(0, np.uint64)
+        found = self.open().restored()
+        self.close()
+        return found
+
+    def open(self) -> CropIndexWriter:
+        """Return the writer, which is opened at the first call.
+
+        Raises:
+            CropIndexBusyError: another process makes the same index.
+            OSError: the index cannot be written.
+        """
+        if self._writer is None:
+            folder = os.path.dirname(self.crops)
+            if is_url(self.path) and folder:
+                os.makedirs(folder, exist_ok=True)
+            try:
+                self._writer = CropIndexWriter(
+                    self.crops, kind=self._kind, source=self._source, resume=self._resume
+                )
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+                reason = f"{error.strerror}; choose another place for the index with --out"
+                raise type(error)(error.errno, reason, self.crops) from error
+            self._resume = True
+            if self.is_current and self.earlier is not None:
+                for key, nbytes, made in self.earlier.images():
+                    put(self._writer, key, nbytes, made)
+        return self._writer
+
+    def put(self, made: _Made) -> None:
+        """Write the entry of an image."""
+        writer = self.open()
+        if made.made is not None:
+            put(writer, made.key, made.nbytes, made.made)
+            return
+        entry = None if self.earlier is None else self.earlier.find(made.key)
+        if entry is None:
+            raise CropIndexError("it was changed while it was read", path=self.crops)
+        self.kept += 1
+        writer.put(made.key, made.nbytes, entry)
+
+    def flush(self) -> None:
+        """Make what is written survive the end of this process."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def finish(self, keys: Array) -> None:
+        """Complete the index; only images with these keys are in it. A current one that lacks none stays as it is."""
+        if not self.is_current or self._writer is not None:
+            self.open().finish(keys)
+            self._writer = None
+
+    def close(self) -> None:
+        """Close the partial file of an index that is not complete; `open` continues it."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def report(self, errors: list[SampleError]) -> CropReport:
+        """Return the report on the finished index."""
+        index = CropIndex(self.crops)
+        refused = index.refused()
+        index.close()
+        return CropReport(
+            redact_url(self.path),
+            self.crops,
+            images=len(index),
+            indexed=len(index) - sum(refused.values()),
+            kept=self.kept,
+            refused=refused,
+            nbytes=os.path.getsize(self.crops),
+            jpeg_nbytes=index.header.jpeg_nbytes,
+            errors=errors,
+        )
+
+
+def _earlier(crops: str, kind: int) -> CropIndex | None:
+    try:
+        index = CropIndex(crops)
+        index.check_kind(kind)
+    except (OSError, CropIndexError):
+        return None  # it is made again
+    return index
+
+
+def index_crops(
+    paths: Sequence[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    num_workers: int | None = None,
+    executor: str = "process",
+    remake: bool = False,
+    begin: Callable[[int], object] | None = None,
+    tick: Callable[[int], object] | None = None,
+) -> list[CropReport]:
+    """Make the crop indexes of record files and folders.
+
+    Args:
+        paths: record files, patterns, folders of record files or of images at any depth, and URLs of all of them.
+        out: where to write the indexes: a directory, or with one record file or folder a file. None: next to the data,
+            or for URLs in the user's cache directory.
+        num_workers: number of workers; None: one per core.
+        executor: see `aioloader.DataLoader`.
+        remake: make all entries again; otherwise those that still fit are kept.
+        begin: called with the number of images before the work on some files begins, perhaps several times.
+        tick: called with the number of these images that are done.
+
+    Returns:
+        A report for each record file and each folder of images.
+
+    Raises:
+        MissingPackageError: numba is not installed.
+        CropIndexBusyError: another process makes one of the indexes.
+        FileNotFoundError: there is no such file or folder, or no file matches a pattern.
+        OSError: a file cannot be read, or an index cannot be written.
+        ValueError: `out` is a file, and there are several indexes to be written.
+    """
+    check_builder()
+    local: list[str] = []
+    remote: list[str] = []
+    folders: list[str] = []
+    for path in dict.fromkeys(map(path_of, paths)):
+        files = record_files_at(path)
+        for each in files:
+            (remote if is_url(each) else local).append(each)
+        if not files:
+            folders.append(path)
+    if any(map(is_url, (*remote, *folders))):
+        from aioloader.storage.remote import register
+
+        register()
+    chosen = None if out is None else os.path.expanduser(os.fspath(out))
+    count = len(dict.fromkeys((*local, *remote, *folders)))
+    if chosen is not None and is_url(chosen):
+        raise ValueError(f"a crop index is written to a local file, and {redact_url(chosen)} is a URL")
+    if chosen is not None and count > 1 and not os.path.isdir(chosen):
+        raise ValueError(
+            f"there are {count} indexes to be written, so {chosen!r} must be a directory that exists"
+        )
+    run = _Run(chosen, remake, num_workers=num_workers, executor=executor, begin=begin, tick=tick)
+    reports: list[CropReport] = []
+    for files in (local, remote):
+        if files:
+            reports += run.records(list(dict.fromkeys(files)))
+    for root in dict.fromkeys(folders):
+        reports.append(run.folder(root))
+    return reports
+
+
+class _Run:
+    """One call of `index_crops`."""
+
+    def __init__(
+        self,
+        out: str | None,
+        remake: bool,
+        *,
+        num_workers: int | None,
+        executor: str,
+        begin: Callable[[int], object] | None,
+        tick: Callable[[int], object] | None,
+    ) -> None:
+        self._out = out
+        self._remake = remake
+        self._num_workers = num_workers
+        self._executor = executor
+        self._begin = begin
+        self._tick = tick
+
+    def records(self, paths: Sequence[str]) -> list[CropReport]:
+        """Make the indexes of record files, which are all local or all URLs."""
+        targets = []
+        for path in paths:
+            crops = record_index(path) if self._out is None else given_index(self._out, path, is_folder=False)
+            number = file_number(path, version_at(path))
+            targets.append(_Target(path, crops, RECORDS, source=number, remake=self._remake))
+        dataset = _Records(paths, [None if each.is_current else each.earlier for each in targets])
+        spans = dataset.spans(np.arange(len(dataset), dtype=np.int64))
+        wanted, keys = [], []
+        with _closing(targets):
+            for number, target in enumerate(targets):
+                lines = np.flatnonzero(spans.file == number)
+                # Several lines may name one record; lines that cannot be read have negative numbers.
+                offsets, first = np.unique(spans.offset[lines], return_index=True)
+                lines = lines[first]
+                keys.append(offsets[offsets >= 0].astype(np.uint64))
+                missing = ~np.isin(offsets, target.done()[0].astype(np.int64))
+                target.kept = len(offsets) - int(missing.sum())
+                wanted.append(lines[missing])
+            failed = self._make(dataset, np.concatenate(wanted), targets, keys)
+        reports = []
+        for number, target in enumerate(targets):
+            reports.append(target.report([error for at, error in failed if at == number]))
+        return reports
+
+    def folder(self, root: str) -> CropReport:
+        """Make the index of a folder of images."""
+        crops = folder_index(root) if self._out is None else given_index(self._out, root, is_folder=True)
+        paths = [path for path, _ in ImageFolder(root).items] if is_url(root) else list(find_images(root))
+        if not paths:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                f"there are no images ({', '.join(IMAGE_SUFFIXES)}) in the folder",
+                redact_url(root),
+            )
+        keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
+        target = _Target(root, crops, FOLDER, source=0, remake=self._remake)
+        with _closing([target]):
+            done, nbytes = target.done()
+            sizes = dict(zip(done.tolist(), nbytes.tolist(), strict=True))
+            # Images of an interrupted run whose size is unchanged are not read again.
+            missing = [
+                place
+                for place, (path, key) in enumerate(zip(paths, keys.tolist(), strict=True))
+                if sizes.get(key, -1) != (-2 if is_url(root) else _size(path))
+            ]
+            target.kept = len(paths) - len(missing)
+            dataset = _Images(root, paths, keys, target.earlier)
+            failed = self._make(dataset, np.array(missing, np.int64), [target], [keys])
+        return target.report([error for _, error in failed])
+
+    def _make(
+        self, dataset: FileDataset, wanted: IntArray, targets: Sequence[_Target], keys: Sequence[Array]
+    ) -> list[tuple[int, SampleError]]:
+        """Make the entries of some items, and complete the indexes; return (number of the index, error) of failures.
+
+        Args:
+            dataset: its samples are `_Made`.
+            wanted: int64 (n,), indices, of the first index first.
+            targets: the indexes.
+            keys: uint64 (n,), keys of all images of each index.
+        """
+        if self._begin is not None:
+            self._begin(len(wanted))
+        current = done = 0
+        errors: list[SampleError] = []
+        if len(wanted):
+            loader: DataLoader[list[_Made]] = DataLoader(
+                IndexedView(dataset, wanted),
+                _BATCH,
+                batchify_fn=list,
+                num_workers=self._num_workers,
+                executor=self._executor,
+                on_error="skip",
+            )
+            with loader:
+                for batch in loader:
+                    for made in batch:
+                        while current < made.number:
+                            targets[current].finish(keys[current])
+                            current += 1
+                        targets[current].put(made)
+                    targets[current].flush()
+                    done += len(batch)
+                    if self._tick is not None:
+                        self._tick(done + loader.stats().skipped)
+                errors = list(loader.errors)
+        for number in range(current, len(targets)):
+            targets[number].finish(keys[number])
+        failed = wanted[[error.index for error in errors]]
+        numbers = dataset.spans(failed).file.tolist() if len(targets) > 1 else [0] * len(errors)
+        return list(zip(numbers, errors, strict=True))
+
+
+def _closing(targets: Sequence[_Target]) -> ExitStack:
+    stack = ExitStack()
+    for target in targets:
+        stack.callback(target.close)
+    return stack
+
+
+def find_images(root: str) -> Iterator[str]:
+    """Yield the images of a local folder at any depth, sorted by their paths; links to folders are followed once.
+
+    Raises:
+        NotADirectoryError, FileNotFoundError: there is no such folder.
+    """
+    seen: set[tuple[int, int]] = set()
+
+    def walk(folder: str) -> Iterator[str]:
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir():
+                yield from walk(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+                yield entry.path
+
+    return walk(root)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return -2
