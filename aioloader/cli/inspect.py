@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from aioloader.tools.inspect import Inspection
-    from aioloader.tools.inspect.report import Images, Sizes
+    from aioloader.tools.inspect.report import CropIndexes, Images, Sizes
 
 _MOST_NAMED = 5
 _MOST_BARS = 10
@@ -102,6 +102,24 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), _detail(value)
     if found.images is not None:
         yield from _image_facts(found.images)
+    if found.crop_indexes is not None and found.images is not None:
+        yield "crop index", _crop_indexes(found.crop_indexes, found)
+
+
+def _crop_indexes(indexes: CropIndexes, found: Inspection) -> str:
+    if indexes.faults:
+        return "; ".join(indexes.faults)
+    if not indexes.files:
+        jpegs = 0 if found.images is None else found.images.formats.get("jpeg", 0)
+        share = (
+            ""
+            if found.images is None or not jpegs
+            else f"; {found.images.indexable:.0%} of the JPEGs can be in one"
+        )
+        return f"no{share}"
+    files = "" if indexes.files == found.files or found.headers is None else f" of {indexes.files:,} files"
+    size = f"{_bytes(indexes.nbytes)}, {indexes.share:.1%} of the size of their images"
+    return f"{indexes.entries:,} entries for {indexes.images:,} images{files}, {size}"
 
 
 def _label_facts(found: Inspection) -> Iterator[tuple[str, str]]:

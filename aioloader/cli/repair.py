@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from aioloader.crop_index.places import record_index
     from aioloader.storage.urls import is_url
     from aioloader.tools.paths import read_progress
     from recordio import repair
@@ -47,6 +51,10 @@ def _run(options: argparse.Namespace) -> int:
             register()
         with read_progress("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
+        if os.path.exists(record_index(options.source)):
+            # Its entries are found by offset, and records after a gap have other offsets in the copy.
+            command = f"aioloader index --crops {shlex.quote(options.destination)}"
+            print(f"the crop index of SRC is not copied; `{command}` makes one of DST", file=sys.stderr)
         return print_report(report, options.json)
 
     return run_command(run)

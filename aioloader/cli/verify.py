@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,14 @@ from aioloader.cli.arguments import Commands, natural
 
 if TYPE_CHECKING:
     from aioloader.datasets.base import Dataset
+    from aioloader.tools.crop_check import CropCheck
     from aioloader.tools.verify import ImageCheck
 
 _EXIT_CODES = """\
 exit codes:
   0  everything is valid
-  1  a file, its index or an image is damaged; each fault is reported on standard error
+  1  a file, its index or an image is damaged, or the crop index next to it does not fit its images; each fault is
+     reported on standard error
   2  wrong usage, or there is no such file
 """
 
@@ -54,6 +57,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from aioloader.crop_index.places import folder_index
     from aioloader.storage.urls import is_url
     from aioloader.tools.paths import is_folder
     from aioloader.tools.verify import find_files
@@ -68,7 +72,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
             register()
         for path in files:
-            if is_folder(path) and not options.decode:
+            if is_folder(path) and not options.decode and not os.path.exists(folder_index(path)):
                 parser.error(f"{path} is a folder without .rec files; use --decode to check the images in it")
         checked = [_verify(path, options) for path in files]
         code = max(code for code, _ in checked)
@@ -83,6 +87,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.observability.progress import ProgressBar
     from aioloader.storage.urls import redact_url
+    from aioloader.tools.crop_check import check_folder_index, check_record_index
     from aioloader.tools.paths import is_folder, read_progress
     from aioloader.tools.verify import ImageFolder, ValidImages, check
     from recordio import verify
@@ -90,15 +95,22 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
 
     code, facts = 0, {"path": redact_url(path), "ok": True}
     if is_folder(path):
-        dataset: Dataset = ImageFolder(path)
+        checked_index = check_folder_index(path, num_workers=options.num_workers)
     else:
         with read_progress("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
-        if not options.decode:
-            return code, facts
-        dataset = ValidImages(report, path)
+        checked_index = check_record_index(path, report, num_workers=options.num_workers)
+    if checked_index is not None:
+        facts["crop_index"] = checked_index.facts()
+        facts["ok"] = facts["ok"] and checked_index.ok
+        code = max(code, int(not checked_index.ok))
+        if not options.json:
+            _print_index(checked_index)
+    if not options.decode:
+        return code, facts
+    dataset: Dataset = ImageFolder(path) if is_folder(path) else ValidImages(report, path)
     with ProgressBar("decoding", len(dataset)) if len(dataset) else nullcontext() as bar:
         tick = None if bar is None else bar.update
         checked = check(dataset, num_workers=options.num_workers, tick=tick)
@@ -107,6 +119,26 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.json:
         _print_images(redact_url(path), checked)
     return max(code, int(bool(checked.errors))), facts
+
+
+def _print_index(checked: CropCheck) -> None:
+    if checked.fault:
+        print(f"{checked.path}: {checked.fault}", file=sys.stderr)
+        return
+    for count, what in (
+        (checked.stale, "entries belong to other bytes: the images were changed"),
+        (checked.damaged, "entries are damaged"),
+        (checked.missing, "images are not in the index"),
+    ):
+        if count:
+            print(f"{checked.path}: {count:,} {what}", file=sys.stderr)
+    total = checked.entries + checked.stale + checked.damaged
+    fit = "all fit their images" if checked.ok else f"{checked.entries:,} fit their images"
+    print(f"{checked.path}: {total:,} entries, {fit}; {checked.refused:,} images can have none")
+    if not checked.ok:
+        print(
+            f"{checked.path}: `aioloader index --crops` makes the others again; until then they cost speed only"
+        )
 
 
 def _print_images(path: str, checked: ImageCheck) -> None:

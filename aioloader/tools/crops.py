@@ -22,23 +22,22 @@ from aioloader.crop_index.places import file_number, folder_index, given_index, 
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import IMAGE_SUFFIXES, whole_files
+from aioloader.datasets.folder import IMAGE_SUFFIXES
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.errors import CropIndexError
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
+from aioloader.tools.crop_images import FolderImages, image_paths
 from aioloader.tools.paths import record_files_at, version_at
-from aioloader.tools.verify import ImageFolder
 from recordio import extract, unpack
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.datasets.files import FileDataset
     from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 _BATCH = 32
 
@@ -109,7 +108,9 @@ class _Made:
 
 @dataclass(frozen=True)
 class _EntryDecoder:
-    """Decoder of an image, or of a record with an image, to a `_Made`; extras are number of the index, and key.
+    """Decoder of an image, or of a record with an image, to a `_Made`.
+
+    The extra of a record is the number of its index and its key, that of an image the key.
 
     Attributes:
         earlier: the earlier index of each file, or None.
@@ -124,7 +125,7 @@ class _EntryDecoder:
         if self.records:
             payload: Any = extract(data, path=location.path, offset=location.offset or 0)
             _, image = unpack(payload)
-        number, key = map(int, extra)
+        number, key = map(int, extra) if self.records else (0, int(extra))
         earlier = self.earlier[number]
         entry = None if earlier is None else earlier.find(key)
         kept = entry is not None and fits(entry, image)
@@ -145,41 +146,6 @@ class _Records(RecordFileDataset):
     def extras(self, indices: IntArray) -> Any:
         spans = self.spans(indices)
         return np.stack([spans.file, spans.offset], axis=1)
-
-
-class _Images(FileDataset):
-    """Image files of a folder as `_Made`."""
-
-    def __init__(self, root: str, paths: Sequence[str], keys: Array, earlier: CropIndex | None) -> None:
-        super().__init__()
-        self._root = root
-        self._paths = paths
-        self._keys = keys
-        self._earlier = earlier
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @property
-    def decoder(self) -> Any:
-        return _EntryDecoder((self._earlier,), records=False)
-
-    def open_source(self) -> FetchingByteSource:
-        return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
-
-    @property
-    def reads_ahead(self) -> bool:
-        return is_url(self._root)
-
-    def spans(self, indices: IntArray) -> Spans:
-        return whole_files(indices)
-
-    def extras(self, indices: IntArray) -> Array:
-        keys = self._keys[indices]
-        return np.stack([np.zeros_like(keys), keys], axis=1)
-
-    def location(self, index: int) -> ItemLocation:
-        return ItemLocation(None, redact_url(self._paths[index]), None)
 
 
 class _Target:
@@ -417,7 +383,7 @@ class _Run:
     def folder(self, root: str) -> CropReport:
         """Make the index of a folder of images."""
         crops = folder_index(root) if self._out is None else given_index(self._out, root, is_folder=True)
-        paths = [path for path, _ in ImageFolder(root).items] if is_url(root) else list(find_images(root))
+        paths = image_paths(root)
         if not paths:
             raise FileNotFoundError(
                 errno.ENOENT,
@@ -436,7 +402,7 @@ class _Run:
                 if sizes.get(key, -1) != (-2 if is_url(root) else _size(path))
             ]
             target.kept = len(paths) - len(missing)
-            dataset = _Images(root, paths, keys, target.earlier)
+            dataset = FolderImages(root, paths, _EntryDecoder((target.earlier,), records=False), keys)
             failed = self._make(dataset, np.array(missing, np.int64), [target], [keys])
         return target.report([error for _, error in failed])
 
@@ -488,30 +454,6 @@ def _closing(targets: Sequence[_Target]) -> ExitStack:
     for target in targets:
         stack.callback(target.close)
     return stack
-
-
-def find_images(root: str) -> Iterator[str]:
-    """Yield the images of a local folder at any depth, sorted by their paths; links to folders are followed once.
-
-    Raises:
-        NotADirectoryError, FileNotFoundError: there is no such folder.
-    """
-    seen: set[tuple[int, int]] = set()
-
-    def walk(folder: str) -> Iterator[str]:
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            return
-        seen.add((status.st_dev, status.st_ino))
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        for entry in entries:
-            if entry.is_dir():
-                yield from walk(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
-                yield entry.path
-
-    return walk(root)
 
 
 def _size(path: str) -> int:

@@ -119,6 +119,12 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     absent = [name for name in ("turbojpeg", "torch", "ray") if name not in packages]
     if absent:
         yield "not installed", ", ".join(absent)
+    yield (
+        "crop indexes",
+        f"can be made, with {packages['numba']}"
+        if "numba" in packages
+        else "can be used; making them needs numba: pip install 'aioloader[crops]'",
+    )
     if software.variables:
         yield "environment", ", ".join(f"{name}={value}" for name, value in software.variables.items())
     for codec in facts.codecs:

@@ -36,7 +36,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PACKAGES = (
-    *("numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "anyio", "aiofiles", "cloudpickle"),
+    *(
+        "numpy",
+        "opencv-python-headless",
+        "simplejpeg",
+        "turbojpeg",
+        "numba",
+        "anyio",
+        "aiofiles",
+        "cloudpickle",
+    ),
     *("uvloop", "trio", "torch", "ray", "albumentations"),
 )
 _VARIABLES = (

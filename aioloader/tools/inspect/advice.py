@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader.tools.inspect.report import Images, Inspection
+    from aioloader.tools.inspect.report import CropIndexes, Images, Inspection
 
 _MANY_FILES = 1000
 _LARGE = 480  # pixels of the shorter side above which training at 224 decodes far more than it needs
 _SMALL = 64
+_WORTH_CROPPING = 256  # pixels of the shorter side; crops of smaller images leave out little
+_MOST = 0.5
 _UNEVEN = 10
 _SHARE = 0.1
 
@@ -41,6 +43,13 @@ def advice_for(found: Inspection) -> Iterator[str]:
         )
     if images is not None:
         yield from _for_images(images)
+        if found.crop_indexes is not None and found.crop_indexes.faults:
+            yield f"make the crop index that cannot be used again (`aioloader index --crops {path}`)"
+        elif _wants_crop_index(images, found.crop_indexes):
+            yield (
+                f"for random crops make a crop index (`aioloader index --crops {path}`): a crop is then decoded "
+                "without the rest of the image, with the same pixels, and the images stay unchanged"
+            )
     labels = found.labels
     if labels is not None and labels.whole and labels.classes > 1:
         most, fewest = labels.most[1], labels.fewest[1]
@@ -49,6 +58,14 @@ def advice_for(found: Inspection) -> Iterator[str]:
                 f"the classes are uneven, from {fewest:,} to {most:,} images: "
                 "aioloader.samplers.ClassBalancedSampler draws them equally often"
             )
+
+
+def _wants_crop_index(images: Images, indexes: CropIndexes | None) -> bool:
+    if indexes is None or indexes.files or images.width is None or images.height is None:
+        return False
+    jpegs = images.formats.get("jpeg", 0) / max(1, sum(images.formats.values()))
+    shorter = min(images.width.median, images.height.median)
+    return shorter >= _WORTH_CROPPING and jpegs * images.indexable > _MOST
 
 
 def _for_images(images: Images) -> Iterator[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
 from aioloader.storage.urls import is_url
+from aioloader.tools.inspect.crops import crop_indexes
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 from aioloader.tools.samples import evenly, fetch
@@ -74,6 +75,7 @@ def inspect_folder(path: str, options: Options) -> Inspection:
         labels=labels_of(counts),
         label_widths={1: len(items)},
         images=images,
+        crop_indexes=crop_indexes([path], is_folder=True),
         details={
             "class_names": used[:20],
             "empty_classes": len(dataset.synsets) - len(used),

@@ -10,6 +10,7 @@ import numpy as np
 
 from aioloader.jpeg import read_frame
 from aioloader.jpeg.frame import SOF2
+from aioloader.tools.inspect.crops import may_be_indexed
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header, read_orientation
@@ -36,7 +37,7 @@ def images_in(
         max_pixels: larger images count as damaged; None for no limit.
         tick: called with the number of images done so far.
     """
-    looked_at = progressive = turned = 0
+    looked_at = progressive = indexable = turned = 0
     formats: Counter[str] = Counter()
     widths, heights, seconds = [], [], []
     damaged: list[tuple[Any, str]] = []
@@ -59,6 +60,7 @@ def images_in(
             heights.append(header.height)
             if header.format == "jpeg":
                 progressive += is_progressive(data)
+                indexable += may_be_indexed(data)
             turned += header.exif is not None and read_orientation(data, *header.exif) != 1
         if tick is not None:
             tick(looked_at)
@@ -70,6 +72,7 @@ def images_in(
         width=sizes_of(np.array(widths)),
         height=sizes_of(np.array(heights)),
         progressive=progressive / jpegs,
+        indexable=indexable / jpegs,
         turned=turned / max(1, len(widths)),
         decode_us=None if mean is None else mean * 1e6,
         images_per_s=None if not mean else 1 / mean,

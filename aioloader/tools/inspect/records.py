@@ -16,6 +16,7 @@ from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
+from aioloader.tools.inspect.crops import crop_indexes
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 from aioloader.tools.paths import version_at
@@ -215,6 +216,7 @@ def inspect_records(path: str, files: list[str], options: Options) -> Inspection
         labels=labels_of(labels),
         label_widths=dict(widths.most_common()),
         images=images,
+        crop_indexes=None if images is None else crop_indexes(files),
         details=details,
         damage=damage,
     )

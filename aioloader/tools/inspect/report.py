@@ -65,6 +65,32 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class CropIndexes:
+    """Crop indexes of a data set.
+
+    Attributes:
+        files: number of record files, or folders, that have one.
+        images: number of images in them.
+        entries: number of these images that have an entry; the others can have none.
+        nbytes: total size of the indexes.
+        jpeg_nbytes: total size of the images that have an entry.
+        faults: descriptions of indexes that cannot be used.
+    """
+
+    files: int = 0
+    images: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    jpeg_nbytes: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Return the size of the indexes as a share of the size of the images that have an entry."""
+        return self.nbytes / self.jpeg_nbytes if self.jpeg_nbytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Images:
     """Statistics of a sample of images that were decoded.
 
@@ -73,6 +99,7 @@ class Images:
         formats: number of images of each format, without damaged ones.
         width, height: in pixels, as stored.
         progressive: share of JPEGs that are progressive, which take two to three times as long to decode.
+        indexable: share of JPEGs that can probably have an entry of a crop index, by their headers.
         turned: share of images that their EXIF orientation rotates or mirrors.
         decode_us: microseconds of CPU time to decode a whole image, in one thread of this machine; the mean.
         images_per_s: images that one core decodes in a second.
@@ -84,6 +111,7 @@ class Images:
     width: Sizes | None
     height: Sizes | None
     progressive: float
+    indexable: float
     turned: float
     decode_us: float | None
     images_per_s: float | None
@@ -108,6 +136,7 @@ class Inspection:
         labels: scalar labels; None if there are none.
         label_widths: number of records by the width of their label vectors; 1 means a scalar label.
         images: statistics of a sample; None if there are no images.
+        crop_indexes: its crop indexes; None for kinds that have none.
         details: values that only this kind has; see docs/tools.md.
         damage: descriptions of damage that was noticed; `aioloader verify` finds more.
         advice: advice to load it faster or more safely.
@@ -125,6 +154,7 @@ class Inspection:
     labels: Labels | None = None
     label_widths: dict[int, int] = field(default_factory=dict)
     images: Images | None = None
+    crop_indexes: CropIndexes | None = None
     details: dict[str, Any] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)

@@ -12,55 +12,21 @@ import numpy as np
 import pytest
 
 import aioloader
-import recordio
 from aioloader import DataLoader, ImageFolderDataset, ImageListDataset, ImageRecordDataset, transforms
-from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
-from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.transforms import lazy_image
-from tests.aioloader.jpeg.entries import golden
+from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_image_folder, write_record_files
 
-IMAGES = golden()
 CROP = transforms.Compose(
     [transforms.RandomResizedCrop(24, scale=(0.05, 0.3)), transforms.RandomFlipLeftRight()]
 )
 
 
-def _record_files(folder: Path) -> list[Path]:
-    """Write two record files of the golden images with their indexes."""
-    paths = []
-    for part in range(2):
-        path = folder / f"part-{part}.rec"
-        images = IMAGES[part::2]
-        with recordio.RecordWriter(path) as writer:
-            for number, (_, data, _) in enumerate(images):
-                writer.write(recordio.pack(recordio.IRHeader(0, part, number, 0), data), number)
-        crops = CropIndexWriter(path.with_suffix(".crops"), kind=RECORDS)
-        for (_, data, entry), offset in zip(
-            images, recordio.Index.open(path.with_suffix(".idx")).offsets.tolist(), strict=True
-        ):
-            crops.put(offset, len(data), entry)
-        crops.finish()
-        paths.append(path)
-    return paths
-
-
-def _image_folder(root: Path) -> Path:
-    crops = CropIndexWriter(root / "images.crops", kind=FOLDER)
-    for number, (name, data, entry) in enumerate(IMAGES):
-        path = root / f"class{number % 3}" / f"{name}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        crops.put(folder_key(path.relative_to(root).as_posix()), len(data), entry)
-    crops.finish()
-    return root
-
-
 def _records(folder: Path, **options: Any) -> aioloader.Dataset:
     if not (folder / "part-0.rec").exists():
-        _record_files(folder)
+        write_record_files(folder)
     return ImageRecordDataset(str(folder / "part-*.rec"), **options)
 
 
@@ -68,7 +34,7 @@ def _folder(folder: Path, **options: Any) -> aioloader.Dataset:
     root = folder / "images"
     if not root.exists():
         root.mkdir()
-        _image_folder(root)
+        write_image_folder(root)
     return ImageFolderDataset(root, **options)
 
 
@@ -137,7 +103,7 @@ def test_workers_find_entries_and_count_those_that_do_not_fit(
 ) -> None:
     """Stale entries are counted only if they were found, so the count shows that workers look them up."""
     kind(tmp_path)
-    _spoil_entries(tmp_path)
+    spoil_entries(tmp_path)
     expected, _ = _batches(kind(tmp_path, crop_index=None))
     indexes = sorted(map(str, tmp_path.rglob("*.crops")))
     with pytest.warns(CropIndexWarning) as caught:
@@ -148,15 +114,6 @@ def test_workers_find_entries_and_count_those_that_do_not_fit(
     assert sum(bad.values()) == 2 * len(IMAGES)
     assert sorted(str(note.message).partition(": ")[0] for note in caught) == used
     assert all("aioloader index --crops" in str(note.message) for note in caught)
-
-
-def _spoil_entries(folder: Path) -> None:
-    """Exchange the entries of all images, as if the images had been replaced."""
-    for path in folder.rglob("*.crops"):
-        data = path.read_bytes()
-        for _, _, entry in IMAGES:
-            data = data.replace(entry, entry[:-1] + bytes((entry[-1] ^ 1,)))
-        path.write_bytes(data)
 
 
 def test_replaced_images_are_decoded_as_without_an_index(tmp_path: Path) -> None:
@@ -176,7 +133,7 @@ def test_replaced_images_are_decoded_as_without_an_index(tmp_path: Path) -> None
 
 def test_a_warning_that_is_an_error_loses_no_batch(tmp_path: Path) -> None:
     _folder(tmp_path)
-    _spoil_entries(tmp_path)
+    spoil_entries(tmp_path)
     dataset = ImageFolderDataset(tmp_path / "images").transform_first(CROP)
     with warnings.catch_warnings(), DataLoader(dataset, 4, num_workers=0) as loader:
         warnings.simplefilter("error")
@@ -198,7 +155,7 @@ def test_batches_for_torch_use_the_index_and_warn_once(tmp_path: Path, cuts: lis
         assert np.array_equal(found, image)
         assert label == other
     assert len(cuts) == len(IMAGES)
-    _spoil_entries(tmp_path)
+    spoil_entries(tmp_path)
     dataset = _records(tmp_path).transform_first(transforms.CenterCrop(8))
     with pytest.warns(CropIndexWarning) as caught:
         [dataset.__getitems__(indices) for _ in range(3)]
@@ -251,7 +208,7 @@ def test_a_pickled_dataset_uses_the_index(tmp_path: Path, cuts: list[object]) ->
 
 def test_transforms_without_a_crop_do_not_look_for_entries(tmp_path: Path) -> None:
     _records(tmp_path)
-    _spoil_entries(tmp_path)
+    spoil_entries(tmp_path)
     with DataLoader(_records(tmp_path).transform_first(transforms.Resize(24)), 4, num_workers=0) as loader:
         assert sum(len(labels) for _, labels in loader) == len(IMAGES)
         assert loader.stats().bad_entries == {}

@@ -23,7 +23,8 @@ from aioloader.crop_index.layout import folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexBusyError, MissingPackageError
 from aioloader.tools import crops
-from aioloader.tools.crops import CropReport, find_images, index_crops
+from aioloader.tools.crop_images import image_paths
+from aioloader.tools.crops import CropReport, index_crops
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 
@@ -97,7 +98,7 @@ def test_a_folder_is_indexed_at_any_depth(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     (tmp_path / "notes.txt").write_bytes(b"no image")
-    assert list(find_images(str(tmp_path))) == [str(tmp_path / name) for name in sorted(names)]
+    assert image_paths(str(tmp_path)) == [str(tmp_path / name) for name in sorted(names)]
     (report,) = make(tmp_path)
     found = entries(tmp_path / "images.crops")
     assert report.indexed == 3
