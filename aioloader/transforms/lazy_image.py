@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _RAW_START = RAW_MAGIC[0]
 # Longer headers, which contain a thumbnail or a colour profile, cost more to compare than to read.
-_MOST_KNOWN = 4096
+_LONGEST_KNOWN = 4096
+_MOST_KNOWN = 128  # more than the qualities of an encoder
 _GRAIN = 1 << 18
 
 
@@ -118,6 +119,33 @@ class Scratch:
         return buffers[small][:nbytes]
 
 
+class _KnownHeaders:
+    """Headers of JPEGs that were read, with their frame and orientation.
+
+    Images of one size written by one program with one quality have the same headers, byte for byte. Those of a few
+    qualities differ in the tables, but have the same length.
+    """
+
+    __slots__ = ("_found", "_length")
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[Frame, int]] = {}
+        self._length = 0  # of all of them
+
+    def find(self, data: Any) -> tuple[Frame, int] | None:
+        """Return the frame and orientation of an image that begins with known headers; None if it does not."""
+        return self._found.get(bytes(data[: self._length]))
+
+    def add(self, data: Any, frame: Frame, orientation: int) -> None:
+        """Keep the headers of an image, unless they are long."""
+        if frame.scan_start > _LONGEST_KNOWN:
+            return
+        if frame.scan_start != self._length or len(self._found) == _MOST_KNOWN:
+            self._found.clear()
+            self._length = frame.scan_start
+        self._found[bytes(data[: self._length])] = frame, orientation
+
+
 class LazyImageReader:
     """Reader that opens encoded images; one per thread.
 
@@ -131,6 +159,7 @@ class LazyImageReader:
         decode_jpeg: simplejpeg's function; looked up once.
         rectangles: decoder for rectangles of JPEGs; None if there is no library for it.
         channels: of all images, 3 or 1.
+        colorspace: of all images, simplejpeg's name.
         bad_entries: number of entries of a crop index that were not used, by the reason (see `CropEntryError`).
     """
 
@@ -150,12 +179,12 @@ class LazyImageReader:
         self._max_pixels = max_pixels
         self.dct_scaling = dct_scaling
         self.channels = 3 if flag else 1
+        self.colorspace = "RGB" if flag else "GRAY"
         self.scratch = Scratch() if scratch is None else scratch
         self.decode_jpeg = decode_jpeg
         self.rectangles = None if library_path() is None else RectangleDecoder()
         self.bad_entries: Counter[str] = Counter()
-        # Headers of the last JPEG, their length, its frame and orientation.
-        self._known: tuple[bytes, int, Frame | None, int] = (b"", 0, None, 1)
+        self._known = _KnownHeaders()
 
     def open(self, data: Any, path: str | None = None, *, entry: Any = None) -> LazyImage:
         """Read the header of an image; formats other than JPEG and raw images are decoded at once.
@@ -169,10 +198,9 @@ class LazyImageReader:
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
         """
-        # Images of one size written by one program have the same headers: then the last result is valid.
-        headers, length, frame, orientation = self._known
-        if frame is not None and bytes(data[:length]) == headers:
-            return _Jpeg(self, data, path, frame, orientation, entry=entry)
+        known = self._known.find(data)
+        if known is not None:
+            return _Jpeg(self, data, path, *known, entry=entry)
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
@@ -181,8 +209,7 @@ class LazyImageReader:
                     orientation = 1
                 else:
                     orientation = read_orientation(data, *frame.exif)
-                if frame.scan_start <= _MOST_KNOWN:
-                    self._known = (bytes(data[: frame.scan_start]), frame.scan_start, frame, orientation)
+                self._known.add(data, frame, orientation)
                 return _Jpeg(self, data, path, frame, orientation, entry=entry)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
@@ -272,6 +299,18 @@ class _Pixels:
 class _Jpeg:
     """A JPEG of which only the headers have been read; its members are those of `_Pixels`."""
 
+    __slots__ = (
+        "_data",
+        "_entry",
+        "_frame",
+        "_orientation",
+        "_path",
+        "_reader",
+        "channels",
+        "height",
+        "shrinks",
+        "width",
+    )
     borrowed = False
 
     def __init__(
@@ -299,7 +338,8 @@ class _Jpeg:
 
     def pixels(self, out: Array | None = None) -> Array:
         if out is not None and self._orientation == 1:
-            if self._decode(self._everything, 1, out):
+            # As `_everything`, without the object for the piece, which costs a hundredth of decoding a small image.
+            if self._decode(self._data, out, stops_early=not self._frame.restart_interval):
                 return out
         else:
             pixels = self._piece(self._everything, 1)
@@ -406,7 +446,7 @@ class _Jpeg:
             if self._rectangle(piece, inside, place) is not None:
                 return canvas
         if left == 0 and piece.width == self._frame.width:
-            return canvas if self._decode(piece, shrink, canvas[top:]) else None
+            return canvas if self._decode_piece(piece, shrink, canvas[top:]) else None
         pixels = self._piece(piece, shrink)
         if pixels is None:
             return None
@@ -419,27 +459,43 @@ class _Jpeg:
     def _piece(self, piece: Cut, shrink: int) -> Array | None:
         """Decode a piece to a buffer; None if the decoder complains."""
         pixels = self._take(scaled_size(piece.height, shrink), scaled_size(piece.width, shrink))
-        return pixels if self._decode(piece, shrink, pixels) else None
+        return pixels if self._decode_piece(piece, shrink, pixels) else None
 
     def _take(self, height: int, width: int) -> Array:
         pixels = self._reader.scratch.take(height * width * self.channels)
         return pixels.reshape(height, width, self.channels)
 
-    def _decode(self, piece: Cut, shrink: int, out: Array) -> bool:
+    def _decode_piece(self, piece: Cut, shrink: int, out: Array) -> bool:
         """Decode a piece to the start of an array; return False if the decoder complains."""
+        if shrink == 1:
+            return self._decode(piece.data, out, stops_early=piece.stops_early)
+        return self._decode(
+            piece.data,
+            out,
+            stops_early=piece.stops_early,
+            min_height=scaled_size(piece.height, shrink),
+            min_width=scaled_size(piece.width, shrink),
+            min_factor=shrink,
+        )
+
+    def _decode(self, data: Any, out: Array, *, stops_early: bool, **shrink: int) -> bool:
+        """Decode a JPEG to the start of an array.
+
+        Args:
+            data: the JPEG.
+            out: the array.
+            stops_early: one warning is harmless, see `Cut`.
+            shrink: arguments of the decoder for a smaller image.
+
+        Returns:
+            False if the decoder complains.
+        """
+        reader = self._reader
         try:
             # By default the cosine transform and the interpolation of chroma are the exact ones.
-            self._reader.decode_jpeg(
-                piece.data,
-                "RGB" if self.channels == 3 else "GRAY",
-                min_height=scaled_size(piece.height, shrink) if shrink > 1 else 0,
-                min_width=scaled_size(piece.width, shrink) if shrink > 1 else 0,
-                min_factor=shrink,
-                buffer=out,
-                strict=True,
-            )
+            reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True, **shrink)
         except ValueError as error:
-            return piece.stops_early and harmless(str(error))
+            return stops_early and harmless(str(error))
         except RuntimeError:
             return False
         return True
