@@ -49,6 +49,7 @@ __all__ = (
     "BlockingByteSource",
     "BlockingExecutor",
     "BulkDecoder",
+    "BulkParser",
     "ByteDataset",
     "ByteSource",
     "CountingByteSource",
@@ -149,6 +150,37 @@ class FusedDecoder(Protocol[T_co]):
             out: where the image may be written, see `Transform.apply`; None if code of the caller follows.
             trace: receives each stage before it begins, and the seconds that it took.
             file: number of the item's file in its byte source, if known.
+        """
+        ...
+
+
+@runtime_checkable
+class BulkParser(FusedDecoder[T_co], Protocol[T_co]):
+    """A `FusedDecoder` that can parse many small items at a time: their headers, without decoding them."""
+
+    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
+        """Parse some items.
+
+        Args:
+            data: contains the items.
+            start: int64 (n,), byte offset of each item, at least 0.
+            length: int64 (n,), bytes of each item.
+
+        Returns:
+            for each item what `make` takes, or None for an item that the decoder itself must be called for, which may
+            fail; an empty list if that is so for all items.
+        """
+        ...
+
+    def make(
+        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Array | None, trace: StageTimer
+    ) -> T_co:
+        """Make the sample of an item that was parsed, and transform it.
+
+        Args:
+            parsed: of the item.
+            path: file of the item, for errors.
+            rng, out, trace: as for `FusedDecoder`.
         """
         ...
 

@@ -31,6 +31,7 @@ _FLOAT16_MAX = 65504.0
 
 RECORD_FIELDS = struct.Struct("<IIIfQQ")
 """Part head (magic, flag and length), then the image header (number of labels, label, two ids)."""
+_WORDS_OF_FIELDS = np.arange(RECORD_FIELDS.size // 4)
 
 _LABEL = struct.Struct("<f")
 
@@ -166,7 +167,11 @@ class ImageDecoder:
         reader = LazyImageReader(
             self.flag, exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
         )
-        return FusedImages(reader, stages, self.parse, self.crops)
+        return FusedImages(reader, stages, self.parse, self.crops, parse_many=self.parse_many)
+
+    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
+        """Return the results of `parse` for many items, None for an item that needs `parse`; see `BulkParser`."""
+        return []
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
@@ -220,6 +225,38 @@ class ImageRecordDecoder(ImageDecoder):
         label = float(header.label[0]) if header.flag else header.label
         return body, label_value(label, np.dtype(self.scalar_dtype))
 
+    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
+        # A derived class may parse in another way.
+        if type(self).parse is not ImageRecordDecoder.parse:
+            return []
+        inside = (start & 3 == 0) & (length >= RECORD_FIELDS.size) & (start + length <= len(data))
+        if not inside.any():
+            return []
+        words = np.frombuffer(data, "<u4", len(data) // 4)
+        heads = words[np.where(inside, start >> 2, 0)[:, None] + _WORDS_OF_FIELDS]
+        size, flag = heads[:, 1].astype(np.int64), heads[:, 2].astype(np.int64)
+        # As in `parse`: records in one part with one label that fits. Of a length that an index has wrong, the file's
+        # reader finds the right one.
+        fit = inside & (heads[:, 0] == MAGIC) & (size >= 24) & (size < 1 << 29) & (size + 11 & -4 == length)
+        begin, value = start + RECORD_FIELDS.size, heads.view("<f4")[:, 3]
+        if self.first_label:
+            several = fit & (flag > 0) & (24 + 4 * flag <= size)
+            value = np.where(several, words.view("<f4")[np.where(several, begin >> 2, 0)], value)
+            begin = begin + np.where(several, 4 * flag, 0)
+            fit &= several | (flag == 0)
+        else:
+            fit &= flag == 0
+        scalar, least, greatest, floating = self._fast_labels
+        if floating:
+            fit &= ~np.isnan(value)  # the conversion of `parse` may change their bits
+            labels = value.astype(scalar)
+        else:
+            wide = np.where(np.isfinite(value), value, 0.5).astype(np.float64)
+            fit &= (wide == np.floor(wide)) & (wide >= least) & (wide < float(greatest + 1))
+            labels = np.where(fit, wide, 0.0).astype(scalar)
+        places = zip(fit.tolist(), begin.tolist(), (start + 8 + size).tolist(), labels, strict=True)
+        return [(data[low:high], label) if usual else None for usual, low, high, label in places]
+
 
 @dataclass(frozen=True)
 class ImageFileDecoder(ImageDecoder):
@@ -242,6 +279,7 @@ class FusedImages:
         stages: all stages of the loader.
         parse: returns the encoded image of an item, and the other elements of its sample.
         crops: crop indexes of the files, or None.
+        parse_many: returns the same of many items, see `BulkParser`; None: `parse` is called for each item.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
@@ -253,9 +291,12 @@ class FusedImages:
         stages: Sequence[Stage],
         parse: Callable[..., tuple[Any, ...]],
         crops: RecordCrops | FolderCrops | None = None,
+        *,
+        parse_many: Callable[..., list[Any]] | None = None,
     ) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
         self._parse = parse
+        self._parse_many = parse_many
         self._plan = ImagePlan(
             reader,
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
@@ -275,12 +316,23 @@ class FusedImages:
         trace: StageTimer,
         file: int | None = None,
     ) -> tuple[Any, ...]:
-        body, *others = self._parse(data, extra, location)
+        parsed = self._parse(data, extra, location)
         if self._crops is None:
-            return self._plan(body, location.path, rng, out, trace), *others
+            return self.make(parsed, location.path, rng=rng, out=out, trace=trace)
         entry = self._crops.entry(extra, file, location.offset)
-        image = self._plan(body, location.path, rng, out, trace, entry=entry)
+        image = self._plan(parsed[0], location.path, rng, out, trace, entry=entry)
         if self._bad_entries:
             trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
             self._bad_entries.clear()
-        return image, *others
+        return image, *parsed[1:]
+
+    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
+        # Entries of a crop index are looked up for each item.
+        if self._parse_many is None or self._crops is not None:
+            return []
+        return self._parse_many(data, start, length)
+
+    def make(
+        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Array | None, trace: StageTimer
+    ) -> tuple[Any, ...]:
+        return self._plan(parsed[0], path, rng, out, trace), *parsed[1:]

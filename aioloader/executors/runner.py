@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import BulkDecoder, FusableDecoder, Program
+from aioloader.abc import BulkDecoder, BulkParser, FusableDecoder, Program
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
@@ -64,6 +64,8 @@ else:
 _AHEAD = 16
 _STRETCH = 256
 _STRETCH_BYTES = 1 << 20
+# Mean size of items up to which parsing them together takes less time: it costs as much as parsing ten one by one.
+_SMALL_BYTES = 1 << 15
 _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 
@@ -113,23 +115,41 @@ class Rows:
         first: the array of a sample's first leaf, or None: stages that can write there save a copy.
     """
 
-    __slots__ = ("_arrays", "_layout", "_plain", "_scalars", "first")
+    __slots__ = ("_arrays", "_columns", "_flat", "_layout", "_scalars", "first")
 
     def __init__(self, memory: mmap.mmap, chunk: Chunk, layout: RowLayout | None) -> None:
         self._layout = layout
         self._arrays: Sequence[Array | None] = ()
+        self._flat = False
         if layout is not None:
-            self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
+            self._flat = layout.structure == ("tuple", None, (LEAF,) * len(layout.leaves))
             self._scalars = [_scalar_type(leaf) for leaf in layout.leaves]
             self._arrays = layout.arrays(memory, chunk.bases, chunk.rows)
+            self._columns = list(zip(self._scalars, self._arrays, strict=True))
         self.first = self._arrays[0] if self._arrays else None
+
+    def put(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
+        """Write a sample of the most common kind into its row: a tuple of `out` and scalars of the row's types.
+
+        Returns:
+            False if the sample is not of this kind; use `write` then.
+        """
+        if not self._flat or type(sample) is not tuple or out is None or len(sample) != len(self._columns):
+            return False
+        for leaf, (scalar, array) in zip(sample, self._columns, strict=True):
+            if leaf is not out:
+                if type(leaf) is not scalar or array is None:
+                    return False
+                array[row] = leaf
+        result.written.append(row)
+        return True
 
     def write(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
         """Write a sample into its row; return False if it does not fit."""
         if (layout := self._layout) is None:
             return False
         leaves: Any
-        if type(sample) is tuple and len(sample) == len(layout.leaves) and layout.structure == self._plain:
+        if self._flat and type(sample) is tuple and len(sample) == len(layout.leaves):
             leaves = (
                 sample  # by far the most common kind; a part that is not a leaf has no spec and is refused
             )
@@ -234,6 +254,10 @@ class Runner:
         # A decoder may do its work and that of the first stages in one; it decodes less and copies less then.
         decoder = program.decoder
         self._fused = decoder.fuse(program.stages) if isinstance(decoder, FusableDecoder) else None
+        leg, done = self._legs[0], 0 if self._fused is None else self._fused.stages
+        self._bulk_parser = self._fused if isinstance(self._fused, BulkParser) else None
+        # The stages that are fused may write to a row.
+        self._fused_in_row = done == len(leg.names) or leg.in_place[done]
         # Samples that are the payloads themselves are made many at a time.
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
@@ -271,6 +295,7 @@ class Runner:
         columns = [] if bulk else chunk.index_table.T.tolist()
         if not chunk.custom_collate:
             _keep_payloads(payloads, chunk, result)
+        parsed = self._parsed(chunk, trace)
         words: list[list[int]] = []
         words_end = 0
         for place, column in enumerate(columns):
@@ -287,18 +312,18 @@ class Runner:
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
             out = None if first is None else first[row]
-            trace.stage = "decode"
             try:
                 drawn = words[place - words_end] if place < words_end else None
                 if chunk.samples is None:
-                    sample = self._sample(column, extra, out, trace, drawn)
+                    sample = self._sample(column, extra, out, trace, drawn, parsed[place] if parsed else None)
                 else:
                     sample = self._continue(chunk, place, column, out, trace)
-                trace.stage = "collate"
-                if chunk.custom_collate:
-                    samples.append(_copied(sample))
-                elif not rows.write(sample, row, out, result):
-                    result.values[row] = _copied(sample)
+                if not rows.put(sample, row, out, result):
+                    trace.stage = "collate"
+                    if chunk.custom_collate:
+                        samples.append(_copied(sample))
+                    elif not rows.write(sample, row, out, result):
+                        result.values[row] = _copied(sample)
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise
@@ -371,6 +396,23 @@ class Runner:
             begin = perf_counter()
         return payloads
 
+    def _parsed(self, chunk: Chunk, trace: StageTimer) -> list[tuple[Any, ...] | None]:
+        """Parse the items of a chunk together if they are small; return an empty list if they are not."""
+        if (
+            self._bulk_parser is None
+            or chunk.samples is not None
+            or int(chunk.index_table[LENGTH].sum()) > _SMALL_BYTES * len(chunk)
+        ):
+            return []
+        begin = perf_counter()
+        memory, start, length = self._found(chunk)
+        parsed: list[tuple[Any, ...] | None] = []
+        if memory is not None:
+            view = self._bytes if memory is self.memory else memoryview(memory)
+            parsed = self._bulk_parser.parse_many(view, start, length)
+        trace.decode_s += perf_counter() - begin
+        return parsed
+
     def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
         """Return the memory that contains all items of a chunk, or None, and their places in it."""
         start, length = chunk.index_table[START], chunk.index_table[LENGTH]
@@ -387,7 +429,13 @@ class Runner:
         return memory, offset, length
 
     def _sample(
-        self, column: list[int], extra: Any, out: Array | None, trace: StageTimer, words: list[int] | None
+        self,
+        column: list[int],
+        extra: Any,
+        out: Array | None,
+        trace: StageTimer,
+        words: list[int] | None,
+        parsed: tuple[Any, ...] | None,
     ) -> Any:
         program, leg = self.program, self._legs[0]
         rng = self._rng
@@ -396,9 +444,14 @@ class Runner:
             rng.resume(words)
         generators = self._generators
         watched = None if generators is None else generators.before(column[EPOCH], column[INDEX])
-        done = 0
+        done = 0 if self._fused is None else self._fused.stages
         begin = perf_counter()
-        if program.decoder is None:
+        if parsed is not None:
+            assert self._bulk_parser is not None
+            path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
+            row = out if self._fused_in_row else None
+            sample = self._bulk_parser.make(parsed, path, rng=rng, out=row, trace=trace)
+        elif program.decoder is None:
             assert program.dataset is not None
             sample = program.dataset[column[BASE]]
             trace.decode_s += perf_counter() - begin
@@ -417,10 +470,10 @@ class Runner:
                 sample = program.decoder(data, extra, location)
                 trace.decode_s += perf_counter() - begin
             else:
-                done = self._fused.stages
-                row = out if done == len(leg.names) or leg.in_place[done] else None
+                row = out if self._fused_in_row else None
                 sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace, file=column[FILE])
-        sample = leg.run(sample, rng, out, trace, done)
+        if done < len(leg.names):
+            sample = leg.run(sample, rng, out, trace, done)
         if generators is not None:
             generators.after(watched)
         self._draws = rng.drew

@@ -51,6 +51,7 @@ class _Task(StageTimer):
 
     def begin(self, place: int) -> bool:
         if not self.cancelled:
+            self.stage = "decode"
             self.place_at = time.monotonic()
             self.place = place
         return not self.cancelled

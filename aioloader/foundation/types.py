@@ -309,7 +309,12 @@ class StageTimer:
     bad_entries: Counter[str] = field(default_factory=Counter)
 
     def begin(self, place: int) -> bool:
-        """Note that the sample at a place of the chunk begins; return False if the chunk was cancelled."""
+        """Note that the sample at a place of the chunk begins, in the stage "decode".
+
+        Returns:
+            False if the chunk was cancelled.
+        """
+        self.stage = "decode"
         return True
 
 

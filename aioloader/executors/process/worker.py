@@ -276,19 +276,23 @@ class _Progress(StageTimer):
         lane: the lane.
     """
 
-    __slots__ = ("_cancelled", "_number", "_stage", "_stages", "control")
+    __slots__ = ("_cancelled", "_decode", "_number", "_stage", "_stages", "control")
 
     def __init__(self, control: memoryview, stages: dict[str, int], number: int, lane: int) -> None:
         self.control = control
         self._stages = stages
         self._number = number
         self._cancelled = CANCELLED + lane
+        self._decode = stages["decode"]
         super().__init__()
 
     def begin(self, place: int) -> bool:
-        if self.control[self._cancelled] == self._number:
+        control = self.control
+        if control[self._cancelled] == self._number:
             return False
-        self.control[PLACE] = place
+        control[PLACE] = place
+        control[STAGE] = self._decode
+        self._stage = "decode"
         return True
 
     @property
