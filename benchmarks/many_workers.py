@@ -2,12 +2,18 @@
 
     python -m benchmarks.many_workers
     python -m benchmarks.many_workers --workers 128 --batch-sizes 256 --profile
+    python -m benchmarks.many_workers --sleep
 
-Only the decoding is simulated: an `AsyncDataLoader` reads a record file of 5 kB face crops, worker processes receive
-chunks and answer them through their sockets, and batches are arrays over slab memory. Instead of decoding, a worker
-sleeps, so that two cores are enough for 128 workers, and writes no pixels. It reports `--decode-ms` for each sample, on
-which the size of chunks depends. All workers together make `--rate` images per second; with `--rate 0` a worker sleeps
-as long as it reports. A row is measured after twice as many batches as are in flight.
+Only the workers are simulated, so that two cores are enough for 128 of them. The rest is an `AsyncDataLoader` over a
+record file of 5 kB face crops, with its messages, sockets and slab memory. The workers write no pixels. They report
+`--decode-ms` for each sample, on which the size of chunks depends.
+
+- By default one process answers the chunks of all workers at once. So the event loop is the limit, and images/s is what
+  one loop can deliver while another core does the answering.
+- With `--sleep` the workers are the loader's own processes, with a decoder that sleeps. All of them together make
+  `--rate` images per second; with `--rate 0` a worker sleeps as long as it reports.
+
+A row is measured after twice as many batches as are in flight.
 """
 
 from __future__ import annotations
@@ -15,8 +21,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import mmap
 import pstats
+import selectors
+import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import nullcontext
@@ -29,12 +40,16 @@ import numpy as np
 import aioloader
 import recordio
 from aioloader.executors import ProcessExecutor
+from aioloader.executors.process.child import ChildProcess
+from aioloader.executors.process.worker import Inbox, encode, pack_result, pack_value
+from aioloader.foundation.types import ROW, ChunkResult
 from aioloader.samplers import RandomSampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ItemLocation, StageTimer
+    from aioloader.abc import Program, SlabMemory
+    from aioloader.foundation.types import Array, Chunk, IntArray, ItemLocation, StageTimer
     from aioloader.rng import Rng
 
 WORKERS = (2, 8, 32, 64, 128)
@@ -125,6 +140,92 @@ class CountingExecutor(ProcessExecutor):
         return await super().run(chunks)
 
 
+class AnsweredChild(ChildProcess):
+    """A worker whose chunks are answered by `answer_all`; its own process only sleeps.
+
+    Args:
+        answering: socket to the process that answers, which receives the worker's socket.
+    """
+
+    def __init__(self, answering: socket.socket) -> None:
+        super().__init__()
+        self._answering = answering
+
+    def start(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(["sleep", "infinity"], start_new_session=True)
+            socket.send_fds(self._answering, [b"."], [theirs.fileno()])
+        ours.setblocking(False)
+        self.sock = ours
+
+
+class AnsweringExecutor(CountingExecutor):
+    """Worker processes whose chunks are answered at once, by one process for all of them."""
+
+    def __init__(self, workers: int, decode_s: float) -> None:
+        super().__init__(workers)
+        self._ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "benchmarks.many_workers", "--answer", str(theirs.fileno())]
+        with theirs:
+            self._answering = subprocess.Popen(
+                [*command, "--decode-ms", str(1e3 * decode_s)], pass_fds=[theirs.fileno()]
+            )
+
+    def open(self, program: Program, memory: SlabMemory) -> None:
+        super().open(program, memory)
+        for handle in self._handles:
+            handle.child = AnsweredChild(self._ours)
+
+    def close(self) -> None:
+        self._ours.close()
+        self._answering.wait()
+        super().close()
+
+
+def answer_all(number: int, decode_s: float) -> None:
+    """Answer the chunks of all workers, whose sockets arrive through the socket with this number, until it closes."""
+    waiting = selectors.DefaultSelector()
+    control = socket.socket(fileno=number)
+    waiting.register(control, selectors.EVENT_READ)
+    nowhere = mmap.mmap(-1, mmap.PAGESIZE)
+    inboxes: dict[Any, Inbox] = {}
+    while True:
+        for key, _ in waiting.select():
+            if key.fileobj is control:
+                data, (*fds,), _, _ = socket.recv_fds(control, 1, 1)
+                if not data:
+                    return
+                for fd in fds:
+                    worker = socket.socket(fileno=fd)
+                    worker.sendall(encode(("ready",)))
+                    inboxes[worker] = Inbox()
+                    waiting.register(worker, selectors.EVENT_READ)
+                continue
+            sock: Any = key.fileobj
+            data = sock.recv(1 << 18)
+            if not data:
+                waiting.unregister(sock)
+                sock.close()
+                continue
+            for kind, *rest in inboxes[sock].feed(data):
+                if kind == "run":
+                    sock.sendall(_answer(rest, nowhere, decode_s))
+
+
+def _answer(request: list[Any], nowhere: mmap.mmap, decode_s: float) -> bytes:
+    number, _, layout, table, *_ = request
+    rows = np.frombuffer(table, np.int64).reshape(8, -1)[ROW].tolist()
+    result = ChunkResult()
+    if layout < 0:
+        result.values = {row: (np.zeros(_SHAPE, np.uint8), np.float32(row)) for row in rows}
+    else:
+        result.written = rows
+    result.decode_s = result.work_s = result.longest_s = decode_s * len(rows)
+    answer = pack_result(result, lambda value: pack_value(value, nowhere, (0, 0)))
+    return encode(("done", number, *answer, None))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cost:
     """Cost of one number of workers and one batch size.
@@ -160,7 +261,7 @@ async def cost(path: Path, workers: int, batch_size: int, options: argparse.Name
     """Return the cost of one row."""
     decode_s = options.decode_ms / 1e3
     decoder = SleepingDecoder(decode_s, workers / options.rate if options.rate else decode_s)
-    executor = CountingExecutor(workers)
+    executor = CountingExecutor(workers) if options.sleep else AnsweringExecutor(workers, decode_s)
     loader = aioloader.AsyncDataLoader[Any](
         Faces(path, decoder),
         batch_size,
@@ -217,15 +318,20 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=BATCH_SIZES)
     parser.add_argument("--decode-ms", type=float, default=0.4, help="what a worker reports; default: 0.4")
-    parser.add_argument("--rate", type=float, default=20_000, help="images/s of all workers; default: 20,000")
+    parser.add_argument("--sleep", action="store_true", help="worker processes that sleep")
+    parser.add_argument("--rate", type=float, default=20_000, help="with --sleep, images/s; default: 20,000")
     parser.add_argument("--images", type=int, default=20_000, help="of a round, at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prefetch", type=int, default=None)
     parser.add_argument(
         "--profile", action="store_true", help="print where the loop's thread spends its time"
     )
+    parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action="store_true", help="one short row: a check that it runs")
     options = parser.parse_args()
+    if options.answer is not None:
+        answer_all(options.answer, options.decode_ms / 1e3)
+        return
     if options.smoke:
         options.workers, options.batch_sizes, options.images, options.rounds = [2], [64], 640, 1
     columns = ("workers", "batch", "loop, us/image", "process, us/image", "images/s", "chunks/batch")

@@ -82,10 +82,12 @@ class WorkerHandle:
         timed_out: it was ended because it made no progress.
         running: chunks sent and not answered, by number, oldest first.
         active_at: time at which it last made progress, or was given work while it had none (monotonic seconds).
+        place: its number in the pool.
         failed_starts: workers in this place that ended one after the other before they were ready.
     """
 
     def __init__(self) -> None:
+        self.place = 0
         self.failed_starts = 0
         self.clear()
 
@@ -124,6 +126,9 @@ class PoolExecutor(Generic[H]):
         self._closed = False
         self._numbers = itertools.count(1)
         self._queue: list[tuple[int, int, Attempt]] = []
+        # For each number of chunks that a worker may have already, the workers that can take another one: a bit for
+        # each place, so that finding the first costs the same for any number of workers. None: to be made.
+        self._vacant: list[int] | None = None
         self._ending: dict[int, Attempt] = {}
         self._fatal: BaseException | None = None
         self._drained = Notification()
@@ -236,21 +241,51 @@ class PoolExecutor(Generic[H]):
             self._finish(attempt, self._fatal)
         else:
             heapq.heappush(self._queue, (attempt.part.batch, attempt.number, attempt))
-            self._assign()
+            self._send_queued()
 
     def _assign(self) -> None:
+        """Send queued chunks after the capacity of any workers has changed."""
+        self._vacant = None
+        self._send_queued()
+
+    def _send_queued(self) -> None:
         """Send queued chunks to the workers that have the fewest, as long as one may take more."""
         while self._any_queued():
-            chosen, fewest = None, OUTSTANDING
-            for handle in self._handles[: self.workers]:
-                outstanding = len(handle.running)
-                if outstanding < fewest and outstanding < handle.capacity:
-                    chosen, fewest = handle, outstanding
-                    if not outstanding:
-                        break
-            if chosen is None:
+            handle = self._least_busy()
+            if handle is None:
                 return
-            self._send(chosen, heapq.heappop(self._queue)[2])
+            self._send(handle, heapq.heappop(self._queue)[2])
+            self._note(handle)
+
+    def _least_busy(self) -> H | None:
+        """Return the first of the workers that have the fewest chunks; None if none may take another one."""
+        if self._vacant is None:
+            self._vacant = [0] * OUTSTANDING
+            for place, handle in enumerate(self._handles):
+                handle.place = place
+                self._note(handle)
+        for outstanding, places in enumerate(self._vacant):
+            while places:
+                first = places & -places
+                handle = self._handles[first.bit_length() - 1]
+                if len(handle.running) == outstanding < handle.capacity:
+                    return handle
+                places ^= first  # a worker that is gone or was dismissed
+        return None
+
+    def _note(self, handle: H) -> None:
+        """Note whether a worker may take another chunk, after one was sent to it or answered by it."""
+        if self._vacant is None:
+            return
+        bit, running = 1 << handle.place, len(handle.running)
+        capacity = (
+            handle.capacity if handle.place < self.workers else 0
+        )  # else it leaves when it has no chunk
+        for outstanding in range(OUTSTANDING):
+            if outstanding == running < capacity:
+                self._vacant[outstanding] |= bit
+            else:
+                self._vacant[outstanding] &= ~bit
 
     def _any_queued(self) -> bool:
         """Drop abandoned chunks from the head of the queue; return whether a chunk is left."""
@@ -270,8 +305,10 @@ class PoolExecutor(Generic[H]):
     def _handle_answer(self, handle: H, number: int, outcome: Outcome) -> None:
         """Take a worker's answer to a chunk."""
         attempt = handle.running.pop(number, None)
+        self._note(handle)
         if attempt is not None and not attempt.ended:
             self._resolve(attempt, outcome)
+        self._send_queued()
 
     def _resolve(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take the outcome of an attempt, whose worker does not touch the chunk's memory any more."""

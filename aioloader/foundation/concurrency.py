@@ -1,18 +1,22 @@
-"""Building blocks for tasks of an event loop: notifications, shared ownership, coroutines made when first run, and the
-concurrent execution of the chunks of a batch.
+"""Building blocks for tasks of an event loop: notifications, reading sockets, shared ownership, coroutines made when
+first run, and the concurrent execution of the chunks of a batch.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 
 from aioloader.foundation.types import Chunk, ChunkResult
+
+if TYPE_CHECKING:
+    import socket
 
 Notify = Callable[[Callable[[], object]], None]
 
@@ -61,6 +65,52 @@ class Notification:
         finally:
             if event in self._events:
                 self._events.remove(event)
+
+
+async def read_each(sock: socket.socket, read: Callable[[], bool]) -> None:
+    """Call `read` whenever a socket is readable, until it returns False.
+
+    Under asyncio the socket stays registered with the loop, which calls `read` itself: so no task is woken and no
+    system call is needed to wait for the next message. There `read` runs outside of any task.
+
+    Args:
+        sock: the socket; `read` returns False once it is closed.
+        read: reads what there is; it may be called when there is nothing to read.
+
+    Raises:
+        OSError, ValueError: the socket is closed already.
+        Exception: what `read` raised.
+    """
+    loop: Any = anyio.lowlevel.current_token().native_token
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        await _read_in_turns(sock, read)
+        return
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def ready() -> None:
+        try:
+            if not ended.done() and not read():
+                ended.set_result(None)
+        except Exception as error:
+            ended.set_exception(error)
+
+    number = sock.fileno()  # the same later, when the socket may be closed
+    try:
+        loop.add_reader(number, ready)
+    except NotImplementedError:  # Windows
+        await _read_in_turns(sock, read)
+        return
+    try:
+        await ended
+    finally:
+        loop.remove_reader(number)
+
+
+async def _read_in_turns(sock: socket.socket, read: Callable[[], bool]) -> None:
+    while True:
+        await anyio.wait_readable(sock)
+        if not read():
+            return
 
 
 class RefCount:

@@ -53,7 +53,8 @@ class PipelineContext:
         prefetch: maximum number of batches in flight.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
         layout: of the rows; None until the first sample was made.
-        spill_per_sample: bytes that results without rows took, at most.
+        spill_per_sample: bytes of slab memory for each sample, for results without rows.
+        spill_guessed: it was taken from samples that were made before the layout of the rows was known.
         sample_s: seconds of a worker for one sample, averaged over the latest batches.
         largest_batch: bytes of slab memory that a batch took, at most.
     """
@@ -70,5 +71,26 @@ class PipelineContext:
     stall_timeout: float | None = None
     layout: RowLayout | None = None
     spill_per_sample: int = 0
+    spill_guessed: bool = True
     sample_s: float = 0.0
     largest_batch: int = 0
+
+    def guess_spill(self, nbytes: int) -> None:
+        """Take the size of a sample that was made before the layout of the rows was known.
+
+        Later samples need as much if they do not fit the rows, and nothing if they do, which the first batch shows.
+        """
+        if self.spill_guessed:
+            self.spill_per_sample = max(self.spill_per_sample, _with_room(nbytes))
+
+    def learn_spill(self, nbytes: int) -> None:
+        """Take the bytes for each sample that the results of a batch needed outside of the rows."""
+        if self.spill_guessed:
+            self.spill_guessed = False
+            self.spill_per_sample = 0
+        self.spill_per_sample = max(self.spill_per_sample, _with_room(nbytes))
+
+
+def _with_room(nbytes: int) -> int:
+    # Chunks get equal shares of the spill, but samples need not be equal.
+    return nbytes * 5 // 4

@@ -115,10 +115,16 @@ class Dispatch:
         specs = tuple(leaf_spec(leaf) for leaf in leaves)
         self._context.layout = RowLayout(next(_layout_numbers), structure, specs, builder(structure))
 
-    def learn_costs(self, result: ChunkResult, rows: int) -> None:
-        """Take the time and the memory that a sample needs from the merged result of a batch."""
+    def learn_costs(self, result: ChunkResult, rows: int, chunks: int) -> None:
+        """Take the time and the memory that a sample needs from the merged result of a batch.
+
+        Args:
+            result: of the batch.
+            rows: its samples.
+            chunks: how many chunks it was cut into, apart from those that showed the layout of the rows.
+        """
         context = self._context
         seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, rows)
         context.sample_s = seconds if not context.sample_s else 0.8 * context.sample_s + 0.2 * seconds
-        # Chunks get equal shares of the spill, but samples need not be equal: leave room.
-        context.spill_per_sample = max(context.spill_per_sample, result.spill_nbytes * 5 // 4)
+        if chunks:
+            context.learn_spill(result.spill_nbytes)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
+# Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
+_YIELD_S = 0.002
 
 
 def _next_plan(plans: Iterator[BatchPlan]) -> BatchPlan | None:
@@ -162,6 +164,8 @@ class BatchTask:
             if row in self._done:
                 continue
             result = await self._run_one(self._fetch, self._arrays, row)
+            self.context.guess_spill(result.spill_nbytes)
+            result.spill_nbytes = 0
             self._done.append(row)
             self._result.merge(result)
             for sample in result.values.values():
@@ -188,7 +192,7 @@ class BatchTask:
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
             self.timeline.enter("collate")
-            self._dispatch.learn_costs(result, arrays.rows)
+            self._dispatch.learn_costs(result, arrays.rows, len(chunks))
             delivery = deliver(
                 self.context,
                 self.plan,
@@ -382,8 +386,16 @@ class EpochRunner:
         context = self._context
         number = 0
         try:
+            yielded_at = 0.0
             while True:
-                await self._permits.acquire()
+                if not self._permits.value:
+                    await self._permits.acquire()
+                    yielded_at = perf_counter()
+                else:
+                    await self._permits.acquire()
+                    if number and perf_counter() - yielded_at > _YIELD_S:
+                        await anyio.lowlevel.checkpoint()
+                        yielded_at = perf_counter()
                 if isinstance(plans, IterablePlan):
                     plan = await self._next_samples(plans)
                 else:

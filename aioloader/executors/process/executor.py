@@ -11,6 +11,7 @@ again after a death.
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import sys
 import threading
@@ -47,13 +48,13 @@ from aioloader.executors.process.worker import (
 )
 from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSamples, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
-from aioloader.foundation.concurrency import Notification, deferred
+from aioloader.foundation.concurrency import Notification, deferred, read_each
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import INDEX, Chunk, ChunkResult, Failure, IntArray, WorkerState
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader.abc import Program, SlabMemory
 
@@ -150,20 +151,24 @@ class ProcessHandle(WorkerHandle):
                     self._outbox.popleft()
             await self._more.wait()
 
-    async def messages(self) -> AsyncIterator[Any]:
-        """Iterate over the worker's messages, until it is gone."""
-        while (sock := self.child.sock) is not None:
+    async def read_messages(self, receive: Callable[[Any], object]) -> None:
+        """Call `receive` with each message of the worker, until the worker is gone."""
+        sock = self.child.sock
+        assert sock is not None
+
+        def read() -> bool:
             try:
-                await anyio.wait_readable(sock)
                 data = sock.recv(_RECEIVE_BYTES)
             except (BlockingIOError, InterruptedError):
-                continue
-            except (OSError, ValueError, anyio.ClosedResourceError):
-                return
-            if not data:
-                return
+                return True
+            except (OSError, ValueError):
+                return False
             for message in self._inbox.feed(data):
-                yield message
+                receive(message)
+            return bool(data)
+
+        with contextlib.suppress(OSError, ValueError, anyio.ClosedResourceError):
+            await read_each(sock, read)
 
     def request_stack(self) -> None:
         """Ask the process for its stack, which `ChildProcess.read_stack` returns. From the loop's thread."""
@@ -268,6 +273,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         for handle in self._handles[workers:]:
             if not handle.running:
                 handle.dismiss()
+        self._vacant = None
         self._changed.set()
 
     @property
@@ -311,8 +317,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(deferred(handle.write_all))
                     tasks.start_soon(deferred(handle.child.wait_for_end))
-                    async for message in handle.messages():
-                        self._receive(handle, message)
+                    await handle.read_messages(functools.partial(self._receive, handle))
                     tasks.cancel_scope.cancel()
                 await self._admin.run(handle.reap)
             if handle.state == "dead":
@@ -335,6 +340,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         if kind == "ready":
             handle.ready = True
             handle.failed_starts = handle.killed_starts = 0
+            self._assign()
         elif kind == "failed":
             cause = read_error(rest[0])
             error = WorkerError(
@@ -350,7 +356,6 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 self._handle_answer(handle, number, self._result(attempt.part, *fields))
             if handle.slot >= self._count and not handle.running:
                 handle.dismiss()
-        self._assign()
 
     def _result(
         self,

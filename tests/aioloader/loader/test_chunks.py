@@ -1,53 +1,52 @@
 """Tests of how a loader cuts batches into chunks, seen from an executor."""
 
-import time
 from collections import Counter
 
-from aioloader import DataLoader, Dataset
+import anyio
+
+from aioloader import AsyncDataLoader
 from aioloader.executors import ThreadExecutor
+from tests.aioloader.loader.samples import Numbers
 
 WORKERS = 8
-
-
-class Slow(Dataset):
-    """Numbers that take 2 ms each."""
-
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return index
+IN_FLIGHT = 2 * WORKERS
 
 
 class Counting(ThreadExecutor):
-    """Thread executor that counts the chunks of each batch."""
+    """Thread executor that counts the chunks of each batch, and reports 3 ms for each sample.
 
-    def __init__(self):
+    Args:
+        at_once: batches that must be there before the first one runs.
+    """
+
+    def __init__(self, at_once):
         super().__init__(WORKERS)
         self.chunks = Counter()
+        self.at_once = at_once
+        self.begun = anyio.Event()
 
     async def run(self, chunks):
-        self.chunks[chunks[0].batch] += sum(len(chunk) > 1 for chunk in chunks)
-        return await super().run(chunks)
+        if chunks[0].layout is not None:  # else a single sample, which shows the layout
+            self.chunks[chunks[0].batch] = len(chunks)
+            if len(self.chunks) == self.at_once:
+                self.begun.set()
+            await self.begun.wait()
+        result = await super().run(chunks)
+        result.decode_s = 0.003 * len(result.written)
+        return result
 
 
-def test_a_batch_among_many_has_fewer_chunks_than_the_first_and_the_last_one():
-    executor = Counting()
-    with DataLoader(Slow(32 * 40), 32, executor=executor) as loader:
-        assert sum(map(len, loader)) == 32 * 40
-        first_epoch, executor.chunks = executor.chunks, Counter()
-        assert sum(map(len, loader)) == 32 * 40
-    for chunks in (first_epoch, executor.chunks):
-        assert chunks[0] == chunks[39] == WORKERS
-        assert sum(chunks[number] for number in range(16, 24)) <= 8 * WORKERS / 2
+async def test_a_batch_among_many_is_one_chunk_and_the_first_and_the_last_one_are_shared():
+    executor = Counting(at_once=IN_FLIGHT)
+    async with AsyncDataLoader(Numbers(16 * 40), 16, executor=executor) as loader:
+        assert sum([len(numbers) async for _, numbers in loader]) == 16 * 40
+    assert executor.chunks[0] == executor.chunks[39] == WORKERS
+    assert executor.chunks[IN_FLIGHT // 2] == 2
+    assert executor.chunks[IN_FLIGHT - 1] == 1
 
 
-def test_a_batch_that_is_prefetched_alone_has_a_chunk_for_every_worker():
-    executor = Counting()
-    with DataLoader(Slow(32 * 5), 32, executor=executor, prefetch=1) as loader:
-        assert sum(map(len, loader)) == 32 * 5
-    assert [executor.chunks[number] for number in range(1, 5)] == [WORKERS] * 4
+async def test_a_batch_that_is_in_flight_alone_has_a_chunk_for_every_worker():
+    executor = Counting(at_once=1)
+    async with AsyncDataLoader(Numbers(16 * 5), 16, executor=executor, prefetch=1) as loader:
+        assert sum([len(numbers) async for _, numbers in loader]) == 16 * 5
+    assert [executor.chunks[number] for number in range(5)] == [WORKERS] * 5

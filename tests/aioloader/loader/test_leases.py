@@ -86,6 +86,16 @@ def test_memory_is_used_again_once_a_batch_is_dropped(executor):
         assert loader.stats().memory_bytes == 0
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_batch_takes_the_memory_of_its_rows_once_the_samples_are_known(executor):
+    with DataLoader(Numbers(1600), 400, executor=executor, num_workers=2) as loader:
+        churn(loader)
+        for images, numbers in loader:  # noqa: B007  # only the last batch is kept
+            pass
+        gc.collect()
+        assert loader.stats().memory_bytes <= 1.2 * (images.nbytes + numbers.nbytes)
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_tensor_and_its_slice_keep_the_batch(executor):
