@@ -9,15 +9,21 @@ is cut into as few chunks as keep all workers busy. That depends on how many bat
   chunks, the first and the last one into a chunk for every worker: the first batch arrives as early as possible, and no
   worker is left with a whole batch while the others have nothing to do. The same rule is known from loops of parallel
   programs as guided self-scheduling.
+- More chunks than are dispatched in the time that they save are not made.
 - A chunk takes a limited time, so that batches arrive evenly. The limit grows with the number of workers, because the
   chunks of all workers cost the one event loop.
 """
 
 from __future__ import annotations
 
+import math
+
 # Chunks that a worker should have: one that it works on and one that waits.
 _CHUNKS_PER_WORKER = 2
-# A chunk should be long compared with its own cost (about 0.2 ms) and short compared with a batch.
+# What a chunk costs the event loop. n chunks of a batch of w seconds of work are dispatched in n * cost and made in
+# w / n: the batch is there earliest with n = sqrt(w / cost).
+_COST_S = 0.0002
+# A chunk should be long compared with its own cost and short compared with a batch.
 _TARGET_S = 0.045
 # Work in a chunk for each worker: chunks of all workers then cost the event loop about a twentieth of its time.
 _TARGET_PER_WORKER_S = 0.004
@@ -43,8 +49,9 @@ def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left:
         target_s = max(target_s, workers * _TARGET_PER_WORKER_S)
         near = min(near, left + 1)
     parts = min(workers, -(-_CHUNKS_PER_WORKER * workers // max(1, near)))
-    if sample_s and samples * sample_s <= _SPLIT_S:
-        parts = 1
+    work_s = samples * sample_s
+    if work_s:
+        parts = min(parts, max(1, int(math.sqrt(work_s / _COST_S))) if work_s > _SPLIT_S else 1)
     # A whole number of samples in every chunk; the chunks of a batch are of nearly equal size.
     most = max(1, int(target_s / (sample_s or _UNKNOWN_SAMPLE_S)))
     parts = max(1, parts, -(-samples // most))

@@ -387,6 +387,7 @@ class EpochRunner:
         number = 0
         try:
             yielded_at = 0.0
+            complete = deferred(self._complete)
             while True:
                 if not self._permits.value:
                     await self._permits.acquire()
@@ -409,7 +410,7 @@ class EpochRunner:
                 await task.prepare(self._wait_for_memory)
                 context.metrics.in_flight = self._in_flight
                 self._not_begun.add(task)
-                tasks.start_soon(deferred(self._complete), task, number)
+                tasks.start_soon(complete, task, number)
                 number += 1
         except Exception as error:
             self._making.pop(number, None)
