@@ -108,6 +108,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         batch_sampler: iterable of lists of indices; excludes the four above.
         batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
         num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
+            The cost of one event loop for each image hardly depends on it (docs/scaling.md).
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "thread", "inline", "auto" (by measurement, on the first samples) or an
             `aioloader.abc.Executor`.
