@@ -103,6 +103,11 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="re-encoded JPEGs become a few percent smaller; slower",
     )
+    group.add_argument(
+        "--crops",
+        action="store_true",
+        help="also write OUT.crops, a crop index, with which loaders decode a crop without the rest of the image",
+    )
     add_max_pixels(group, "refuse images of more pixels than this, as the datasets do by default")
     group = pack.add_argument_group("work")
     group.add_argument(
@@ -248,6 +253,10 @@ def _details(report: PackReport) -> Iterator[str]:
             f"images: {report.source_nbytes / 1e6:,.1f} MB before, {report.image_nbytes / 1e6:,.1f} MB now "
             f"({change:+.1%})"
         )
+    if report.indexed:
+        yield f"{report.indexed:,} in the crop index, {report.index_nbytes / 1e6:,.1f} MB"
+    for reason, count in report.unindexed.items():
+        yield f"{count:,} not in the crop index: {reason}"
     if report.skipped:
         yield f"{len(report.skipped):,} left out"
     if report.replaced:

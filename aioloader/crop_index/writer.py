@@ -48,6 +48,7 @@ class CropIndexWriter:
         path: the file to be written. An earlier one stays until `finish`.
         kind: `aioloader.crop_index.layout.RECORDS` or `FOLDER`.
         source: number that identifies the state of the record file; a partial file of another state is not continued.
+            0: it is not known, and not compared.
         resume: continue a partial file; False: begin again.
 
     Attributes:
@@ -103,7 +104,7 @@ class CropIndexWriter:
                 header = read_header(view)
             except LayoutFault:
                 return 0
-            if (header.kind, header.source) != (self._header.kind, self._header.source):
+            if header.kind != self._header.kind or self._header.source not in (0, header.source):
                 return 0
             end = HEADER_NBYTES
             while (frame := read_frame(view, end)) is not None:
@@ -152,12 +153,11 @@ class CropIndexWriter:
         """Pass everything written to the system, so that it survives the end of this process."""
         self._file.flush()
 
-    def complete(self, keys: Array | None = None, *, source: int | None = None) -> None:
+    def complete(self, keys: Array | None = None) -> None:
         """Write the tables, and sync the partial file to disk. It can be renamed then; nothing can be added.
 
         Args:
             keys: uint64 (n,), keys of all images that exist; others are left out of the tables. None: all of them.
-            source: as for the constructor, if it was not known then.
         """
         wanted = keys
         keys = np.array(self._keys, np.uint64)
@@ -175,7 +175,7 @@ class CropIndexWriter:
             images=len(unique),
             tables_at=self._end,
             jpeg_nbytes=int(nbytes[rows][lengths[rows] > 0].sum()),
-            source=self._header.source if source is None else source,
+            source=self._header.source,
             reasons_nbytes=len(reasons_text(tables.reasons)),
             tables_crc=zlib.crc32(packed),
         )

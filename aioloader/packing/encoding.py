@@ -7,7 +7,7 @@ image. A damaged image that has to be decoded is an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,7 @@ class Encoded:
         resized: whether it was made smaller.
         cropped: whether it was cropped to its middle square.
         reencoded: whether it was decoded and encoded again.
+        entry: its entry of a crop index, or the reason why it has none; None without a crop index.
     """
 
     data: bytes
@@ -46,6 +47,7 @@ class Encoded:
     resized: bool = False
     cropped: bool = False
     reencoded: bool = False
+    entry: bytes | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Encoding:
         color: 1: re-encoded images become RGB; 0: all images become grey; -1: re-encoded images keep their channels,
             alpha too where the format has it.
         optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
-        pass_through: store the bytes unchanged and unchecked; cannot be combined with other options.
+        pass_through: store the bytes unchanged and unchecked; cannot be combined with options that change images.
+        crops: make an entry of a crop index of each image.
 
     Raises:
         ValueError: an option is not allowed, or conflicts with another one.
@@ -77,6 +80,7 @@ class Encoding:
     color: int = 1
     optimize: bool = False
     pass_through: bool = False
+    crops: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ENCODINGS:
@@ -93,6 +97,10 @@ class Encoding:
         changed = self.name != "keep" or self.resize or self.center_crop or self.color != 1
         if self.pass_through and (changed or self.optimize):
             raise ValueError("pass_through stores images unchanged: leave out the options that change them")
+        if self.crops and self.name not in ("keep", "jpg"):
+            raise ValueError(
+                f"a crop index has entries of JPEGs: leave out either crops or encoding={self.name!r}"
+            )
 
     @property
     def copies(self) -> bool:
@@ -110,6 +118,9 @@ class Encoding:
         Raises:
             DecodeError: it is empty, has more pixels than `max_pixels`, or is damaged and an option needs its pixels.
         """
+        return self._with_entry(self._encoded(data))
+
+    def _encoded(self, data: bytes) -> Encoded:
         if not data:
             raise DecodeError("the file is empty")
         if self.pass_through:
@@ -117,22 +128,32 @@ class Encoding:
         self._refuse_large(data)
         if self.name != "keep" or self._would_change(data):
             image = decoded(data, self.color, self.max_pixels)
-            return self.of_pixels(
+            return self._encoded_pixels(
                 image, len(data), _icc_segments(data) if self.name in ("keep", "jpg") else b""
             )
         return Encoded(data, len(data))
 
-    def of_pixels(self, image: Array, source_nbytes: int, profile: bytes = b"") -> Encoded:
+    def of_pixels(self, image: Array, source_nbytes: int) -> Encoded:
         """Encode a decoded image.
 
         Args:
             image: uint8 (height, width, channels): grey, RGB, or RGB with alpha; it may be overwritten.
             source_nbytes: size of the original in bytes, for the result.
-            profile: JPEG segments with the colour profile of RGB pixels, or b"".
 
         Raises:
             DecodeError: it cannot be encoded: a side is limited to 16,383 pixels in WebP and 65,535 in JPEG.
         """
+        return self._with_entry(self._encoded_pixels(image, source_nbytes, b""))
+
+    def _with_entry(self, image: Encoded) -> Encoded:
+        if not self.crops:
+            return image
+        from aioloader.crop_index.building import entry_or_reason
+
+        return replace(image, entry=entry_or_reason(image.data))
+
+    def _encoded_pixels(self, image: Array, source_nbytes: int, profile: bytes) -> Encoded:
+        """Encode a decoded image; `profile` has the JPEG segments with the colour profile of RGB pixels, or is b""."""
         square = middle(image) if self.center_crop else image
         small = shrunk(square, self.resize)
         if self.name != "png" and small.dtype == np.uint16:

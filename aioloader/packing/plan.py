@@ -67,6 +67,7 @@ def make_plan(
     test_ratio: float | None = None,
     parts: dict[str, int] | None = None,
     shards: int | None = None,
+    crops: bool = False,
 ) -> Plan:
     """Divide images among files.
 
@@ -79,6 +80,7 @@ def make_plan(
             if only the other one is given, the rest goes to OUT_train.
         parts: number of images of each part where the source is already divided, in the order of its images.
         shards: number of files of each part; None: one, without a number in its name.
+        crops: each file gets a crop index.
 
     Raises:
         ValueError: an argument is not allowed, or a part or a shard would be empty.
@@ -116,7 +118,8 @@ def make_plan(
             base = f"{stem.name}{'_' if name else ''}{name}{ending}"
             rec, idx, lst = (stem.with_name(f"{base}.{suffix}") for suffix in ("rec", "idx", "lst"))
             shard = None if shards is None else number
-            outputs.append(Packed(rec, idx, lst, part=name, shard=shard, start=place, stop=stop))
+            index = stem.with_name(f"{base}.crops") if crops else None
+            outputs.append(Packed(rec, idx, lst, part=name, shard=shard, start=place, stop=stop, crops=index))
             place = stop
     return Plan(np.concatenate([members for _, members in divided]), tuple(outputs))
 

@@ -32,6 +32,7 @@ class Packed:
     Attributes:
         rec: its path.
         idx, lst: paths of its index and its list; None: not written.
+        crops: path of its crop index; None: not written.
         part: name of its part ("train", ...), or "".
         shard: its number among the shards of the part, or None.
         records: number of its records so far.
@@ -48,11 +49,12 @@ class Packed:
     nbytes: int = 0
     start: int = 0
     stop: int = 0
+    crops: Path | None = None
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Return the paths of the record file, its index and its list."""
-        return tuple(place for place in (self.rec, self.idx, self.lst) if place is not None)
+        """Return the paths of the record file, its index, its list and its crop index."""
+        return tuple(place for place in (self.rec, self.idx, self.lst, self.crops) if place is not None)
 
 
 @dataclass(slots=True)
@@ -70,6 +72,9 @@ class PackReport:
         resized: number of images that were scaled down.
         cropped: number of images that were cropped to their middle square.
         reencoded: number of images that were decoded and encoded again.
+        indexed: number of images that have an entry in a crop index.
+        index_nbytes: size of these entries in bytes.
+        unindexed: number of images that have none in it, by reason.
         errors: errors of all failed images, including those that were replaced; `index` is the index in the source.
         outside: number of images outside the classes' folders, if there are classes; they are not packed.
         empty: names of sub-folders without images. They do not count as classes, so later classes have smaller
@@ -89,6 +94,9 @@ class PackReport:
     resized: int = 0
     cropped: int = 0
     reencoded: int = 0
+    indexed: int = 0
+    index_nbytes: int = 0
+    unindexed: dict[str, int] = field(default_factory=dict)
     errors: list[SampleError] = field(default_factory=list)
     outside: int = 0
     empty: tuple[str, ...] = ()
@@ -145,6 +153,11 @@ class PackReport:
         self.resized += image.resized
         self.cropped += image.cropped
         self.reencoded += image.reencoded
+        if isinstance(image.entry, str):
+            self.unindexed[image.entry] = self.unindexed.get(image.entry, 0) + 1
+        elif image.entry is not None:
+            self.indexed += 1
+            self.index_nbytes += len(image.entry)
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -157,7 +170,10 @@ class PackReport:
             setattr(self, name, counts[name])
 
 
-_COUNTS = ("source_nbytes", "image_nbytes", "resized", "cropped", "reencoded")
+_COUNTS = (
+    *("source_nbytes", "image_nbytes", "resized", "cropped", "reencoded"),
+    *("indexed", "index_nbytes", "unindexed"),
+)
 
 
 def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str, Any]) -> str:
@@ -180,6 +196,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
                 "rec": file.rec.name,
                 "idx": None if file.idx is None else file.idx.name,
                 "lst": None if file.lst is None else file.lst.name,
+                **({} if file.crops is None else {"crops": file.crops.name}),
                 "part": file.part or None,
                 "shard": file.shard,
                 "records": file.records,
@@ -198,6 +215,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
             "resized": report.resized,
             "cropped": report.cropped,
             "encoded_anew": report.reencoded,
+            **_index_counts(report),
             "left_out": len(report.skipped),
             "replaced": report.replaced,
             "outside_of_classes": report.outside,
@@ -209,6 +227,12 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
     }
     # Names that are not valid Unicode become escapes of surrogates, which JSON readers accept.
     return json.dumps(value, indent=2) + "\n"
+
+
+def _index_counts(report: PackReport) -> dict[str, Any]:
+    if not (report.indexed or report.unindexed):
+        return {}
+    return {"in_crop_index": report.indexed, "not_in_crop_index": report.unindexed}
 
 
 def _classes(report: PackReport) -> list[dict[str, Any]]:

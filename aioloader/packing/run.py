@@ -276,7 +276,7 @@ class _Packing:
         items = self._job.source.items
         item = items[number]
         labels = item.labels if self._job.all_labels else item.labels[:1]
-        self.files.put(position, items[place_of].key, labels, item.path, image.data)
+        self.files.put(position, items[place_of].key, labels, item.path, image.data, entry=image.entry)
         self._report.count(image)
         self._unsynced_nbytes += len(image.data)
 

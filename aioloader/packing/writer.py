@@ -10,6 +10,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import recordio
+from aioloader.crop_index.building import put as put_entry
+from aioloader.crop_index.layout import RECORDS
+from aioloader.crop_index.writer import CropIndexWriter
 from recordio._partial_files import partial_path, publish, sync
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ class RecordFiles:
         self._current = -1
         self._records: recordio.RecordWriter | None = None
         self._lines: BinaryIO | None = None
+        self._crops: CropIndexWriter | None = None
         self._changed: set[int] = set()
         self._numbers: dict[str, int] = {}  # records of each part
 
@@ -40,7 +44,16 @@ class RecordFiles:
         """Return the paths that the files are written to."""
         return [partial_path(place) for file in self._files for place in file.places]
 
-    def put(self, position: int, key: int | None, labels: Sequence[float], name: str, body: bytes) -> None:
+    def put(
+        self,
+        position: int,
+        key: int | None,
+        labels: Sequence[float],
+        name: str,
+        body: bytes,
+        *,
+        entry: bytes | str | None = None,
+    ) -> None:
         """Write a record.
 
         Args:
@@ -49,6 +62,7 @@ class RecordFiles:
             labels: one label, or several, which are all stored.
             name: name of the image in the list.
             body: the encoded image.
+            entry: its entry of the crop index, or the reason why it has none; None without a crop index.
         """
         self._advance(position)
         file = self._files[self._current]
@@ -58,7 +72,9 @@ class RecordFiles:
         label = labels[0] if len(labels) == 1 else list(labels)
         payload = recordio.pack(recordio.IRHeader(0, label, key, 0), body)
         assert self._records is not None
-        self._records.write(payload, None if file.idx is None else key)
+        offset = self._records.write(payload, None if file.idx is None else key)
+        if self._crops is not None and entry is not None:
+            put_entry(self._crops, offset, len(body), entry)
         if self._lines is not None:
             text = f"{key}\t{''.join(_label_text(each) + chr(9) for each in labels)}{name}\n"
             self._lines.write(text.encode("utf-8", "surrogateescape"))
@@ -66,7 +82,7 @@ class RecordFiles:
 
     def sync(self) -> dict[str, list[int]]:
         """Flush written data to disk; return records and sizes of the files changed since the last call of `synced`."""
-        for file in (self._records, self._lines):
+        for file in (self._records, self._lines, self._crops):
             if file is not None:
                 file.flush()
         found = {}
@@ -95,12 +111,14 @@ class RecordFiles:
         """Close the open files; repeated calls do nothing."""
         records, self._records = self._records, None
         lines, self._lines = self._lines, None
+        crops, self._crops = self._crops, None
         try:
             if records is not None:
                 records.close()
         finally:
-            if lines is not None:
-                lines.close()
+            for other in (lines, crops):
+                if other is not None:
+                    other.close()
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> bool:
         """Truncate the files to the last state and continue; return False, without changes, if they are too short."""
@@ -150,12 +168,21 @@ class RecordFiles:
         file = self._files[self._current]
         index = False if file.idx is None else partial_path(file.idx)
         self._records = recordio.RecordWriter(partial_path(file.rec), index=index, append=append)
+        if file.crops is not None:
+            self._crops = CropIndexWriter(file.crops, kind=RECORDS, resume=append)
         if file.lst is not None:
             self._lines = open(partial_path(file.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
 
     def _finish_file(self) -> None:
-        self.close()
+        crops, self._crops = self._crops, None
         file = self._files[self._current]
+        try:
+            self.close()
+            if crops is not None:
+                crops.complete()
+        finally:
+            if crops is not None:
+                crops.close()
         file.nbytes = partial_path(file.rec).stat().st_size
 
 

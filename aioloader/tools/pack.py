@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from aioloader.crop_index.building import check_builder
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding, library_versions
@@ -100,6 +101,7 @@ def pack(
     color: int | None = None,
     quality: int | None = None,
     optimize: bool = False,
+    crops: bool = False,
     num_workers: int | None = None,
     executor: str | Executor | None = None,
     on_error: str = "raise",
@@ -138,9 +140,11 @@ def pack(
             None: 1, and -1 for sets.
         quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
         optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
+        crops: write a crop index next to each record file, OUT.crops, with which loaders decode a crop without the rest
+            of the image. Needs numba (extra ``crops``).
         num_workers: number of encoding workers; None: one per core.
         executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
-            only copied and `num_workers` is None, inline, which is faster unless the disk is slow.
+            only copied, without `crops`, and `num_workers` is None, inline, which is faster unless the disk is slow.
         on_error: "raise"; or "skip": leave out and report images that cannot be read or are damaged. Damage is
             detected only if the image is decoded. "replace": write the next valid image of the part once
             more, with its own label, so that there are as many records as images; at the end of a part its first image
@@ -162,6 +166,7 @@ def pack(
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such source.
         FileExistsError: another file has the name of the report.
+        MissingPackageError: `crops` needs numba, which is not installed.
         ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
         PackBusyError: another process is packing into the same files.
         PackError: an image is damaged or too large for a record; with "skip" and "replace": all are.
@@ -181,7 +186,10 @@ def pack(
         color=(-1 if in_memory else 1) if color is None else color,
         optimize=optimize,
         pass_through=pass_through,
+        crops=crops,
     )
+    if crops:
+        check_builder()
     if in_memory and encode.name == "keep":
         raise ValueError(
             f"the images of {kind} are not separate files that could be kept: choose another encoding, such as png"
@@ -202,7 +210,7 @@ def pack(
     found = _source(source, kind, root)
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
     order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
-    plan = make_plan(len(found.items), place, parts=found.parts, **order)
+    plan = make_plan(len(found.items), place, parts=found.parts, crops=crops, **order)
     for output in plan.outputs:
         # A list that is the source itself is not overwritten.
         if found.lst is not None and output.lst is not None and output.lst.exists():
@@ -224,11 +232,13 @@ def pack(
         )
     options = asdict(encode)
     options["encoding"] = options.pop("name")
+    if not crops:
+        del options["crops"]
     options |= {**order, "on_error": on_error, "max_errors": max_errors}
     options["root"] = None if root is None else str(root)
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
     if executor is None:
-        executor = "inline" if encode.copies and num_workers is None else "thread"
+        executor = "inline" if encode.copies and not crops and num_workers is None else "thread"
     job = Job(
         source=found,
         plan=plan,

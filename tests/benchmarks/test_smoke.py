@@ -26,7 +26,6 @@ ROOT = Path(__file__).parents[2]
         "import_time",
         "packing",
         "scale",
-        "small_records",
         "viewing",
         "windows",
     ],
