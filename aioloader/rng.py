@@ -75,30 +75,41 @@ class Rng:
         }
         self.seek(seed, epoch, index, domain)
 
-    def seek(self, seed: int, epoch: int, index: int, domain: int = SAMPLE_DOMAIN) -> None:
-        """Move to the start of the stream of (seed, epoch, index, domain)."""
+    def seek(
+        self,
+        seed: int,
+        epoch: int,
+        index: int,
+        domain: int = SAMPLE_DOMAIN,
+        *,
+        words: Sequence[int] = (),
+    ) -> None:
+        """Move to the start of the stream of (seed, epoch, index, domain).
+
+        Args:
+            seed, epoch, index, domain: as for `Rng`.
+            words: the first words of the stream as drawn by `ahead`, or none.
+        """
         self._place: tuple[int, int, int, int] | None = (seed, epoch, index, domain)
-        self._block = 0  # block of the generator at which it continues once it is set
-        self._words: list[int] = []
+        # Block of the generator at which it continues once it is set.
+        self._block = len(words) // _WORDS_OF_A_BLOCK
+        self._words = words
         self._next = 0
 
     def ahead(self, seed: int, places: Iterable[tuple[int, int]]) -> list[list[int]]:
-        """Draw the first words of many streams, for `resume`: cheaper together than each at its first draw.
+        """Draw the first words of many streams, for `seek`: cheaper together than each at its first draw.
 
         Args:
             seed: the seed of all.
             places: (epoch, index) of each.
+
+        Use `seek` before the next draw of this object.
         """
         found = []
         for epoch, index in places:
-            self.seek(seed, epoch, index)
+            self._place, self._block = (seed, epoch, index, SAMPLE_DOMAIN), 0
             found.append(self._raw(_BLOCK).tolist())
         return found
-
-    def resume(self, words: list[int]) -> None:
-        """Use the first words of the stream as drawn by `ahead`; call it after `seek`."""
-        self._words = words
-        self._block = len(words) // _WORDS_OF_A_BLOCK
 
     @property
     def drew(self) -> bool:
@@ -127,7 +138,7 @@ class Rng:
         """Draw the next n words of the stream, uint64 (n,). Words already buffered are skipped."""
         if not self.drew:
             self._block = 0  # the words drawn ahead have not been used
-        self._words = []
+        self._words = ()
         self._next = 0
         return self._raw(n)
 

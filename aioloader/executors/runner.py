@@ -136,8 +136,9 @@ class Rows:
         """
         if not self._flat or type(sample) is not tuple or out is None or len(sample) != len(self._columns):
             return False
-        for leaf, (scalar, array) in zip(sample, self._columns, strict=True):
+        for place, leaf in enumerate(sample):
             if leaf is not out:
+                scalar, array = self._columns[place]
                 if type(leaf) is not scalar or array is None:
                     return False
                 array[row] = leaf
@@ -313,7 +314,7 @@ class Runner:
             extra = None if chunk.extras is None else chunk.extras[place]
             out = None if first is None else first[row]
             try:
-                drawn = words[place - words_end] if place < words_end else None
+                drawn = words[place - words_end] if place < words_end else ()
                 if chunk.samples is None:
                     sample = self._sample(column, extra, out, trace, drawn, parsed[place] if parsed else None)
                 else:
@@ -329,6 +330,8 @@ class Runner:
                     raise
                 result.failures.append(Failure(row, trace.stage, error))
             yield
+        if columns and chunk.samples is None:
+            self._draws = self._rng.drew
         result.decode_s = trace.decode_s
         if trace.bad_entries:
             result.bad_entries = dict(trace.bad_entries)
@@ -434,18 +437,15 @@ class Runner:
         extra: Any,
         out: Array | None,
         trace: StageTimer,
-        words: list[int] | None,
+        words: Sequence[int],
         parsed: tuple[Any, ...] | None,
     ) -> Any:
         program, leg = self.program, self._legs[0]
         rng = self._rng
-        rng.seek(program.seed, column[EPOCH], column[INDEX])
-        if words is not None:
-            rng.resume(words)
+        rng.seek(program.seed, column[EPOCH], column[INDEX], words=words)
         generators = self._generators
         watched = None if generators is None else generators.before(column[EPOCH], column[INDEX])
         done = 0 if self._fused is None else self._fused.stages
-        begin = perf_counter()
         if parsed is not None:
             assert self._bulk_parser is not None
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
@@ -453,9 +453,11 @@ class Runner:
             sample = self._bulk_parser.make(parsed, path, rng=rng, out=row, trace=trace)
         elif program.decoder is None:
             assert program.dataset is not None
+            begin = perf_counter()
             sample = program.dataset[column[BASE]]
             trace.decode_s += perf_counter() - begin
         else:
+            begin = perf_counter()
             start, length = column[START], column[LENGTH]
             if start >= 0:
                 data = self._bytes[start : start + length]
@@ -476,7 +478,6 @@ class Runner:
             sample = leg.run(sample, rng, out, trace, done)
         if generators is not None:
             generators.after(watched)
-        self._draws = rng.drew
         return sample
 
     def _continue(

@@ -84,6 +84,7 @@ class ImagePlan:
         parts = [_Part(fn, number) for number, (_, chain) in enumerate(stages) for fn in _flat(chain)]
         self._decode_op, length = _decode_op([part.fn for part in parts], reader.scratch)
         self.crops = self._decode_op.crops
+        self._finishes = type(self._decode_op) is not DecodeOp
         # The time of `DecodeOp.finish` counts for the stage of its last transform.
         self._stage = parts[max(0, length - 1)].stage if parts else 0
         end = length
@@ -142,7 +143,8 @@ class ImagePlan:
             width, height = decode_op.size
             place = self._reader.scratch.take(height * width * image.channels)
             place = place.reshape(height, width, image.channels)
-        x = decode_op.finish(x, rng, place)
+        if self._finishes:
+            x = decode_op.finish(x, rng, place)
         owned = not image.borrowed or x is place or x.base is None
         for p, flip in self._flips:
             if rng.random() < p:

@@ -25,6 +25,8 @@ from aioloader.transforms.formats import read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioloader.foundation.types import Array
     from aioloader.transforms.geometry import Box
 
@@ -200,7 +202,7 @@ class LazyImageReader:
         """
         known = self._known.find(data)
         if known is not None:
-            return _Jpeg(self, data, path, *known, entry=entry)
+            return _Jpeg(self, data, path, known, entry)
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
@@ -210,7 +212,7 @@ class LazyImageReader:
                 else:
                     orientation = read_orientation(data, *frame.exif)
                 self._known.add(data, frame, orientation)
-                return _Jpeg(self, data, path, frame, orientation, entry=entry)
+                return _Jpeg(self, data, path, (frame, orientation), entry)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
                 pixels = raw_image(data)
@@ -318,16 +320,13 @@ class _Jpeg:
         reader: LazyImageReader,
         data: Any,
         path: str | None,
-        frame: Frame,
-        orientation: int,
-        *,
+        header: tuple[Frame, int],
         entry: Any,
     ) -> None:
         self._reader = reader
         self._data = data
         self._path = path
-        self._frame = frame
-        self._orientation = orientation
+        self._frame, self._orientation = frame, orientation = header
         self._entry = entry
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
@@ -469,16 +468,16 @@ class _Jpeg:
         """Decode a piece to the start of an array; return False if the decoder complains."""
         if shrink == 1:
             return self._decode(piece.data, out, stops_early=piece.stops_early)
-        return self._decode(
-            piece.data,
-            out,
-            stops_early=piece.stops_early,
-            min_height=scaled_size(piece.height, shrink),
-            min_width=scaled_size(piece.width, shrink),
-            min_factor=shrink,
-        )
+        least = {
+            "min_height": scaled_size(piece.height, shrink),
+            "min_width": scaled_size(piece.width, shrink),
+            "min_factor": shrink,
+        }
+        return self._decode(piece.data, out, stops_early=piece.stops_early, shrink=least)
 
-    def _decode(self, data: Any, out: Array, *, stops_early: bool, **shrink: int) -> bool:
+    def _decode(
+        self, data: Any, out: Array, *, stops_early: bool, shrink: Mapping[str, int] | None = None
+    ) -> bool:
         """Decode a JPEG to the start of an array.
 
         Args:
@@ -493,7 +492,10 @@ class _Jpeg:
         reader = self._reader
         try:
             # By default the cosine transform and the interpolation of chroma are the exact ones.
-            reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True, **shrink)
+            if shrink is None:
+                reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True)
+            else:
+                reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True, **shrink)
         except ValueError as error:
             return stops_early and harmless(str(error))
         except RuntimeError:

@@ -27,9 +27,7 @@ def test_words_drawn_ahead_are_those_of_the_stream(seed, places, draws):
     rng = Rng(1)
     ahead = rng.ahead(seed, places)
     for (epoch, index), words in zip(places, ahead, strict=True):
-        rng.seek(seed, epoch, index)
-        assert not rng.drew
-        rng.resume(words)
+        rng.seek(seed, epoch, index, words=words)
         assert not rng.drew
         assert drawn(rng) == drawn(Rng(seed, epoch, index))
         assert rng.drew == bool(draws)
