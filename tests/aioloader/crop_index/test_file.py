@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import subprocess
 import sys
 import zlib
@@ -228,3 +229,40 @@ def test_a_killed_writer_loses_nothing_that_it_flushed(tmp_path: Path) -> None:
 def test_keys_of_folders_depend_on_the_relative_name_alone() -> None:
     assert folder_key("cats/1.jpg") == 0xBA360FC8CE306C3D
     assert len({folder_key(name) for name in ("a/b", "a/B", "ab", "a/b/", "\udcff")}) == 5
+
+
+def test_damaged_files_are_refused_or_read_inside_the_file(made: Path, tmp_path: Path) -> None:
+    """Damage, half of it with checksums that are right, causes no other error; and a writer begins again."""
+    rng = random.Random(5)
+    data = made.read_bytes()
+    path, partial = tmp_path / "d.crops", tmp_path / "d.crops.partial"
+    opened = 0
+    for _ in range(400):
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 5)):
+            place = rng.choice([rng.randrange(HEADER_NBYTES), rng.randrange(len(data))])
+            changed[place] = rng.choice([0, 255, changed[place] ^ 1 << rng.randrange(8)])
+        if rng.random() < 0.2:
+            del changed[rng.randrange(HEADER_NBYTES, len(changed)) :]
+        if rng.random() < 0.5:
+            changed[:12] = data[:12]
+            tables_at = int.from_bytes(changed[24:32], "little")
+            changed[52:56] = zlib.crc32(changed[tables_at:]).to_bytes(4, "little")
+            changed[60:64] = zlib.crc32(changed[:60]).to_bytes(4, "little")
+        path.unlink(missing_ok=True)
+        path.write_bytes(changed)
+        try:
+            index = CropIndex(str(path))
+        except CropIndexError:
+            pass
+        else:
+            opened += 1
+            contents(index)
+            assert sum(index.refused().values()) <= len(index)
+            list(index.images())
+        partial.write_bytes(changed)
+        writer = CropIndexWriter(path, kind=RECORDS)
+        writer.put(8, 10, b"entry")
+        writer.finish()
+        assert bytes(CropIndex(str(path)).find(8) or b"") == b"entry"
+    assert opened > 20

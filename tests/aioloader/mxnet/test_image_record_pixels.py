@@ -15,6 +15,8 @@ import pytest
 import aioloader.mxnet as mx
 from aioloader.errors import DecodeError
 from aioloader.mxnet.io import UnusedParameterWarning
+from aioloader.transforms import lazy_image
+from tests.aioloader.crop_index.samples import write_record_files
 from tests.aioloader.mxnet.image_records import AUG, GOLDEN, make, numbered, write
 from tests.conftest import with_orientation
 
@@ -167,3 +169,23 @@ def test_photographs_can_be_decoded_at_a_part_of_their_size(tmp_path: Path) -> N
     )
     assert not np.array_equal(whole, part)
     assert np.abs(whole - part).max() < 25
+
+
+def test_crops_are_decoded_by_a_crop_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[Any] = []
+    real = lazy_image.cut_by_entry
+
+    def counted(*args: Any, **options: Any) -> Any:
+        cuts.append(real(*args, **options))
+        return cuts[-1]
+
+    monkeypatch.setattr(lazy_image, "cut_by_entry", counted)
+    rec = write_record_files(tmp_path)[0]
+    found = []
+    for _ in range(2):
+        iterator = make(str(rec), data_shape=(3, 24, 24), rand_crop=True, rand_mirror=True, seed=3)
+        found.append(np.concatenate([batch.data[0] for batch in iterator]))
+        rec.with_suffix(".crops").unlink(missing_ok=True)
+        used = len(cuts)
+    assert np.array_equal(*found)
+    assert used == sum(cut is not None for cut in cuts) > 2

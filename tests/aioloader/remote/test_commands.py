@@ -225,3 +225,22 @@ def test_an_index_that_is_denied_is_none(
     finally:
         configure(f"s3://{bucket}/")
     assert found == list(recordio.Index.open(photo_rec.with_suffix(".idx")).offsets)
+
+
+def test_the_crop_index_of_an_object_is_in_the_cache_directory(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    code, there = _json(capsys, "index", "--crops", served.url, "--num-workers", "0")
+    _, here = _json(capsys, "index", "--crops", str(served.path), "--num-workers", "0")
+    (there,), (here,) = there["files"], here["files"]
+    assert code == 0
+    assert Path(there["crops"]).is_relative_to(tmp_path / "cache")
+    assert here["indexed"] > 10
+    for name in ("images", "indexed", "refused", "jpeg_nbytes"):
+        assert there[name] == here[name]
+    crops = aioloader.ImageRecordDataset(served.url).decoder.crops
+    assert crops is not None
+    assert_same(epoch(served.url), epoch(served.path))
+    assert (main(["verify", served.url, "--num-workers", "0"]), capsys.readouterr().err) == (0, "")
