@@ -90,13 +90,14 @@ class ReadPlan:
 
     Attributes:
         nbytes: bytes to allocate.
-        start: int64 (n,), byte offset of each item in that memory; -1 where planning failed.
+        start: int64 (n,), byte offset of each item in that memory; -1 where planning failed, and for mapped items.
         length: int64 (n,), bytes of each item; 0 where planning failed.
         reads: the reads, in any form: only the source that made the plan uses them (and the cache those of an
             `ObjectByteSource`, which have a fixed form). The package's sources have int64 (m, 4), with the columns of
             `aioloader.storage.layout.Read`.
         failures: (place in the batch, error) of items whose size could not be found.
-        mapped: there is nothing to read: the executor has maps of the files.
+        mapped: int64 (m,), places in the batch of items that are not read: the executor finds them in its maps of the
+            files.
     """
 
     nbytes: int
@@ -104,7 +105,7 @@ class ReadPlan:
     length: IntArray
     reads: Any = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
-    mapped: bool = False
+    mapped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(slots=True, eq=False)

@@ -93,7 +93,7 @@ class Fetch:
             owned: receives further slabs that turn out to be needed.
         """
         reads, self._reads = self._reads, None
-        if reads is None or (self.slab is None and not reads.mapped):
+        if reads is None or (self.slab is None and not len(reads.mapped)):
             return
         begin = perf_counter()
         longer = await self._read(reads, self.slab, np.arange(len(reads.start)))
@@ -105,21 +105,20 @@ class Fetch:
 
     async def _read(self, reads: ReadPlan, slab: Slab | None, items: IntArray) -> dict[int, int]:
         """Read some items of the batch; return the lengths of those that are longer than planned, by item."""
-        if reads.mapped:
-            self.index_table[START, items] = -1
-            self.index_table[LENGTH, items] = reads.length
-            return {}
         assert self._source is not None
-        assert slab is not None
         longer: dict[int, int] = {}
+        self.index_table[START, items[reads.mapped]] = -1
+        self.index_table[LENGTH, items] = reads.length
+        if slab is None:
+            return longer
         for place, error in await self._source.read(reads, self._context.memory.view(slab)):
             item = int(items[place])
             if isinstance(error, SpanTooShortError) and error.needed > reads.length[place]:
                 longer[item] = error.needed
             else:
                 self.failures.append(Failure(item, "fetch", error))
-        self.index_table[START, items] = reads.start + slab.offset
-        self.index_table[LENGTH, items] = reads.length
+        read = np.delete(np.arange(len(items)), reads.mapped)
+        self.index_table[START, items[read]] = reads.start[read] + slab.offset
         return longer
 
     async def _read_longer(self, longer: dict[int, int], owned: list[Slab]) -> None:
@@ -134,10 +133,10 @@ class Fetch:
         reads = await self._source.plan(spans)
         failed = {place for place, _ in reads.failures}
         self.failures += [Failure(int(items[place]), "fetch", error) for place, error in reads.failures]
-        slab = None if reads.mapped else self._context.memory.allocate(reads.nbytes)
+        slab = self._context.memory.allocate(reads.nbytes) if reads.nbytes else None
         if slab is not None:
             owned.append(slab)
-        if slab is not None or reads.mapped:
+        if slab is not None or not reads.nbytes:
             for item in await self._read(reads, slab, items):
                 offset = self.index_table[OFFSET, item]
                 changed = LoaderError(f"the file changed while the record at byte {offset} was read")

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
         "import_time",
         "packing",
         "scale",
+        "small_records",
         "viewing",
         "windows",
     ],

@@ -1,9 +1,10 @@
 """Local record files in the page cache: nothing is read, worker processes find the records in memory maps.
 
-Rule (docs/design.md, "The path of a sample"): only while all of a file is in the page cache, so that no worker waits
-for a disk. The loader's process holds the descriptors and workers inherit them; a worker maps a file when it first
-needs it. A record is found by its offset. As with spans that are read, the length that an index implies may be too
-small: the record's own header has the real one.
+Rule (docs/design.md, "The path of a sample"): only records that are in the page cache are mapped, so that no worker
+waits for a disk: all records while all of a file is there, and else the large ones of which every page is. The
+loader's process holds the descriptors and workers inherit them; a worker maps a file when it first needs it. A record
+is found by its offset. As with spans that are read, the length that an index implies may be too small: the record's
+own header has the real one.
 
 Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is checked each time.
 """
@@ -13,16 +14,16 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from aioloader.abc import FileByteSource
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.types import IntArray, ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
 from aioloader.storage.local.descriptors import open_regular
-from aioloader.storage.local.page_cache import Residency
-from aioloader.storage.records import TRUSTED_SPAN_BYTES, cut_short, record_extent
+from aioloader.storage.local.page_cache import Residency, resident
+from aioloader.storage.records import cut_short, doubtful, record_extent
 from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, unpack_head
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
 
 _MOST_FILES = 16
+# A shorter record is read in the time that it takes to find out whether it is in memory.
+_LEAST_CHECKED_NBYTES = 64 << 10
 
 
 class FileMaps:
@@ -139,8 +142,21 @@ class RecordSource(FileByteSource, Protocol):
         ...
 
 
+class _PartialReads(NamedTuple):
+    """The inner source's plan for some items of a batch, and their places in the batch, int64 (m,)."""
+
+    plan: ReadPlan
+    places: IntArray
+
+
+def _usual(spans: Spans) -> Array:
+    """Return bool (n,): False for a record whose length has to be read before it is mapped."""
+    flags: Array = (spans.offset >= 0) & ~doubtful(spans.length)
+    return flags
+
+
 class MappedByteSource:
-    """`ByteSource` for an executor that can map files. Files that are not in memory are read by the inner source.
+    """`ByteSource` for an executor that can map files. Records that are not in memory are read by the inner source.
 
     Args:
         source: reads the files; closed with this one.
@@ -174,17 +190,55 @@ class MappedByteSource:
     async def plan(self, spans: Spans) -> ReadPlan:
         if not self._closed and time.monotonic() >= self._residency.next_check:
             await self._source.run_in_thread(self._residency.check, self.maps.fds)
-        if not self._residency.complete:
+        if self._residency.complete:
+            return await self._plan_mapped(spans)
+        if not self._residency.known or spans.length.sum() < _LEAST_CHECKED_NBYTES * len(spans):
             return await self._source.plan(spans)
+        in_memory = await self._source.run_in_thread(self._in_memory, spans)
+        if in_memory.all():
+            return await self._plan_mapped(spans)
+        return await self._plan_mixed(spans, in_memory)
+
+    def _in_memory(self, spans: Spans) -> Array:
+        """Return a flag for each record: True if all of its pages are in memory and its span is usual. Blocking."""
+        usual = _usual(spans)
+        fds = self.maps.fds
+        for place in np.flatnonzero(usual).tolist():
+            fd, offset, length = fds[spans.file[place]], int(spans.offset[place]), int(spans.length[place])
+            usual[place] = resident(fd, offset, length)
+        return usual
+
+    async def _plan_mixed(self, spans: Spans, in_memory: Array) -> ReadPlan:
+        """Map the records that are in memory, and read the others."""
+        mapped, rest = np.flatnonzero(in_memory), np.flatnonzero(~in_memory)
+        reads = await self._source.plan(Spans(spans.file[rest], spans.offset[rest], spans.length[rest]))
+        start, length = np.full(len(spans), -1, np.int64), spans.length.copy()
+        start[rest], length[rest] = reads.start, reads.length
+        return ReadPlan(
+            reads.nbytes,
+            start,
+            length,
+            _PartialReads(reads, rest),
+            [(int(rest[place]), error) for place, error in reads.failures],
+            mapped=mapped,
+        )
+
+    async def _plan_mapped(self, spans: Spans) -> ReadPlan:
         length = spans.length
         failures: Failures = []
-        usual = (spans.offset >= 0) & (length >= HEAD_SIZE) & (length <= TRUSTED_SPAN_BYTES)
-        if not usual.all():
+        if not _usual(spans).all():
             length, failures = await self._source.run_in_thread(self._source.extents, spans)
-        return ReadPlan(0, np.full(len(length), -1, np.int64), length, (), failures, mapped=True)
+        n = len(length)
+        return ReadPlan(0, np.full(n, -1, np.int64), length, (), failures, mapped=np.arange(n))
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        return [] if plan.mapped else await self._source.read(plan, out)
+        if not len(plan.mapped):
+            return await self._source.read(plan, out)
+        if not plan.nbytes:
+            return []
+        part: _PartialReads = plan.reads
+        failures = await self._source.read(part.plan, out)
+        return [(int(part.places[place]), error) for place, error in failures]
 
     def close(self) -> None:
         self._closed = True

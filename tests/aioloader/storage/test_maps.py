@@ -15,8 +15,9 @@ import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource
+from aioloader.storage.local import mapped
 from aioloader.storage.local.mapped import FileMaps
-from aioloader.storage.local.page_cache import Residency, cached_pages
+from aioloader.storage.local.page_cache import Residency, cached_pages, resident
 from recordio import CorruptRecordError, TruncatedRecordError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")
@@ -134,6 +135,23 @@ def test_a_file_just_written_is_in_memory_and_one_put_out_is_not(tmp_path):
         assert residency.next_check > time.monotonic()
 
 
+def test_a_range_is_in_memory_if_all_of_its_pages_are(tmp_path):
+    path = tmp_path / "a.rec"
+    path.write_bytes(os.urandom(300_000))
+    needs_cachestat(path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if cached_pages(file.fileno()):
+            pytest.skip("this file system keeps its files in memory")
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # only the pages that are read
+        os.pread(file.fileno(), 20_000, 100_000)
+        assert resident(file.fileno(), 100_000, 20_000)
+        assert resident(file.fileno(), 98_304, 24_576)
+        assert not resident(file.fileno(), 98_303, 20_000)
+        assert not resident(file.fileno(), 100_000, 22_881)
+
+
 async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_path):
     path = tmp_path / "a.rec"
     offsets = write(path, [b"a" * 100, b"b" * 100])
@@ -143,10 +161,72 @@ async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_
         np.zeros(3, np.int64), np.asarray([offsets[1], -4, 0]), np.asarray([offsets[1], 40, offsets[1]])
     )
     plan = await source.plan(spans)
-    assert (plan.mapped, plan.nbytes, [place for place, _ in plan.failures]) == (True, 0, [1])
+    assert plan.mapped.tolist() == [0, 1, 2]
+    assert (plan.nbytes, [place for place, _ in plan.failures]) == (0, [1])
     assert await source.read(plan, memoryview(b"")) == []
     source.close()
     source.close()
+
+
+def mix(monkeypatch, path):
+    """Make a file look partly cached: records in its first half are in memory."""
+    half = path.stat().st_size // 2
+
+    def partly(residency, fds):
+        residency.known, residency.complete, residency.next_check = True, False, float("inf")
+
+    monkeypatch.setattr(Residency, "check", partly)
+    monkeypatch.setattr(mapped, "resident", lambda fd, offset, nbytes: offset + nbytes <= half)
+    monkeypatch.setattr(mapped, "_LEAST_CHECKED_NBYTES", 1000)
+
+
+async def test_records_in_memory_are_mapped_and_the_others_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.rec"
+    records = [bytes([number]) * 4000 for number in range(10)]
+    offsets = np.array([*write(path, records), path.stat().st_size])
+    mix(monkeypatch, path)
+    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    lines = np.array([8, 1, 6, 0, 8])
+    offset, length = offsets[lines], np.diff(offsets)[lines]
+    offset[2] = -4  # no record begins there
+    plan = await source.plan(Spans(np.zeros(5, np.int64), offset, length))
+    out = memoryview(bytearray(plan.nbytes))
+    assert await source.read(plan, out) == []
+    assert plan.mapped.tolist() == [1, 3]
+    assert [place for place, _ in plan.failures] == [2]
+    for place in (0, 4):
+        framed = out[plan.start[place] : plan.start[place] + plan.length[place]]
+        assert bytes(recordio.extract(framed)) == records[8]
+    source.close()
+
+
+async def test_an_error_of_a_read_is_that_of_its_place_in_the_batch(tmp_path, monkeypatch):
+    path = tmp_path / "a.rec"
+    offsets = np.array([*write(path, [b"a" * 4000] * 10), path.stat().st_size])
+    mix(monkeypatch, path)
+    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    lines = np.array([0, 1, 9, 8, 2])
+    plan = await source.plan(Spans(np.zeros(5, np.int64), offsets[lines], np.diff(offsets)[lines]))
+    os.truncate(path, offsets[9])
+    failures = await source.read(plan, memoryview(bytearray(plan.nbytes)))
+    assert [(place, type(error)) for place, error in failures] == [(2, TruncatedRecordError)]
+    source.close()
+
+
+@pytest.mark.parametrize("first", [3, -3])
+def test_a_loader_delivers_mapped_and_read_records_in_one_batch(tmp_path, monkeypatch, first):
+    path = tmp_path / "a.rec"
+    write(path, [bytes([number]) * (number * 37 % 5000) for number in range(50)] + [MAGIC * 9])
+    before = batches(path, executor="thread")
+    with open(path, "r+b") as file:
+        file.seek(int(RecordFileDataset(path).table.index.offsets[first]))
+        file.write(b"none")
+    mix(monkeypatch, path)
+    lost = {bytes(record) for batch in before for record in batch}
+    mixed = batches(path, on_error="skip")
+    assert mixed == batches(path, on_error="skip", executor="thread")
+    lost -= {bytes(record) for batch in mixed for record in batch}
+    assert len(lost) == 1
 
 
 def batches(path, **options):
@@ -157,9 +237,9 @@ def batches(path, **options):
 def test_a_loader_gives_the_same_whether_files_are_mapped_or_read(tmp_path, monkeypatch):
     path = tmp_path / "a.rec"
     write(path, [bytes([number]) * (number * 37 % 500) for number in range(50)] + [MAGIC * 9])
-    mapped = batches(path)
+    by_maps = batches(path)
     monkeypatch.setattr("aioloader.storage.local.page_cache.cached_pages", lambda fd: None)
-    assert mapped == batches(path) == batches(path, executor="thread")
+    assert by_maps == batches(path) == batches(path, executor="thread")
 
 
 def test_a_file_that_is_replaced_meanwhile_is_read_to_its_end(tmp_path):
