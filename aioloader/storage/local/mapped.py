@@ -1,9 +1,10 @@
 """Local record files in the page cache: nothing is read, worker processes find the records in memory maps.
 
-Rule (docs/design.md, "The path of a sample"): only records that are in the page cache are mapped, so that no worker
-waits for a disk: all records while all of a file is there, and else the large ones of which every page is. The
-loader's process holds the descriptors and workers inherit them; a worker maps a file when it first needs it. A record
-is found by its offset. As with spans that are read, the length that an index implies may be too small: the record's
+Rule (docs/design.md, "The path of a sample"): only records that are in the page cache are mapped, so that workers
+do not wait for a disk: all records while all of a file is there, and else the large ones of which at least 7/8 is.
+Their missing pages are announced to the system; a worker that comes before they do waits for them. The loader's
+process holds the descriptors and workers inherit them; a worker maps a file when it first needs it. A record is found
+by its offset. As with spans that are read, the length that an index implies may be too small: the record's
 own header has the real one.
 
 Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is checked each time.
@@ -200,7 +201,7 @@ class MappedByteSource:
         return await self._plan_mixed(spans, in_memory)
 
     def _in_memory(self, spans: Spans) -> Array:
-        """Return a flag for each record: True if all of its pages are in memory and its span is usual. Blocking."""
+        """Return a flag for each record: True if it is in memory and its span is usual. Blocking."""
         usual = _usual(spans)
         fds = self.maps.fds
         for place in np.flatnonzero(usual).tolist():

@@ -71,9 +71,17 @@ def cached_pages(fd: int, offset: int = 0, nbytes: int = 0) -> int | None:
 
 
 def resident(fd: int, offset: int, nbytes: int) -> bool:
-    """Return whether all pages of a range of a file, at least one byte long, are in memory. Takes 3 to 6 µs."""
+    """Return whether a range of a file, at least one byte long, is in memory, at least 7/8 of its pages.
+
+    Missing pages are announced to the system, which reads them without a wait here. Takes 3 to 6 µs.
+    """
     pages = (offset + nbytes - 1) // mmap.PAGESIZE - offset // mmap.PAGESIZE + 1
-    return cached_pages(fd, offset, nbytes) == pages
+    cached = cached_pages(fd, offset, nbytes)
+    if cached is None or cached * 8 < pages * 7:
+        return False
+    if cached < pages:
+        read_ahead(fd, offset, nbytes)
+    return True
 
 
 def read_ahead(fd: int, offset: int, nbytes: int) -> None:

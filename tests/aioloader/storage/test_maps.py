@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import time
@@ -15,7 +16,7 @@ import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource
-from aioloader.storage.local import mapped
+from aioloader.storage.local import mapped, page_cache
 from aioloader.storage.local.mapped import FileMaps
 from aioloader.storage.local.page_cache import Residency, cached_pages, resident
 from recordio import CorruptRecordError, TruncatedRecordError
@@ -135,7 +136,20 @@ def test_a_file_just_written_is_in_memory_and_one_put_out_is_not(tmp_path):
         assert residency.next_check > time.monotonic()
 
 
-def test_a_range_is_in_memory_if_all_of_its_pages_are(tmp_path):
+@pytest.mark.parametrize(
+    ("cached", "expected"), [(8, True), (7, True), (6, False), (0, False), (None, False)]
+)
+def test_a_range_with_few_missing_pages_is_in_memory_and_they_are_announced(monkeypatch, cached, expected):
+    announced = []
+    monkeypatch.setattr(page_cache, "cached_pages", lambda *part: cached)
+    monkeypatch.setattr(page_cache, "read_ahead", lambda *part: announced.append(part))
+    page = mmap.PAGESIZE
+    part = (5, 3 * page + 1, 7 * page)  # on 8 pages
+    assert resident(*part) is expected
+    assert announced == ([part] if cached == 7 else [])
+
+
+def test_a_range_is_in_memory_if_nearly_all_of_its_pages_are(tmp_path):
     path = tmp_path / "a.rec"
     path.write_bytes(os.urandom(300_000))
     needs_cachestat(path)
