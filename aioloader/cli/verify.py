@@ -94,14 +94,16 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     from recordio.__main__ import print_report
 
     code, facts = 0, {"path": redact_url(path), "ok": True}
+    # Checksums run without the interpreter's lock; starting processes for each of many files would take longer.
+    checking: dict[str, Any] = {"num_workers": options.num_workers, "executor": "thread"}
     if is_folder(path):
-        checked_index = check_folder_index(path, num_workers=options.num_workers)
+        checked_index = check_folder_index(path, **checking)
     else:
         with read_progress("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
-        checked_index = check_record_index(path, report, num_workers=options.num_workers)
+        checked_index = check_record_index(path, report, **checking)
     if checked_index is not None:
         facts["crop_index"] = checked_index.facts()
         facts["ok"] = facts["ok"] and checked_index.ok

@@ -42,9 +42,6 @@ class RecordCrops:
         self._indexes = tuple(indexes)
         self._lock = threading.Lock()
         self._open: dict[int, CropIndex] = {}
-        for index in self._indexes:
-            if index is not None:
-                index.close()
 
     def __getstate__(self) -> tuple[CropIndex | None, ...]:
         return self._indexes
@@ -240,6 +237,7 @@ def _usable(path: str, kind: int) -> CropIndex | None:
     except (OSError, CropIndexError) as error:
         warnings.warn(f"no crop index is used: {error}", CropIndexWarning, stacklevel=5)
         return None
+    index.close()  # each open index holds a descriptor, and there may be many
     return index
 
 
@@ -256,6 +254,7 @@ def _of_record_file(path: str, rec: str) -> CropIndex:
         size = os.fstat(file.fileno()).st_size
         if some and not any(_begins_record(file, offset, size) for offset in some):
             raise CropIndexError(f"it has no record of {rec}", path=path)
+    index.close()
     return index
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from aioloader.crop_index.building import check_builder, entry_or_reason, fits, put
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
-from aioloader.crop_index.lookup import relative_name
+from aioloader.crop_index.lookup import RecordCrops, relative_name
 from aioloader.crop_index.places import file_number, folder_index, given_index, record_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
@@ -113,11 +113,11 @@ class _EntryDecoder:
     The extra of a record is the number of its index and its key, that of an image the key.
 
     Attributes:
-        earlier: the earlier index of each file, or None.
+        earlier: the earlier indexes, by number.
         records: items are records.
     """
 
-    earlier: tuple[CropIndex | None, ...]
+    earlier: RecordCrops
     records: bool
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> _Made:
@@ -126,8 +126,7 @@ class _EntryDecoder:
             payload: Any = extract(data, path=location.path, offset=location.offset or 0)
             _, image = unpack(payload)
         number, key = map(int, extra) if self.records else (0, int(extra))
-        earlier = self.earlier[number]
-        entry = None if earlier is None else earlier.find(key)
+        entry = self.earlier.find(number, key)
         kept = entry is not None and fits(entry, image)
         return _Made(number, key, len(image), None if kept else entry_or_reason(image))
 
@@ -137,7 +136,7 @@ class _Records(RecordFileDataset):
 
     def __init__(self, paths: Sequence[str], earlier: Sequence[CropIndex | None]) -> None:
         super().__init__(paths)
-        self._earlier = tuple(earlier)
+        self._earlier = RecordCrops(earlier)
 
     @property
     def decoder(self) -> Any:
@@ -180,7 +179,8 @@ class _Target:
         """Return keys and sizes of the images that need not be read: uint64 (n,), ascending, and uint64 (n,)."""
         if self.is_current:
             assert self.earlier is not None
-            keys = self.earlier.tables().keys
+            keys = self.earlier.tables().keys.copy()
+            self.earlier.close()
             return keys, np.zeros_like(keys)
         if not self._resume or not partial_path(Path(self.crops)).exists():
             return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -236,6 +236,8 @@ class _Target:
         if not self.is_current or self._writer is not None:
             self.open().finish(keys)
             self._writer = None
+        if self.earlier is not None:
+            self.earlier.close()
 
     def close(self) -> None:
         """Close the partial file of an index that is not complete; `open` continues it."""
@@ -267,6 +269,7 @@ def _earlier(crops: str, kind: int) -> CropIndex | None:
         index.check_kind(kind)
     except (OSError, CropIndexError):
         return None  # it is made again
+    index.close()
     return index
 
 
@@ -402,7 +405,9 @@ class _Run:
                 if sizes.get(key, -1) != (-2 if is_url(root) else _size(path))
             ]
             target.kept = len(paths) - len(missing)
-            dataset = FolderImages(root, paths, _EntryDecoder((target.earlier,), records=False), keys)
+            dataset = FolderImages(
+                root, paths, _EntryDecoder(RecordCrops([target.earlier]), records=False), keys
+            )
             failed = self._make(dataset, np.array(missing, np.int64), [target], [keys])
         return target.report([error for _, error in failed])
 
