@@ -174,15 +174,15 @@ def check_tables(view: memoryview, header: Header) -> Tables:
         raise LayoutFault("its tables are damaged")
     try:
         texts = json.loads(bytes(reasons))
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets in brackets, thousands deep
         texts = None
-    if not isinstance(texts, list):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise LayoutFault("its list of reasons is damaged")
     return Tables(
         np.frombuffer(keys, "<u8"),
         np.frombuffer(places, "<u8"),
         np.frombuffer(lengths, "<u4"),
-        list(map(str, texts)),
+        texts,
     )
 
 

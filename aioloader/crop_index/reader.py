@@ -57,13 +57,15 @@ class _Mapped:
         self._lengths = _numbers(lengths, "<u4")
 
     def find(self, key: int) -> memoryview | None:
+        # Reading a map beyond the end of a file that was truncated would end the process; the tables are at its end.
+        if self._memory.size() < self._nbytes:
+            return None
         keys = self._keys
         row = bisect_left(keys, key)
         if row >= len(keys) or keys[row] != key:
             return None
         length, at = self._lengths[row], self._places[row]
-        # Reading a map beyond the end of a file that was truncated would end the process.
-        if not length or at + length > self._nbytes or self._memory.size() < self._nbytes:
+        if not length or at + length > self._nbytes:
             return None
         return self._view[at : at + length]
 

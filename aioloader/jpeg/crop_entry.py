@@ -43,14 +43,18 @@ luma blocks; bits of an empty MCU; its bytes."""
 CODES: Final = struct.Struct("<12I12I12B12B8I8B")
 """By DC category: luma's code with room for the value, chroma's with the end of its block; bits of each with the value.
 By number of bits modulo 8: codes that end a luma block; their number of bits."""
+CATEGORIES: Final = 12
+"""Number of the categories of DC values: values have up to 11 bits."""
 TABLES_AT: Final = HEAD.size + CODES.size
 _CRC: Final = struct.Struct("<I")
 # A point is read as 64 bits from the byte in which it begins: it has at most 57 bits, and 8 bytes behind the last one.
 # Rows of points are multiples of 8 bytes, so that the points of a column are every n-th 64-bit word.
 _WIDEST = 57
 _SPARE = 8
-_CATEGORIES = 12
 _MOST_SHARE = 0.05
+# Limits of the layout: the interval has 8 bits, and the starts of rows 32 bits, in which they are counted in bits.
+_MOST_INTERVAL = (1 << 8) - 1
+_MOST_NBYTES = (1 << 29) - 1
 
 # Lanes of a checksum: not a power of two, so that pages that changed places are noticed.
 _LANES = 509
@@ -132,11 +136,18 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     Args:
         data: the JPEG; bytes, or a memoryview of bytes.
         points: its points.
-        interval: MCUs between two points; None for the least with which the entry has at most 5 % of the JPEG's bytes.
+        interval: MCUs between two points, 1 to 255; None for the least with which the entry has at most 5 % of the
+            JPEG's bytes.
 
     Raises:
-        NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay.
+        NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay, or it has
+            512 MiB or more.
+        ValueError: `interval` is not allowed.
     """
+    if interval is not None and not 1 <= interval <= _MOST_INTERVAL:
+        raise ValueError(f"interval must be 1 to {_MOST_INTERVAL}, got {interval!r}")
+    if len(data) > _MOST_NBYTES:
+        raise NotIndexableError("it has 512 MiB or more")
     frame, scan = points.frame, points.scan
     components = scan.blocks[-1].component + 1
     tables, literal = _tables(points)
@@ -146,7 +157,7 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     fixed = TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + 2 * _CRC.size
     if interval is None:
         bits = sum(_width(field) for field in fields)
-        for interval in range(1, frame.mcus_per_row + 1):
+        for interval in range(1, min(frame.mcus_per_row, _MOST_INTERVAL) + 1):
             per_row = 4 + _row_nbytes(-(-frame.mcus_per_row // interval) * bits)
             if fixed + frame.mcu_rows * per_row <= _MOST_SHARE * len(data):
                 break
@@ -249,14 +260,14 @@ class _CodePlan:
             padding = pads[-(first[0].length + rest.length) % 8]
             length, bits = joined((first[0], padding, rest))
             empty_luma = bits.to_bytes(length // 8, "big").replace(b"\xff", b"\xff\0")
-        luma_codes = [_with_value(first, category) for category in range(_CATEGORIES)]
-        chroma_codes = [Code(0, 0)] * _CATEGORIES
+        luma_codes = [_with_value(first, category) for category in range(CATEGORIES)]
+        chroma_codes = [Code(0, 0)] * CATEGORIES
         end = Code(0, 0)
         if chroma:
             end = coded[chroma[0].ac][EOB]
             chroma_codes = [
                 joined((value, end)) if value.length else value
-                for value in (_with_value(coded[chroma[0].dc], category) for category in range(_CATEGORIES))
+                for value in (_with_value(coded[chroma[0].dc], category) for category in range(CATEGORIES))
             ]
         if max(code.length for code in (*luma_codes, *chroma_codes)) > 32:
             raise NotIndexableError("its codes are too long")

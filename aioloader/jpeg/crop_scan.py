@@ -22,8 +22,8 @@ def build_entry(data: bytes | memoryview, *, interval: int | None = None) -> byt
 
     Args:
         data: the encoded image.
-        interval: MCUs between two points of entry in a row of MCUs; None for the least with which the entry has at
-            most 5 % of the image's bytes.
+        interval: MCUs between two points of entry in a row of MCUs, 1 to 255; None for the least with which the entry
+            has at most 5 % of the image's bytes.
 
     Returns:
         The entry; see `aioloader.jpeg.crop_entry`.
@@ -31,6 +31,7 @@ def build_entry(data: bytes | memoryview, *, interval: int | None = None) -> byt
     Raises:
         NotIndexableError: the image is not a baseline JPEG with one scan, or it is damaged, or so unusual or small that
             crops of it have to be decoded as without an index.
+        ValueError: `interval` is not allowed.
         MissingPackageError: numba is not installed.
     """
     return encode_entry(data, scan_points(data), interval=interval)

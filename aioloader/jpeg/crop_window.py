@@ -20,7 +20,7 @@ import struct
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioloader.jpeg.crop_entry import CODES, HEAD, TABLES_AT, CropEntryError
+from aioloader.jpeg.crop_entry import CATEGORIES, CODES, HEAD, TABLES_AT, CropEntryError
 from aioloader.jpeg.cut import Cut
 from aioloader.jpeg.frame import DRI, EOI, RST0
 
@@ -106,7 +106,8 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
         CropEntryError: the entry does not fit the frame.
     """
     head = _Head._make(HEAD.unpack_from(entry))
-    if head.rows != frame.mcu_rows or -(-frame.mcus_per_row // max(1, head.interval)) != head.points:
+    interval = head.interval
+    if head.rows != frame.mcu_rows or not interval or -(-frame.mcus_per_row // interval) != head.points:
         raise CropEntryError("of other bytes")
     x, y, width, height = box
     margin = frame.y_margin * scale
@@ -235,6 +236,8 @@ def _window(source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int,
             until += 1
         pieces += opening, phantom, whole[at:until]
         opening = marker
+    # From the headers on, every third piece is the file's. Rows do not overlap, so that a cut is never much larger.
+    _check_total(pieces[3::3], data)
     pieces.append(_END)
     return Cut(
         data=b"".join(pieces),
@@ -304,8 +307,10 @@ def _phantom(entry: Any, head: _Head, values: int, before: int) -> tuple[int, in
         value = (values & (1 << nbits) - 1) + (head.least_0, head.least_1, head.least_2)[number]
         values >>= nbits
         category = value.bit_length()
+        if category >= CATEGORIES:
+            raise ValueError("a DC value is out of range")
         end = head.chroma_end if number else 0
-        code = category + (12 if number else 0)
+        code = category + (CATEGORIES if number else 0)
         stored = value if value >= 0 else value + _NEGATIVE[category]
         parts.append((codes[code] + (stored << end), codes[24 + code]))
     pad = -(before + sum(nbits for _, nbits in parts)) & 7
@@ -351,6 +356,7 @@ def _intervals(source: _Source, rows: tuple[int, int], bottom: int) -> Cut | Non
         end = bounds[number + 1] - (2 if number < count - 1 else 0)
         pieces += whole[start:end], _RESTARTS[number & 7]
     pieces[-1] = _END
+    _check_total(pieces[::2], data)
     height = bottom - first * frame.mcu_height
     # Rows of an interval below the box stay: the last interval must be whole.
     height = max(
@@ -363,6 +369,12 @@ def _intervals(source: _Source, rows: tuple[int, int], bottom: int) -> Cut | Non
     return Cut(
         data=copy, width=frame.width, height=height, left=0, top=first * frame.mcu_height, stops_early=False
     )
+
+
+def _check_total(pieces: Sequence[Any], data: Any) -> None:
+    """Raise ValueError if pieces of a file overlap, before memory is allocated for them."""
+    if sum(map(len, pieces)) > len(data):
+        raise ValueError("pieces overlap")
 
 
 def _headers(data: Any, frame: Frame, tables: bytes, width: int, height: int) -> bytearray:

@@ -108,6 +108,40 @@ def test_a_file_truncated_after_it_was_opened_has_no_entries(made: Path) -> None
     assert index.find(8) is None
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not truncate mapped files")
+@pytest.mark.parametrize("length", [0, 4096, 20_000])
+def test_a_large_file_truncated_after_it_was_opened_does_not_end_the_process(
+    tmp_path: Path, length: int
+) -> None:
+    path = tmp_path / "a.crops"
+    writer = CropIndexWriter(path, kind=RECORDS)
+    for key in range(1000):
+        writer.put(8 * key, 100, b"entry" * 10)
+    writer.finish()
+    code = (
+        "import os, sys\n"
+        "from aioloader.crop_index.reader import CropIndex\n"
+        "index = CropIndex(sys.argv[1])\n"
+        "assert index.find(80) is not None\n"
+        "os.truncate(sys.argv[1], int(sys.argv[2]))\n"
+        "assert index.find(80) is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path), str(length)], check=True)
+
+
+@pytest.mark.parametrize(
+    "reasons", [b"[" * 20_000, b"[" * 900 + b"]" * 900, b"[1]", b"{}", b"[", b"\xff"], ids=range(6)
+)
+def test_a_list_of_reasons_that_is_not_one_is_refused(made: Path, reasons: bytes) -> None:
+    """Somebody wrote it with right checksums."""
+    header, data = CropIndex(str(made)).header, made.read_bytes()
+    tables = data[header.tables_at : len(data) - header.reasons_nbytes] + reasons
+    changed = header._replace(reasons_nbytes=len(reasons), tables_crc=zlib.crc32(tables)).packed()
+    made.write_bytes(changed + data[HEADER_NBYTES : header.tables_at] + tables)
+    with pytest.raises(CropIndexError, match="list of reasons"):
+        CropIndex(str(made))
+
+
 def test_any_changed_byte_of_header_and_tables_is_noticed(made: Path) -> None:
     data = made.read_bytes()
     tables_at = CropIndex(str(made)).header.tables_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import random
 
 import cv2
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from aioloader.jpeg import read_frame
-from aioloader.jpeg.crop_entry import HEAD, check_entry
+from aioloader.jpeg.crop_entry import HEAD, check_entry, encode_entry
 from aioloader.jpeg.huffman import NotIndexableError
 from tests.aioloader.jpeg.entries import compare, decoded, golden
 from tests.aioloader.jpeg.samples import KINDS, before_frame, encode, frame_of, make_image, segment
@@ -128,6 +129,29 @@ def test_other_images_are_refused_with_a_reason(data, reason):
     with pytest.raises(NotIndexableError, match=reason) as caught:
         build_entry(data)
     assert reason in caught.value.reason
+
+
+def test_a_wide_flat_image_that_would_need_a_longer_interval_than_entries_have_is_refused():
+    image = np.full((48, 65500), 128, np.uint8)
+    image[:8, :8], image[16:24, 100:108], image[40:48, 40000:40008] = 255, 0, np.eye(8) * 255
+    options = [cv2.IMWRITE_JPEG_QUALITY, 50, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+    data = bytes(cv2.imencode(".jpg", image, options)[1])
+    with pytest.raises(NotIndexableError, match="so small"):
+        build_entry(data)
+    assert build_entry(data, interval=255)[1] == 255
+
+
+@pytest.mark.parametrize("interval", [0, -1, 256])
+def test_an_interval_that_entries_cannot_have_is_an_error(interval):
+    with pytest.raises(ValueError, match="interval must be 1 to 255"):
+        build_entry(FILES[0][1], interval=interval)
+
+
+def test_an_image_whose_rows_begin_at_numbers_of_more_than_32_bits_is_refused():
+    points = scan_points(FILES[0][1])
+    with mmap.mmap(-1, 1 << 29) as memory, memoryview(memory) as data:
+        with pytest.raises(NotIndexableError, match="512 MiB"):
+            encode_entry(data, points)
 
 
 def test_a_missing_restart_marker_is_refused():

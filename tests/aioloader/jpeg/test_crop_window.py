@@ -99,6 +99,44 @@ def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry)
     assert outcomes <= {"damaged", "of other bytes"}
 
 
+def test_an_entry_without_an_interval_is_refused():
+    _, data, entry = FILES[0]
+    edited = bytearray(entry)
+    edited[1] = 0
+    struct.pack_into("<H", edited, 10, frame_of(data).mcus_per_row)  # the points of a row
+    with pytest.raises(CropEntryError):
+        cut_by_entry(data, frame_of(data), _resealed(bytes(edited)), (30, 30, 50, 40))
+
+
+@pytest.mark.parametrize("component", [0, 1, 2])
+@pytest.mark.parametrize("box", [(0, 40, 131, 8), (72, 40, 8, 8)], ids=["band", "window"])
+def test_dc_values_out_of_range_are_refused(component, box):
+    """No code is read behind those of the values: its length could be any number."""
+    _, data, entry = FILES[NAMES.index("420")]
+    edited = bytearray(entry)
+    struct.pack_into("<h", edited, 30 + 2 * component, 32767)  # the least value
+    with pytest.raises(CropEntryError, match="damaged"):
+        cut_by_entry(data, frame_of(data), _resealed(bytes(edited)), box)
+
+
+@pytest.mark.parametrize("name", ["444", "444-rows"])
+@pytest.mark.parametrize("box", [(72, 0, 59, 93), (0, 10, 131, 83)], ids=["right", "bottom"])
+def test_rows_that_overlap_make_no_cut_larger_than_the_file(name, box):
+    _, data, entry = FILES[NAMES.index(name)]
+    frame = frame_of(data)
+    head = HEAD.unpack_from(entry)
+    starts_at = TABLES_AT + head[20] + head[21] + head[23]
+    edited = bytearray(entry)
+    for row in range(frame.mcu_rows + 1):
+        struct.pack_into("<I", edited, starts_at + 4 * row, 8 * (head[11] - 500) if row % 2 else 0)
+    try:
+        cut = cut_by_entry(data, frame, _resealed(bytes(edited)), box)
+    except CropEntryError as error:
+        assert error.reason == "damaged"
+    else:
+        assert cut is None or len(cut.data) < 1.5 * len(data)
+
+
 def test_an_entry_of_an_image_of_another_size_is_refused():
     entries = {name: entry for name, _, entry in FILES}
     data = {name: data for name, data, _ in FILES}
