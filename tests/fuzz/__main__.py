@@ -46,6 +46,11 @@ def main() -> int:
         parser.error("--coverage needs the package coverage: pip install -e '.[dev]'")
     code = 0
     for name in names:
+        if (needed := TARGETS[name].needs) and find_spec(needed) is None:
+            if options.targets:
+                parser.error(f"the target {name!r} needs the package {needed}: pip install {needed}")
+            print(f"{name}: skipped, the package {needed} is not installed")
+            continue
         inputs = options.inputs or (TARGETS[name].long if options.long else 20_000)
         if options.coverage:
             _cover(name, inputs, options.seed)

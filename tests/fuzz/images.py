@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import struct
 import zlib
 from pathlib import Path
@@ -16,7 +15,7 @@ from aioloader.transforms.formats import read_header
 from aioloader.transforms.raw import encode_raw
 from tests.fuzz.jpegs import seeds
 from tests.fuzz.mutation import change
-from tests.fuzz.target import ROOT, Draw, Finding, corpus_of
+from tests.fuzz.target import ROOT, Draw, Finding, corpus_of, most_memory
 
 _MOST_PIXELS = 1 << 14
 _MOST_NBYTES = 1 << 26
@@ -113,11 +112,11 @@ class Images:
     def check(self, data: bytes) -> str:
         """See `Target.check`."""
         flag = 0 if zlib.crc32(data) & 3 == 0 else 1
-        before = _most_memory()
+        before = most_memory()
         try:
             return self._check(data, flag)
         finally:
-            if (taken := _most_memory() - before) > _MOST_NBYTES:
+            if (taken := most_memory() - before) > _MOST_NBYTES:
                 raise Finding(f"{taken} bytes of memory were taken for it")
 
     def _check(self, data: bytes, flag: int) -> str:
@@ -136,11 +135,6 @@ class Images:
         if image.shape[0] * image.shape[1] > _MOST_PIXELS:
             raise Finding(f"{image.shape} is more than {_MOST_PIXELS} pixels")
         return "whole"
-
-
-def _most_memory() -> int:
-    """Return the peak memory of this process in bytes (Linux)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _sum(data: bytearray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import shutil
 import tempfile
 import traceback
@@ -135,3 +136,8 @@ def scratch_folder(owner: object) -> Path:
     folder = tempfile.mkdtemp(prefix="fuzz-")
     weakref.finalize(owner, shutil.rmtree, folder, True)
     return Path(folder)
+
+
+def most_memory() -> int:
+    """Return the peak memory of this process in bytes (Linux)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -16,12 +16,14 @@ class Entry(NamedTuple):
         long: inputs of a long run.
         covers: files whose branches are counted with ``--coverage``.
         more_memory: limit of address space in bytes that a process may add after its start; 0: no limit.
+        needs: package that the target needs and the test suite may lack; "" for none.
     """
 
     where: str
     long: int
     covers: tuple[str, ...]
     more_memory: int = 0
+    needs: str = ""
 
 
 TARGETS = {
@@ -45,6 +47,39 @@ TARGETS = {
             "aioloader/transforms/lazy_image.py",
             "aioloader/jpeg/turbojpeg.py",
         ),
+    ),
+    "crops": Entry(
+        "tests.fuzz.crops:CropFiles",
+        500_000,
+        (
+            "aioloader/jpeg/crop_scan.py",
+            "aioloader/jpeg/crop_entry.py",
+            "aioloader/jpeg/crop_window.py",
+            "aioloader/jpeg/huffman.py",
+        ),
+        1 << 33,
+        "numba",
+    ),
+    "entries": Entry(
+        "tests.fuzz.entries:Entries",
+        400_000,
+        (
+            "aioloader/jpeg/crop_entry.py",
+            "aioloader/jpeg/crop_window.py",
+            "aioloader/transforms/lazy_image.py",
+        ),
+        1 << 33,
+    ),
+    "crop-indexes": Entry(
+        "tests.fuzz.crop_indexes:CropIndexes",
+        100_000,
+        (
+            "aioloader/crop_index/layout.py",
+            "aioloader/crop_index/lookup.py",
+            "aioloader/crop_index/reader.py",
+            "aioloader/crop_index/writer.py",
+        ),
+        1 << 33,
     ),
     "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
     "files": Entry(

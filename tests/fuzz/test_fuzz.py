@@ -22,6 +22,9 @@ from tests.fuzz.worker import NOWHERE, try_inputs
 QUICK = {
     "records": 1500,
     "jpeg": 200,
+    "crops": 150,
+    "entries": 100,
+    "crop-indexes": 60,
     "index": 200,
     "files": 8,
     "lst": 60,
@@ -44,6 +47,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def target(name: str) -> Target:
+    if needed := TARGETS[name].needs:
+        pytest.importorskip(needed, reason=f"the target {name!r} needs the package {needed}")
     return load(name)
 
 
