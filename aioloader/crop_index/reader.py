@@ -73,6 +73,8 @@ class _Mapped:
         return read_frame(self._view, offset) if offset >= 0 else None
 
     def tables(self, header: Header) -> Tables:
+        if self._memory.size() < self._nbytes:
+            raise LayoutFault("it was truncated")
         return check_tables(self._view, header)
 
 
@@ -143,7 +145,10 @@ class CropIndex:
             CropIndexError, OSError: as for the constructor.
         """
         mapped = self._mapped = self._mapped or self._open()
-        return mapped.tables(self.header)
+        try:
+            return mapped.tables(self.header)
+        except LayoutFault as fault:  # it was changed since it was opened
+            raise CropIndexError(str(fault), path=self.path) from None
 
     def images(self) -> Iterator[tuple[int, int, memoryview | str]]:
         """Yield key, size, and entry or reason of each image; of an image without an entry the size is 0.

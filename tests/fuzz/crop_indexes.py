@@ -10,6 +10,7 @@ import pickle
 import struct
 import warnings
 import zlib
+from contextlib import suppress
 from typing import Any
 
 from aioloader.crop_index.layout import FOLDER, HEADER_NBYTES, RECORDS, read_frame
@@ -142,6 +143,8 @@ class CropIndexes:
         if actions & _TRUNCATED:
             os.truncate(self._path, key % (len(stored) + 1))
             found = [index.find(number) for number in _keys(stored, key)]
+            with suppress(CropIndexError, OSError):
+                found += [entry for _, _, entry in index.images() if not isinstance(entry, str)]
             if key % (len(stored) + 1) < len(stored) and any(entry is not None for entry in found):
                 raise Finding("an entry is found in a file that was truncated")
             return "opened, none"
@@ -165,6 +168,9 @@ class CropIndexes:
     def _use(self, index: CropIndex, stored: bytes, options: DecodeOptions, key: int) -> bool:
         """Compare what is found with a plain reading of the file, and crops by it with a full decode."""
         any_found = False
+        for number, _, entry in index.images():
+            if not isinstance(entry, str) and _plain(stored, number) not in (None, bytes(entry)):
+                raise Finding(f"another entry is listed for {number}")
         for number in _keys(stored, key):
             found = index.find(number)
             right = _plain(stored, number)

@@ -75,7 +75,6 @@ TARGETS = {
         100_000,
         (
             "aioloader/crop_index/layout.py",
-            "aioloader/crop_index/lookup.py",
             "aioloader/crop_index/reader.py",
             "aioloader/crop_index/writer.py",
         ),

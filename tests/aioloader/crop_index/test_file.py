@@ -121,10 +121,17 @@ def test_a_large_file_truncated_after_it_was_opened_does_not_end_the_process(
     code = (
         "import os, sys\n"
         "from aioloader.crop_index.reader import CropIndex\n"
+        "from aioloader.errors import CropIndexError\n"
         "index = CropIndex(sys.argv[1])\n"
         "assert index.find(80) is not None\n"
         "os.truncate(sys.argv[1], int(sys.argv[2]))\n"
         "assert index.find(80) is None\n"
+        "try:\n"
+        "    index.tables()\n"
+        "except CropIndexError as error:\n"
+        "    assert 'truncated' in error.reason\n"
+        "else:\n"
+        "    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path), str(length)], check=True)
 
