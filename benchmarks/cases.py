@@ -32,7 +32,7 @@ class Case:
     Attributes:
         name: on the command line and in the results.
         title: for the report.
-        data: source data: "photos", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
+        data: source data: "photos", "large", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
         store: storage format: "jpeg", "raw" (decoded pixels in the contender's format), "arrays" (in memory) or "bytes"
             (records of a .rec file).
         batch_size: samples of a batch; it divides `samples`.
@@ -41,11 +41,14 @@ class Case:
         dtype: of the pixels; "bytes" if a batch is a list of bytes.
         shuffle: a new order in every epoch, as thorough as the contender's shuffle; else in order.
         crop: "random" (area 0.08 to 1, ratio 3/4 to 4/3, resized to `shape`: torchvision's RandomResizedCrop),
-            "centre" (shorter side resized to 256, middle 224 cut out) or "none".
+            "centre" (shorter side resized to 256, middle 224 cut out), "window" (a rectangle of `shape` at a uniformly
+            drawn place, not resized) or "none".
         flip: mirrored left to right with probability 1/2.
         normalised: float32 channels first, x / 255 less `MEAN`, divided by `STD`; else uint8 channels last.
         interpolation: "linear" or "area": of the resize. Contenders without this choice use their default.
         start: only the time to the first batch counts; each contender uses its first setting, the usual one.
+        least_batches: minimum number of batches of a measurement; fewer where a slow contender takes a second for one.
+        buffered: records in the shuffle buffer of contenders that have one, if the buffer's size is a choice.
     """
 
     name: str
@@ -62,11 +65,18 @@ class Case:
     normalised: bool = False
     interpolation: str = "linear"
     start: bool = False
+    least_batches: int = 16
+    buffered: int = 1024
 
     @property
     def images(self) -> bool:
         """Return whether the samples are images that are decoded or cropped one by one."""
-        return self.data in ("photos", "faces")
+        return self.data in ("photos", "large", "faces")
+
+    @property
+    def indexed(self) -> bool:
+        """Return whether the case is also measured with a crop index: crops of JPEGs at drawn places."""
+        return self.store == "jpeg" and self.crop in ("random", "window") and not self.start
 
     def scaled(self, scale: float) -> Case:
         """Return the same case with `scale` times the samples in an epoch, in whole batches, at least two."""
@@ -98,6 +108,15 @@ _ALL = (
         crop="random",
         flip=True,
         normalised=True,
+    ),
+    Case(
+        "large",
+        "12-megapixel JPEG, random crop 512 without resize, flip, uint8, batches of 16",
+        *("large", "jpeg", 16, 384, (512, 512, 3), "uint8"),
+        crop="window",
+        flip=True,
+        least_batches=8,
+        buffered=64,
     ),
     Case(
         "eval",

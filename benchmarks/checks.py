@@ -6,7 +6,8 @@ Labels are sample numbers, so completeness is exact: an epoch holds each number 
 one, because contenders draw other crops and resize a little differently. So each image is reduced to five numbers
 (`features`), which are compared with the same five of a plain reference (`benchmarks.prepare`): the means reveal wrong
 colours, wrong normalisation and labels that belong to other images; their spread over an epoch shows whether
-images were cropped; the difference between left and right shows whether every other image was mirrored.
+images were cropped; the difference between left and right shows whether every other image was mirrored. Windows,
+which are not resized, are searched in their images (`benchmarks.window_check`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.cases import MEAN, STD
+from benchmarks.window_check import WindowFinder, shrink
 
 if TYPE_CHECKING:
     from benchmarks.cases import Case
@@ -32,6 +34,10 @@ _DETERMINISTIC = 6.0
 _SPREAD = 0.3
 _MIRRORED = 0.2
 _LEAST_REPEATS = 32  # fewer samples of the same image do not determine their spread
+_WINDOW_SCORE = (
+    0.85  # correlation of a window with its image; half of that, where the image is another or resized
+)
+_WINDOW_SHARE = 0.95  # of the windows that have to reach it: a flat one may not
 
 
 class WrongOutput(Exception):
@@ -100,8 +106,8 @@ class EpochCheck:
 
     Args:
         case: the task.
-        reference: see `benchmarks.prepare.reference`; for "arrays" the images themselves; for "bytes" a function from
-            a number to its record.
+        reference: see `benchmarks.prepare`: mean and deviation of the features of each image, or for windows the
+            shrunken images; for "arrays" the images themselves; for "bytes" a function from a number to its record.
     """
 
     def __init__(self, case: Case, reference: Any) -> None:
@@ -120,7 +126,7 @@ class EpochCheck:
         content, numbers = check_batch(case, batch)
         self._numbers.append(numbers.copy())
         if case.images:
-            self._features.append(features(case, content))
+            self._features.append(shrink(content) if case.crop == "window" else features(case, content))
             return
         if numbers.min() < 0 or numbers.max() >= case.samples:
             raise WrongOutput(f"labels from {numbers.min()} to {numbers.max()}, not 0 to {case.samples - 1}")
@@ -141,10 +147,13 @@ class EpochCheck:
         self._check_numbers(numbers)
         if self._case.images:
             found = np.concatenate(self._features)
-            image = numbers % len(self._reference["mean"])
-            {"random": self._check_random, "centre": self._check_fixed, "none": self._check_fixed}[
-                self._case.crop
-            ](found, image)
+            image = numbers % len(next(iter(self._reference.values())))
+            {
+                "random": self._check_random,
+                "window": self._check_windows,
+                "centre": self._check_fixed,
+                "none": self._check_fixed,
+            }[self._case.crop](found, image)
 
     def _check_numbers(self, numbers: Any) -> None:
         case = self._case
@@ -191,6 +200,41 @@ class EpochCheck:
         leaning, scatter = _share_of(found[:, 3], mean[:, 3], np.hypot(spread[:, 3], mean[:, 3]))
         if self._case.flip and abs(leaning) > _MIRRORED + noise * scatter:
             raise WrongOutput(f"{(1 - leaning) / 2:.0%} of the images are mirrored, not half of them")
+
+    def _check_windows(self, found: Any, image: Any) -> None:
+        """Check windows: each is part of the image of its label, at uniformly drawn places, half of them mirrored."""
+        places: list[Any] = []
+        for number in np.unique(image):
+            finder = WindowFinder(self._reference["small"][number].astype(np.float32), found.shape[1:3])
+            for window in found[image == number]:
+                place = finder.find(window)
+                places.append((place, np.abs(place.colour - window.mean(axis=(0, 1)))))
+        scores = np.array([place.score for place, _ in places])
+        share = float((scores >= _WINDOW_SCORE).mean())
+        if share < _WINDOW_SHARE:
+            raise WrongOutput(
+                f"{share:.0%} of the windows are found in the images of their labels, required {_WINDOW_SHARE:.0%}: "
+                "they are of other images, resized, or not upright"
+            )
+        for name, off in zip(("red", "green", "blue"), np.array([each for _, each in places]).T):  # noqa: B905
+            worst = float(np.percentile(off, 95))
+            if worst > _DETERMINISTIC:
+                raise WrongOutput(f"{name}: up to {worst:.1f} grey levels from the reference")
+        noise = 4.0 / math.sqrt(len(places))
+        mirrored = float(np.mean([place.mirrored for place, _ in places]))
+        if abs(mirrored - (0.5 if self._case.flip else 0.0)) > (noise / 2 if self._case.flip else 0.0):
+            raise WrongOutput(f"{mirrored:.0%} of the images are mirrored, not half of them")
+        for name, shares in (
+            ("left", np.array([place.x for place, _ in places])),
+            ("upper", np.array([place.y for place, _ in places])),
+        ):
+            # The deviation of uniform shares is 1 / sqrt(12), and that of its estimate less than the noise of the mean.
+            deviation = 1 / math.sqrt(12)
+            if (
+                abs(float(shares.mean()) - 0.5) > noise * deviation
+                or abs(float(shares.std()) - deviation) > noise * deviation
+            ):
+                raise WrongOutput(f"the {name} borders of the windows are not drawn uniformly")
 
     def _check_fixed(self, found: Any, image: Any) -> None:
         """Check images without random crops: every image has the reference's features, mirrored or not."""

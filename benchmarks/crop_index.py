@@ -38,6 +38,7 @@ from aioloader.rng import Rng
 from aioloader.transforms import RandomResizedCrop
 from aioloader.transforms.lazy_image import LazyImageReader
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.mosaics import mosaics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -240,26 +241,6 @@ def _box(frame: jpeg.Frame, rng: random.Random) -> Box:
         sides.append((min(max(0, start), extent - size), size))
     (x, width), (y, height) = sides
     return x, y, width, height
-
-
-def mosaics(files: Sequence[bytes], count: int = 6) -> list[bytes]:
-    """Return images of 4000 x 3000 pixels made of the files, 4:2:0, quality 90, as cameras write them."""
-    rng = random.Random(2)
-    found = []
-    for _ in range(count):
-        rows = []
-        for _ in range(6):
-            parts = [
-                cv2.resize(
-                    simplejpeg.decode_jpeg(rng.choice(files)), (667, 500), interpolation=cv2.INTER_AREA
-                )
-                for _ in range(6)
-            ]
-            rows.append(np.concatenate(parts, axis=1)[:, :4000])
-        image = np.concatenate(rows)
-        options = [cv2.IMWRITE_JPEG_QUALITY, 90, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, 0x221111]
-        found.append(cv2.imencode(".jpg", image, options)[1].tobytes())
-    return found
 
 
 def large(files: Sequence[bytes], rounds: int) -> None:

@@ -2,11 +2,13 @@
 
     photos   the folder's JPEG files (those stored upright, which all decoders decode alike), repeated in one .rec
              file until an epoch lasts for seconds; the same raw
+    large    images of 12 megapixels, which are mosaics of the photographs, in the same form
     faces    the centres of the photographs, 112 x 112, as JPEGs of about 5 kB
     arrays   random images of CIFAR's size
     bytes    random records of 1 kB
 
-Next to images is ``reference.npz``, with which `benchmarks.checks` compares outputs.
+Next to images is ``reference.npz``, with which `benchmarks.checks` compares outputs; and ``images.crops``, a crop
+index, where a case is measured with one too.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import json
 import os
 import shutil
 import struct
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import recordio
+from aioloader.crop_index.building import entry_or_reason, put
+from aioloader.crop_index.layout import RECORDS
+from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.rng import Rng
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
@@ -28,7 +34,9 @@ from aioloader.transforms import decode_image
 from aioloader.transforms.geometry import RandomResizedCrop, center_box
 from benchmarks.cases import CASES
 from benchmarks.checks import features
-from benchmarks.contenders.contract import Source
+from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.mosaics import mosaics
+from benchmarks.window_check import SHRINK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +48,7 @@ __all__ = ("absent_reason", "make_source", "warm_up")
 
 _VERSION = 3  # increment when the prepared data change
 _DRAWS = 48  # crops of each image in the reference
+_LARGE = 24  # different images of 12 megapixels; fewer if an epoch is short
 _FACE_SIDE, _FACE_NBYTES = 112, 5_000
 _RECORD_NBYTES = 1024
 
@@ -56,8 +65,7 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
     Raises:
         ValueError: the folder has no usable JPEG files.
     """
-    has_images = case.data in ("photos", "faces")
-    mark = _mark(photos) if has_images else ""
+    mark = _mark(photos) if case.images else ""
     key = hashlib.sha256(f"{_VERSION} {case.data} {case.samples} {mark}".encode()).hexdigest()[:12]
     folder = scratch / f"{case.data}-{key}"
     if not (folder / "source.json").exists():
@@ -66,7 +74,7 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            if has_images:
+            if case.images:
                 _make_images(case, _read_photos(photos, draft), draft)
             elif case.data == "arrays":
                 _make_arrays(case, draft)
@@ -79,11 +87,13 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
     source = Source.load(folder)
     if case.store == "raw":
         _make_raw(source, say)
+    if case.indexed:
+        _make_crops(source, say)
     return source
 
 
 def absent_reason(source: Source, store: str) -> str | None:
-    """Return the reason why ``raw.rec`` could not be made, or None."""
+    """Return the reason why ``raw.rec`` ("raw") or ``images.crops`` ("crops") could not be made, or None."""
     path = source.folder / f"{store}.absent"
     return path.read_text() if path.exists() else None
 
@@ -130,12 +140,17 @@ def _is_upright(data: bytes) -> bool:
 
 
 def _make_images(case: Case, photos: Sequence[bytes], draft: Path) -> None:
-    files = [_face(data) for data in photos] if case.data == "faces" else list(photos)
+    files = list(photos)
+    if case.data == "faces":
+        files = [_face(data) for data in photos]
+    elif case.data == "large":
+        files = mosaics(photos, min(_LARGE, case.samples // 4))
     (draft / "files").mkdir()
     for number, data in enumerate(files):
         (draft / "files" / f"{number:05d}.jpg").write_bytes(data)
     _write_rec(draft / "images.rec", files, case.samples)
-    np.savez(draft / "reference.npz", **_reference(case, files))
+    reference = {"small": _shrunken(files)} if case.data == "large" else _reference(case, files)
+    np.savez(draft / "reference.npz", **reference)
     Source(draft, case.samples, len(files)).save()
 
 
@@ -190,6 +205,18 @@ def _reference(case: Case, files: Sequence[bytes]) -> dict[str, Any]:
     return {name: np.stack(values) for name, values in found.items()}
 
 
+def _shrunken(files: Sequence[bytes]) -> Any:
+    """Return the images as uint8 (images, height / 8, width / 8, 3): means of squares of 8 x 8 pixels."""
+    import cv2
+
+    found = []
+    for data in files:
+        image = decode_image(data)
+        extents = (image.shape[1] // SHRINK, image.shape[0] // SHRINK)
+        found.append(cv2.resize(image, extents, interpolation=cv2.INTER_AREA))
+    return np.stack(found)
+
+
 def _make_arrays(case: Case, draft: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (case.samples, *case.shape), dtype=np.uint8)
     np.save(draft / "images.npy", images)
@@ -228,3 +255,26 @@ def _make_raw(source: Source, say: Callable[[str], object]) -> None:
         for suffix in (".rec", ".idx", ".lst"):
             once.with_suffix(suffix).unlink(missing_ok=True)
     (source.folder / "raw.json").write_text(json.dumps({"nbytes": report.nbytes}))
+
+
+def _make_crops(source: Source, say: Callable[[str], object]) -> None:
+    """Make ``images.crops``, the crop index of all samples; or write the reason of a failure.
+
+    It is what `aioloader index --crops` makes, but the entry of an image that is repeated is made only once.
+    """
+    target, absent = source.folder / "images.crops", source.folder / "crops.absent"
+    if target.exists():
+        return
+    say(f"making {target}")
+    try:
+        files = [path.read_bytes() for path in source.files[: source.image_count]]
+        entries = [entry_or_reason(data) for data in files]
+        offsets = RecFile(source.rec, source.samples).offsets.tolist()
+        with closing(CropIndexWriter(target, kind=RECORDS)) as writer:
+            for number, offset in enumerate(offsets):
+                image = number % source.image_count
+                put(writer, offset, len(files[image]), entries[image])
+            writer.finish()
+        absent.unlink(missing_ok=True)
+    except (ImportError, OSError) as error:
+        absent.write_text(f"images.crops cannot be made: {error}")

@@ -49,7 +49,8 @@ class Row:
         peak_pss: bytes of memory of all its processes.
         lag_p50_ms, lag_p99_ms: lag of a ticker in its event loop.
         of_bare: its rate as a share of the bare loop's in the same round.
-        ahead: this project's best rate in the same round, as a multiple of its rate.
+        ahead: this project's best rate in the same round without a crop index, as a multiple of its rate.
+        ahead_indexed: the same with a crop index.
         others_cpu_s: cores that other processes kept busy meanwhile.
         doubtful: it is much slower than expected: a badly configured adapter.
         explain: the text of this loader's `explain()` in the last round.
@@ -73,6 +74,7 @@ class Row:
     lag_p99_ms: Spread | None = None
     of_bare: Spread | None = None
     ahead: Spread | None = None
+    ahead_indexed: Spread | None = None
     others_cpu_s: Spread | None = None
     doubtful: bool = False
     explain: str = ""
@@ -82,6 +84,11 @@ class Row:
     def title(self) -> str:
         """Return name and variant."""
         return "/".join(filter(None, (self.name, self.variant)))
+
+    @property
+    def indexed(self) -> bool:
+        """Return whether it is this project with a crop index."""
+        return self.name == OURS and self.variant.startswith("crop-index")
 
     @property
     def measured(self) -> bool:
@@ -107,17 +114,32 @@ class Results:
         """Return the rows of one case."""
         return [row for row in self.rows if row.case == case]
 
-    def row(self, case: str, title: str) -> Row | None:
-        """Return the row of "NAME/VARIANT", or the fastest of "NAME"; None if none was measured."""
-        found = [
-            row for row in self.of_case(case) if row.measured and title in (row.title, row.name) and row.rate
-        ]
-        return max(found, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
+    def row(self, case: str, title: str, *, indexed: bool = False) -> Row | None:
+        """Return a row that was measured.
+
+        Args:
+            case: its case.
+            title: "NAME/VARIANT"; or "NAME" for its fastest variant.
+            indexed: with "NAME", look at the variants with a crop index; else at those without one.
+
+        Returns:
+            None if none was measured.
+        """
+        return _fastest(
+            row
+            for row in self.of_case(case)
+            if row.title == title or (row.name == title and row.indexed == indexed)
+        )
 
     @property
     def cases(self) -> list[str]:
         """Return the cases that have rows."""
         return [name for name in CASES if any(row.case == name for row in self.rows)]
+
+
+def _fastest(rows: Iterable[Row]) -> Row | None:
+    measured = [row for row in rows if row.measured and row.rate]
+    return max(measured, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> Results:
@@ -206,20 +228,19 @@ def _fill(row: Row, found: Sequence[dict[str, Any]]) -> None:
 
 
 def _compare(rows: Sequence[Row]) -> None:
-    """Compute ratios to the bare loop and to this project's best, round by round."""
+    """Compute ratios to the bare loop and to this project's best, without and with a crop index, round by round."""
     for case in {row.case for row in rows}:
         mine = [row for row in rows if row.case == case and row.measured]
         bare = next((row for row in mine if row.name == BARE), None)
-        ours = max(
-            (row for row in mine if row.name == OURS),
-            key=lambda row: row.rate.median if row.rate else 0.0,
-            default=None,
-        )
+        ours = _fastest(row for row in mine if row.name == OURS and not row.indexed)
+        indexed = _fastest(row for row in mine if row.indexed)
         for row in mine:
             if bare is not None and row is not bare:
                 row.of_bare = _ratio(row, bare)
             if ours is not None and row is not ours:
                 row.ahead = _ratio(ours, row)
+            if indexed is not None and row is not indexed:
+                row.ahead_indexed = _ratio(indexed, row)
 
 
 def _ratio(above: Row, below: Row) -> Spread | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.rng import Rng
-from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomResizedCrop
+from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomCrop, RandomResizedCrop
 from aioloader.transforms.interpolation import interpolation_code
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Work:
 
     Attributes:
         size: side of the results in pixels.
-        crop: "random" (`RandomResizedCrop`), "centre" (shorter side resized to size * 8 / 7, then a centre crop) or
-            "none" (images already have this size).
+        crop: "random" (`RandomResizedCrop`), "window" (a square of `size` at a random place, not resized), "centre"
+            (shorter side resized to size * 8 / 7, then a centre crop) or "none" (images already have this size).
         flip: mirror about half of the images.
         normalise: float32 channels first, ImageNet's mean and standard deviation; else uint8 channels last.
         interpolation: name of the interpolation for resizing.
@@ -63,7 +63,7 @@ class ImageWorker:
         self._jpeg: Any = simplejpeg
         self._images = images
         self._work = work
-        self._crop = RandomResizedCrop(work.size)
+        self._crop = RandomCrop(work.size) if work.crop == "window" else RandomResizedCrop(work.size)
         self._code = interpolation_code(work.interpolation, "BareLoop")
         self._rng = Rng(0)
         self._scratch = np.empty(0, np.uint8)
@@ -84,6 +84,9 @@ class ImageWorker:
         if work.crop == "random":
             x, y, w, h = self._crop.box(height, width, rng)
             image = self._resize(image[y : y + h, x : x + w], work.size, work.size, self._resized)
+        elif work.crop == "window":
+            x, y, w, h = self._crop.box(height, width, rng)
+            image = image[y : y + h, x : x + w]
         elif work.crop == "centre":
             short = round(work.size * 8 / 7)
             w, h = (short, height * short // width) if width < height else (width * short // height, short)
@@ -91,7 +94,7 @@ class ImageWorker:
             image = self._resize(image, w, h, None)[top : top + work.size, left : left + work.size]
         if work.flip and rng.random() < 0.5:
             image = self._cv2.flip(image, 1, dst=self._flipped)
-        elif work.crop == "centre":
+        elif work.crop in ("centre", "window"):
             np.copyto(self._resized, image)
             image = self._resized
         if work.normalise:

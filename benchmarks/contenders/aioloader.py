@@ -1,6 +1,8 @@
 """aioloader: the async loader with each executor, the blocking one, and the Gluon API for arrays.
 
 "simplejpeg": worker processes without the decoder of the extra aioloader[turbojpeg], if that is installed.
+"crop-index", "crop-index-blocking": the async and the blocking loader with a crop index next to the same record file;
+all other variants use none.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("process", "thread", "inline", "blocking", "gluon", "simplejpeg")
-PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg")
+VARIANTS = (
+    *("process", "thread", "inline", "blocking", "gluon", "simplejpeg"),
+    *("crop-index", "crop-index-blocking"),
+)
+PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "numba")
 
 assert cv2.__version__
 assert simplejpeg.__name__
@@ -36,6 +41,8 @@ assert simplejpeg.__name__
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for executors that have work; the inline one only if a sample costs next to nothing."""
+    if _indexed(variant):
+        return None if case.indexed else "no crops of JPEGs at drawn places"
     if case.store == "arrays":
         return None if variant in ("inline", "blocking", "gluon") else "data in memory need no executor"
     if variant == "gluon":
@@ -57,6 +64,9 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
         return [{"executor": "inline", "num_workers": 0}]
     if variant == "simplejpeg":
         return [{"num_workers": cores}]
+    if _indexed(variant):
+        numbers = (cores, cores + 1) if variant == "crop-index" else (cores,)
+        return [{"executor": "process", "num_workers": number} for number in numbers]
     workers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
     if variant == "blocking":
         inline = [] if case.images else [{"executor": "inline", "num_workers": 0}]
@@ -74,12 +84,18 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     return source.folder
 
 
+def data_key(case: Case, variant: str) -> str:
+    """Return one key for the data with a crop index and another without: their sizes differ."""
+    return f"{case.data}-{case.store}{'-crops' if _indexed(variant) else ''}"
+
+
 def stored_nbytes(case: Case, variant: str, data: Path) -> int:
-    """Return the size of the .rec file, or of the arrays."""
+    """Return the size of the .rec file with its crop index, if that is used; or of the arrays."""
     if case.store == "arrays":
         source = Source.load(data)
         return int(source.images.nbytes + source.labels.nbytes)
-    return _rec(case, data).stat().st_size
+    index = _crops(data).stat().st_size if _indexed(variant) else 0
+    return _rec(case, data).stat().st_size + index
 
 
 def open_batches(
@@ -90,18 +106,19 @@ def open_batches(
         return _gluon(case, data, setting)
     if variant == "simplejpeg":
         os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
-    return _blocking(case, data, setting) if variant == "blocking" else _async(case, data, setting)
+    options = _options(case, data, _crops(data) if _indexed(variant) else None)
+    return _blocking(options, setting) if variant.endswith("blocking") else _async(options, setting)
 
 
 @asynccontextmanager
-async def _async(case: Case, data: Path, setting: dict[str, Any]) -> AsyncIterator[Any]:
-    async with aioloader.AsyncDataLoader[Any](**_options(case, data), **setting) as loader:
+async def _async(options: dict[str, Any], setting: dict[str, Any]) -> AsyncIterator[Any]:
+    async with aioloader.AsyncDataLoader[Any](**options, **setting) as loader:
         yield loader
 
 
 @contextmanager
-def _blocking(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    with aioloader.DataLoader[Any](**_options(case, data), **setting) as loader:
+def _blocking(options: dict[str, Any], setting: dict[str, Any]) -> Iterator[Any]:
+    with aioloader.DataLoader[Any](**options, **setting) as loader:
         yield loader
 
 
@@ -118,7 +135,15 @@ def _rec(case: Case, folder: Path) -> Path:
     return folder / names[case.store]
 
 
-def _options(case: Case, data: Path) -> dict[str, Any]:
+def _indexed(variant: str) -> bool:
+    return variant.startswith("crop-index")
+
+
+def _crops(folder: Path) -> Path:
+    return folder / "images.crops"
+
+
+def _options(case: Case, data: Path, crop_index: Path | None) -> dict[str, Any]:
     options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle}
     if case.store == "arrays":
         source = Source.load(data)
@@ -126,7 +151,7 @@ def _options(case: Case, data: Path) -> dict[str, Any]:
     if case.store == "bytes":
         records = aioloader.RecordFileDataset(_rec(case, data))
         return {**options, "dataset": records}
-    dataset = aioloader.ImageRecordDataset(_rec(case, data))
+    dataset = aioloader.ImageRecordDataset(_rec(case, data), crop_index=crop_index)
     steps = _steps(case)
     return {**options, "dataset": dataset.transform_first(transforms.Compose(steps)) if steps else dataset}
 
@@ -136,6 +161,8 @@ def _steps(case: Case) -> list[Any]:
     if case.crop == "random":
         size = case.shape[-1] if case.normalised else case.shape[0]
         steps.append(transforms.RandomResizedCrop(size, interpolation=case.interpolation))
+    elif case.crop == "window":
+        steps.append(transforms.RandomCrop(case.shape[0]))
     elif case.crop == "centre":
         steps += [transforms.Resize(256, keep_ratio=True), transforms.CenterCrop(224)]
     if case.flip:

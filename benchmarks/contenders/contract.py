@@ -68,9 +68,9 @@ class Source:
     """Source data of a case, which `benchmarks.prepare` makes once.
 
     Contents of the folder:
-        photos, faces: ``files/00000.jpg ...``, each image once; ``images.rec`` and ``images.idx``, every sample of
-            an epoch in the form of usual RecordIO data, label = its number; if it could be made,
-            ``raw.rec`` (aioloader's format).
+        photos, large, faces: ``files/00000.jpg ...``, each image once; ``images.rec`` and ``images.idx``, every sample
+            of an epoch in the form of usual RecordIO data, label = its number; if they could be made,
+            ``raw.rec`` (aioloader's format) and ``images.crops`` (its crop index).
         arrays: ``images.npy`` uint8 (samples, 32, 32, 3) and ``labels.npy`` int64 (samples,).
         bytes: ``records.rec`` and ``records.idx``. A record is 1,024 bytes, of which the first 8 are its number,
             little-endian; no image header.

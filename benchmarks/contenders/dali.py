@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 VARIANTS = ("",)
 PACKAGES = ("nvidia-dali-cuda120", "numpy")
 
-_FILL = 1024  # records that the reader shuffles
-
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for JPEGs, and for records in a tar file."""
@@ -91,7 +89,7 @@ def _records(case: Case, data: Path) -> Any:
         index_paths=[str(data / "records.idx")],
         ext=["bin"],
         random_shuffle=True,
-        initial_fill=16 * _FILL,
+        initial_fill=16 * case.buffered,
     )
 
 
@@ -101,11 +99,20 @@ def _images(case: Case, data: Path) -> Any:
         path=[str(data / "images.rec")],
         index_path=[str(data / "images.idx")],
         random_shuffle=case.shuffle,
-        initial_fill=_FILL,
+        initial_fill=case.buffered,
     )
     if case.crop == "random":
         images = fn.decoders.image_random_crop(
             jpegs, output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        )
+    elif case.crop == "window":
+        height, width = case.shape[:2]
+        images = fn.decoders.image_crop(
+            jpegs,
+            output_type=types.RGB,
+            crop=(height, width),
+            crop_pos_x=fn.random.uniform(range=(0.0, 1.0)),
+            crop_pos_y=fn.random.uniform(range=(0.0, 1.0)),
         )
     elif case.crop == "centre":
         extents = fn.slice(fn.peek_image_shape(jpegs), start=0, shape=2, axes=[0])
@@ -116,7 +123,7 @@ def _images(case: Case, data: Path) -> Any:
         )
     else:
         images = fn.decoders.image(jpegs, output_type=types.RGB)
-    if case.crop != "none":
+    if case.crop in ("random", "centre"):
         images = fn.resize(images, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=False)
     mirror = fn.random.coin_flip() if case.flip else 0
     if case.normalised:

@@ -99,6 +99,8 @@ def _image_record_iter(case: Case, data: Path, setting: dict[str, Any], part: in
     if case.crop == "random":
         options.update(random_resized_crop=True, min_random_area=0.08, max_random_area=1.0, inter_method=1)
         options.update(min_aspect_ratio=3 / 4, max_aspect_ratio=4 / 3)
+    elif case.crop == "window":
+        options.update(rand_crop=True)
     elif case.crop == "centre":
         options.update(resize=256, inter_method=1)
     if not case.normalised:
@@ -161,6 +163,8 @@ def _transforms(case: Case) -> Any:
     steps: list[Any] = []
     if case.crop == "random":
         steps.append(transforms.RandomResizedCrop(224, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)))
+    elif case.crop == "window":
+        steps.append(transforms.RandomCrop(case.shape[0]))
     elif case.crop == "centre":
         steps += [transforms.Resize(256, keep_ratio=True), transforms.CenterCrop(224)]
     if case.flip:

@@ -16,7 +16,7 @@ from benchmarks.cases import MEAN, STD
 if TYPE_CHECKING:
     from benchmarks.cases import Case
 
-__all__ = ("centre_box", "make_image", "normalise", "random_box")
+__all__ = ("centre_box", "make_image", "normalise", "random_box", "window_box")
 
 _GREY_LEVELS = np.arange(256, dtype=np.float32)
 _TABLES = [
@@ -49,14 +49,17 @@ def make_image(case: Case, jpeg: bytes, draws: Draws) -> Any:
     """
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags)
-    if case.crop != "none":
+    if case.crop == "window":
+        x, y, w, h = window_box(case, image.shape[1], image.shape[0], draws)
+        image = image[y : y + h, x : x + w]
+    elif case.crop != "none":
         height, width = image.shape[:2]
         box = random_box(width, height, draws) if case.crop == "random" else centre_box(width, height)
         x, y, w, h = box
         image = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
     if case.flip and draws.random() < 0.5:
         image = cv2.flip(image, 1)
-    return normalise(image) if case.normalised else image
+    return normalise(image) if case.normalised else np.ascontiguousarray(image)
 
 
 def random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
@@ -70,6 +73,12 @@ def random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, in
             return x, y, w, h
     side = min(width, height)
     return (width - side) // 2, (height - side) // 2, side, side
+
+
+def window_box(case: Case, width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
+    """Draw (x, y, width, height) of a window of the case's shape, uniformly."""
+    h, w = case.shape[:2]
+    return int(draws.random() * (width - w + 1)), int(draws.random() * (height - h + 1)), w, h
 
 
 def centre_box(width: int, height: int) -> tuple[int, int, int, int]:

@@ -219,8 +219,10 @@ def _reference(case: Case, source: Source) -> Any:
         return RecFile(source.rec, source.samples).payload
     if case.store == "arrays":
         return source.images
-    name = {"random": "random", "centre": "centre", "none": "whole"}[case.crop]
+    name = {"random": "random", "centre": "centre", "none": "whole", "window": ""}[case.crop]
     with np.load(source.folder / "reference.npz") as stored:
+        if not name:
+            return {"small": stored["small"]}
         return {"mean": stored[f"{name}_mean"], "std": stored[f"{name}_std"]}
 
 

@@ -17,7 +17,7 @@ import spdl.io
 from spdl.pipeline import PipelineBuilder
 
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.opencv import centre_box, make_image, normalise, random_box
+from benchmarks.contenders.opencv import centre_box, make_image, normalise, random_box, window_box
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ def supports(case: Case, variant: str) -> str | None:
 
 def _ffmpeg_is_missing() -> str | None:
     try:
-        getattr(spdl.io, "demux_image")  # noqa: B009 - loads the libraries
+        spdl.io.demux_config(format="jpeg_pipe")  # loads the libraries
     except (ImportError, RuntimeError):
         return "needs FFmpeg's shared libraries (apt install ffmpeg)"
     return None
@@ -137,7 +137,10 @@ def _by_ffmpeg(case: Case, samples: Sequence[tuple[bytes, int]]) -> tuple[Any, A
 
 def _filters(case: Case, width: int, height: int) -> list[str]:
     steps = []
-    if case.crop != "none":
+    if case.crop == "window":
+        x, y, w, h = window_box(case, width, height, random)
+        steps.append(f"crop={w}:{h}:{x}:{y}")
+    elif case.crop != "none":
         box = random_box(width, height, random) if case.crop == "random" else centre_box(width, height)
         x, y, w, h = box
         steps += [f"crop={w}:{h}:{x}:{y}", "scale=224:224:flags=bilinear"]

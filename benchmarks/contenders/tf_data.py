@@ -1,10 +1,10 @@
 """tf.data: TFRecord shards, `decode_and_crop_jpeg`, a bilinear resize.
 
 The input pipeline of TensorFlow's own ImageNet training, with the advice of its performance guide: interleaved reads
-of shards, parallel maps, single-threaded ops in a private thread pool, a prefetch at the end. The dataset repeats, so
-that no epoch waits for the end of the one before; elements stay in order, so that epochs do not mix. Decoding is exact
-(`INTEGER_ACCURATE`), as in all other contenders. "Resize 256, centre crop 224" is, as usual with TensorFlow, one crop
-of 224/256 of the shorter side and one resize.
+of shards and a shuffle buffer, parallel maps, single-threaded ops in a private thread pool, a prefetch at the end. The
+dataset repeats, so that no epoch waits for the end of the one before; elements stay in order, so that epochs do not
+mix. Decoding is exact (`INTEGER_ACCURATE`), as in all other contenders. "Resize 256, centre crop 224" is, as usual with
+TensorFlow, one crop of 224/256 of the shorter side and one resize.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ VARIANTS = ("",)
 PACKAGES = ("tensorflow-cpu", "numpy")
 
 _SHARDS = 16
-_BUFFER = 1024  # size of the shuffle buffer in records; the order of the shards is shuffled as well
 
 
 def supports(case: Case, variant: str) -> str | None:
@@ -110,7 +109,7 @@ def _records(case: Case, data: Path, calls: int) -> Any:
         dataset = dataset.interleave(
             tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE
         )
-        dataset = dataset.take(case.samples).shuffle(_BUFFER)
+        dataset = dataset.take(case.samples).shuffle(case.buffered)
     else:
         dataset = tf.data.TFRecordDataset(paths).take(case.samples)
     dataset = dataset.repeat()
@@ -147,13 +146,17 @@ def _sample(case: Case, record: Any) -> Any:
         image = tf.io.decode_jpeg(content, channels=3, dct_method="INTEGER_ACCURATE")
         image = tf.ensure_shape(image, case.shape)
     else:
-        y, x, height, width = _random_window(shape) if case.crop == "random" else _centre_window(shape)
+        boxes = {"random": _random_box, "window": _window_box, "centre": _centre_box}
+        y, x, height, width = boxes[case.crop](case, shape)
         if case.store == "raw":
             image = tf.reshape(tf.io.decode_raw(content, tf.uint8), shape)[y : y + height, x : x + width]
         else:
             window = tf.stack([y, x, height, width])
             image = tf.io.decode_and_crop_jpeg(content, window, channels=3, dct_method="INTEGER_ACCURATE")
-        image = tf.image.resize(image, (224, 224), method="bilinear")
+        if case.crop == "window":
+            image = tf.ensure_shape(image, case.shape)
+        else:
+            image = tf.image.resize(image, (224, 224), method="bilinear")
     if image.dtype != tf.uint8 and not case.normalised:
         image = tf.cast(tf.round(image), tf.uint8)
     if case.flip:
@@ -165,7 +168,7 @@ def _sample(case: Case, record: Any) -> Any:
     return image, example["label"]
 
 
-def _random_window(shape: Any) -> Any:
+def _random_box(case: Case, shape: Any) -> Any:
     begin, size, _ = tf.image.sample_distorted_bounding_box(
         shape,
         bounding_boxes=tf.zeros([1, 0, 4]),
@@ -178,6 +181,13 @@ def _random_window(shape: Any) -> Any:
     return begin[0], begin[1], size[0], size[1]
 
 
-def _centre_window(shape: Any) -> Any:
+def _window_box(case: Case, shape: Any) -> Any:
+    height, width = case.shape[:2]
+    y = tf.random.uniform([], 0, shape[0] - height + 1, tf.int32)
+    x = tf.random.uniform([], 0, shape[1] - width + 1, tf.int32)
+    return y, x, height, width
+
+
+def _centre_box(case: Case, shape: Any) -> Any:
     side = tf.cast(tf.round(tf.cast(tf.minimum(shape[0], shape[1]), tf.float32) * (224 / 256)), tf.int32)
     return (shape[0] - side) // 2, (shape[1] - side) // 2, side, side

@@ -144,6 +144,9 @@ def _pillow(case: Case, path: str) -> Any:
     if case.crop == "random":
         x, y, w, h = _random_box(*image.size)
         image = image.resize((size, size), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
+    elif case.crop == "window":
+        x, y = (random.randint(0, extent - size) for extent in image.size)
+        image = image.crop((x, y, x + size, y + size))
     elif case.crop == "centre":
         width, height = _short_side(*image.size, 256)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -161,6 +164,9 @@ def _opencv(case: Case, path: str) -> Any:
     if case.crop == "random":
         x, y, w, h = _random_box(width, height)
         image = cv2.resize(image[y : y + h, x : x + w], (size, size), interpolation=cv2.INTER_LINEAR)
+    elif case.crop == "window":
+        x, y = (random.randint(0, extent - size) for extent in (width, height))
+        image = image[y : y + size, x : x + size]
     elif case.crop == "centre":
         width, height = _short_side(width, height, 256)
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)

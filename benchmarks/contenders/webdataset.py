@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 VARIANTS = ("",)
 PACKAGES = ("webdataset", "torch", "opencv-python-headless", "numpy")
 
-_BUFFER = 1000  # size of the shuffle buffer in samples, as in its guide; the order of the shards is shuffled as well
-
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for JPEGs and records, which tar files hold."""
@@ -66,7 +64,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         shards, shardshuffle=len(shards) if case.shuffle else False, empty_check=False
     )
     if case.shuffle:
-        dataset = dataset.shuffle(_BUFFER)
+        dataset = dataset.shuffle(case.buffered)  # the order of the shards is shuffled as well
     make, together = (_record, list) if case.store == "bytes" else (ImageTransform(case), default_collate)
     dataset = dataset.map(make).batched(case.batch_size, collation_fn=together)
     workers = setting["num_workers"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from aioloader.tools.draw import draw_image
 from aioloader.transforms.geometry import RandomResizedCrop
 from benchmarks.cases import CASES, MEAN, STD, Case
 from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
+from benchmarks.window_check import shrink
 
 cv2 = pytest.importorskip("cv2")
 
@@ -158,6 +160,69 @@ def test_forgotten_normalisation_is_noticed(photos: list[Any], reference: Any) -
 
     with pytest.raises(WrongOutput, match="differ"):
         _judge(case, reference, _batches(case, unnormalised))
+
+
+WINDOWS = replace(CASES["large"], samples=192, shape=(128, 128, 3))
+
+
+@pytest.fixture(scope="module")
+def wide() -> list[Any]:
+    """Return images that are larger than the windows, with as much detail as photographs."""
+    grain = np.random.default_rng(0)
+    found = []
+    for _ in range(4):
+        noise = sum(
+            cv2.resize(
+                grain.normal(0, 40, (extent, extent * 2, 3)), (768, 512), interpolation=cv2.INTER_CUBIC
+            )
+            for extent in (4, 12, 32)
+        )
+        found.append(np.clip(noise + np.array((90, 120, 150)), 0, 255).astype(np.uint8))
+    return found
+
+
+def _window(wide: list[Any], *, reach: float = 1.0, flip: float = 0.5, shift: int = 0) -> Make:
+    """Return windows of each image, at places of the upper left `reach` of all places."""
+
+    def make(number: int, rng: Rng) -> Any:
+        image = wide[(number + shift) % len(wide)]
+        x, y = (int(rng.random() * reach * (extent - 127)) for extent in (image.shape[1], image.shape[0]))
+        part = image[y : y + 128, x : x + 128]
+        return part[:, ::-1] if rng.random() < flip else part
+
+    return make
+
+
+def _resized_window(wide: list[Any]) -> Make:
+    return _window([cv2.resize(image, None, fx=0.6, fy=0.6) for image in wide])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        (lambda wide: _window(wide), ""),
+        (lambda wide: _window(wide, flip=0.0), "0% of the images are mirrored"),
+        (lambda wide: _window(wide, flip=1.0), "100% of the images are mirrored"),
+        (lambda wide: _window(wide, reach=0.6), "not drawn uniformly"),
+        (lambda wide: _window(wide, reach=0.0), "not drawn uniformly"),
+        (lambda wide: _window(wide, shift=1), "found in the images of their labels"),
+        (lambda wide: _window([image[::-1] for image in wide]), "found in the images of their labels"),
+        (_resized_window, "found in the images of their labels"),
+        (lambda wide: _window([image[..., ::-1] for image in wide]), "red|found in"),
+        (lambda wide: _window([(image * 0.9).astype(np.uint8) for image in wide]), "grey levels"),
+    ],
+    ids=[
+        *("right", "never mirrored", "always mirrored", "upper left", "corner", "other image"),
+        *("upside down", "resized", "bgr", "darker"),
+    ],
+)
+def test_windows_are_found_in_their_images(wrong: Any, complaint: str, wide: list[Any]) -> None:
+    reference = {"small": np.stack([np.rint(shrink(image)).astype(np.uint8) for image in wide])}
+    if not complaint:
+        _judge(WINDOWS, reference, _batches(WINDOWS, wrong(wide)))
+        return
+    with pytest.raises(WrongOutput, match=complaint):
+        _judge(WINDOWS, reference, _batches(WINDOWS, wrong(wide)))
 
 
 EVAL = CASES["eval"].scaled(0.05)

@@ -100,7 +100,11 @@ def test_every_executor_is_tried_and_no_setting_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [Work(48), Work(48, "centre", False), Work(48, "random", False, normalise=True)]
+    "work",
+    [
+        *(Work(48), Work(48, "window"), Work(48, "window", False)),
+        *(Work(48, "centre", False), Work(48, "random", False, normalise=True)),
+    ],
 )
 def test_the_bare_loop_does_the_work(work: Work) -> None:
     images = [draw_image(number, height=80, width=100) for number in range(3)]
