@@ -1,7 +1,9 @@
 """``python -m benchmarks``: this loader, other loaders and the bare loop, measured in one run.
 
     python -m benchmarks --quick                     five minutes, with the installed contenders
-    python -m benchmarks --data FOLDER --out RUN     everything; an hour or two
+    python -m benchmarks --data FOLDER --out RUN     everything; two hours
+    python -m benchmarks --data FOLDER --out RUN --settings docs/benchmarks.md
+                                                     the same with the settings that were the best before; an hour
     python -m benchmarks --out RUN --resume          continue an interrupted run
     python -m benchmarks --out RUN --report          only write the report of an earlier run
 
@@ -23,6 +25,7 @@ from aioloader.foundation.version import __version__
 from aioloader.tools.pack import list_images
 from benchmarks.cases import CASES, chosen
 from benchmarks.environments import default_folder, names, ready
+from benchmarks.kept_settings import KeptSettings
 from benchmarks.log import Log, read_log
 from benchmarks.report import write_report
 from benchmarks.runner import Plan, Runner
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 _QUICK_CASES = ("jpeg-uint8", "faces", "arrays", "bytes")
 _QUICK_CONTENDERS = (
-    *("aioloader/process", "aioloader/thread", "aioloader/inline", "bare_loop"),
+    *("aioloader/process", "aioloader/crop-index", "aioloader/thread", "aioloader/inline", "bare_loop"),
     *("torch/opencv", "torch/plain", "tf_data"),
 )
 _QUICK_LIMIT_S = 240.0  # a measurement under way and the report fit into the rest of five minutes
@@ -76,6 +79,7 @@ def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
         "seconds": plan.seconds,
         "scale": options.scale,
         "data": _data_text(plan.photos),
+        "settings": options.settings and options.settings.name,
     }
     _check_resume(options.resume, path, run)
     log = Log(path, options.resume)
@@ -114,6 +118,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         environments=options.envs,
         limit_s=_QUICK_LIMIT_S if quick else None,
         seed=options.seed,
+        kept=None if options.settings is None else KeptSettings(options.settings),
     )
 
 
@@ -224,6 +229,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the Markdown report to this file too"
+    )
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="REPORT",
+        help="take settings from this report of an earlier run where all packages have the same versions",
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--report", action="store_true", help="measure nothing, only write the report")

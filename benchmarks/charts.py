@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.bars import Bar, draw_bars
+from benchmarks.report_tables import contender_title, read_case_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ text { fill:var(--ink); font:13px system-ui, sans-serif; paint-order:stroke; str
 .bare { fill:var(--bare); } .range { stroke:var(--ink); stroke-width:1.2; }
 .cut { stroke:var(--paper); stroke-width:5; } .mark { stroke:var(--bare); stroke-dasharray:4 3; }
 """
-_HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
+_RATIOS = ("aioloader is", "with crop index")
 _FIGURE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?: \(([0-9.,]+) to ([0-9.,]+)\))?$")
 
 
@@ -63,15 +64,10 @@ def read_charts(text: str) -> Iterator[Chart]:
     Args:
         text: the page, as `python -m benchmarks` writes it.
     """
-    for heading in _HEADING.finditer(text):
-        section = text[heading.end() :].partition("\n## ")[0]
-        table = re.search(r"^\|.*?(?=^(?!\|)|\Z)", section, re.MULTILINE | re.DOTALL)
-        lines = table[0].splitlines() if table else []
-        if lines:
-            head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
-            bars = [bar for bar in (_bar(dict(zip(head, row, strict=True)), head[2]) for row in rows) if bar]
-            if bars:
-                yield Chart(heading[1], heading[2], head[2], bars)
+    for table in read_case_tables(text):
+        bars = [bar for bar in (_bar(row, table.unit) for row in table.rows) if bar]
+        if bars:
+            yield Chart(table.case, table.title, table.unit, bars)
 
 
 def _bar(row: dict[str, str], unit: str) -> Bar | None:
@@ -79,9 +75,13 @@ def _bar(row: dict[str, str], unit: str) -> Bar | None:
     if found is None:  # the contender failed
         return None
     median, low, high = (float((each or found[1]).replace(",", "")) for each in found.groups())
-    title = re.sub(r" \[\d+\]|\*\*", "", row["contender"])
+    title = contender_title(row["contender"])
     kind = "ours" if title.startswith("aioloader/") else "bare" if title == "bare_loop" else "peer"
-    note = row["aioloader is"].partition(" ")[0].rstrip("x") if kind == "peer" else ""
+    note, with_index = (row.get(column, "").partition(" ")[0].rstrip("x") for column in _RATIOS)
+    notes = [
+        *([f"aioloader {note}x"] if note else []),
+        *([f"with index {with_index}x"] if with_index else []),
+    ]
     return Bar(
         title.replace("bare_loop", "bare loop"),
         kind,
@@ -90,7 +90,7 @@ def _bar(row: dict[str, str], unit: str) -> Bar | None:
         high=high,
         figure=found[1],
         tooltip=f"{title}: {row[unit]} {unit}",
-        note=f"aioloader {note}x" if note else "",
+        note=", ".join(notes) if kind == "peer" else "",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bars import Bar, draw_bars
 from benchmarks.cases import CASES
+from benchmarks.in_short import in_short
 from benchmarks.text_format import (
     busy_warning,
     cpu_text,
@@ -18,8 +19,10 @@ from benchmarks.text_format import (
     rate_text,
     rate_unit,
     setting_text,
+    settings_note,
     shown_rate,
     spread_text,
+    versions_text,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +84,11 @@ def _parts(results: Results, outcomes: Sequence[Outcome], method: str) -> Iterat
     if warning:
         yield f'<p class="warn">{escape(warning)}</p>'
     yield _tiles(results)
+    short = in_short(results)
+    if short:
+        yield '<h2>In short</h2><div class="card"><table><tr><th>work</th><th>aioloader</th></tr>'
+        yield from (f"<tr><td>{escape(work)}</td><td>{escape(text)}</td></tr>" for work, text in short)
+        yield "</table></div>"
     for case in results.cases:
         yield _case(results, case)
     if outcomes:
@@ -90,11 +98,13 @@ def _parts(results: Results, outcomes: Sequence[Outcome], method: str) -> Iterat
         yield "</table></div>"
     yield "<h2>How it was measured</h2>"
     yield from (f"<p>{_prose(paragraph)}</p>" for paragraph in method.split("\n\n"))
+    if settings_note(run):
+        yield f"<p>{escape(settings_note(run))}</p>"
     yield f"<pre>{escape(str(run.get('command', '')))}</pre>"
     yield '<div class="card"><table><tr><th>contender</th><th>Python</th><th>packages</th></tr>'
     for name, facts in sorted(results.contenders.items()):
-        versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
-        yield f"<tr><td>{escape(name)}</td><td>{escape(facts['python'])}</td><td>{escape(versions)}</td></tr>"
+        packages = escape(versions_text(facts["versions"]))
+        yield f"<tr><td>{escape(name)}</td><td>{escape(facts['python'])}</td><td>{packages}</td></tr>"
     yield "</table></div>\n</main></body></html>\n"
 
 
@@ -106,7 +116,7 @@ def _prose(text: str) -> str:
 
 
 def _tiles(results: Results) -> str:
-    """Return the first case in three or four figures."""
+    """Return the first case in three to five figures; with a crop index, both ways."""
     case = results.cases[0] if results.cases else ""
     ours = results.row(case, "aioloader")
     if ours is None or ours.rate is None:
@@ -119,6 +129,8 @@ def _tiles(results: Results) -> str:
         tiles.append((f"{ours.of_bare.median:.2f}", "of the bare loop's rate"))
     if peers and peers[0].ahead:
         tiles.append((f"{peers[0].ahead.median:.2f}x", f"the rate of the fastest peer, {peers[0].title}"))
+    if peers and peers[0].ahead_indexed:
+        tiles.append((f"{peers[0].ahead_indexed.median:.2f}x", "the same with a crop index"))
     if ours.first_batch_s:
         tiles.append((f"{ours.first_batch_s.median:.2f} s", "to the first batch"))
     return (
@@ -164,7 +176,8 @@ def _chart(rows: Sequence[Row], case: str) -> str:
 def _share(row: Row) -> str:
     if row.name in ("aioloader", "bare_loop") or row.ahead is None:
         return ""
-    return f"aioloader {row.ahead.median:.2f}x"
+    with_index = f", with index {row.ahead_indexed.median:.2f}x" if row.ahead_indexed else ""
+    return f"aioloader {row.ahead.median:.2f}x{with_index}"
 
 
 def _table(rows: Sequence[Row], case: str) -> str:

@@ -30,7 +30,10 @@ __all__ = ("ROOT", "JobFailure", "busy_seconds", "run_job", "started")
 ROOT = Path(__file__).resolve().parents[1]
 
 _SAMPLE_S = 0.1
-_LEAVE_S = 10.0  # a contender that was measured and does not end is killed
+_LEAVE_S = (
+    30.0  # a contender that has delivered everything and does not leave has failed: some finish batches
+)
+_END_S = 10.0  # a process that has reported its result and does not end is killed
 
 # Fields of /proc/PID/stat after the name, which may contain spaces, and of the first line of /proc/stat.
 _START = 19
@@ -106,7 +109,7 @@ def run_job(
             watch.follow()
         finally:
             os.close(read_end)
-            _end(process, _LEAVE_S if watch.finished else 0.0)
+            _end(process, _END_S if watch.finished else 0.0)
         output.seek(0)
         log = output.read()[-100_000:].decode(errors="replace")
     return watch.result(log)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.cases import CASES
 from benchmarks.goals import Outcome, judge_goals, mark_peers
+from benchmarks.in_short import in_short
 from benchmarks.page import render_page
 from benchmarks.plots import draw_plots
 from benchmarks.results import Results, Row, summarise
@@ -21,13 +22,17 @@ from benchmarks.text_format import (
     rate_text,
     rate_unit,
     setting_text,
+    settings_note,
     spread_text,
+    versions_text,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
+
+    from benchmarks.results import Spread
 
 __all__ = ("render_json", "render_markdown", "write_report")
 
@@ -38,6 +43,10 @@ epoch is checked: every sample once, the right shape and dtype, and pixels that 
 the rounds begin: in each, all contenders of a case take turns in a random order, so that a ratio compares measurements
 that are close in time. Figures are medians over the rounds, with the minimum and the maximum in brackets; ratios are
 formed within a round.
+
+"aioloader is" compares with this project's best setting without a crop index, which needs no preparation. "With crop
+index" compares with its best setting with an index, which `aioloader index --crops` makes once and stores next to the
+same record file; the index counts as data. Both take turns with all others in the same rounds.
 
 The *bare loop* does the same work in one process per core, without files, order, batches or transport. It decodes
 whole images, so a loader that decodes less can be faster. First batch: from opening to the first batch, imports
@@ -101,12 +110,17 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from ("# Benchmarks", "")
     yield f"{machine_line(run)}; {run.get('rounds', '?')} rounds of {run.get('seconds', '?')} s. Made by"
     yield from ("", f"    {run.get('command', 'python -m benchmarks')}", "")
-    yield f"Data: {run.get('data', '')}."
+    yield f"Data: {run.get('data', '')}.{settings_note(run)}"
     yield ""
     warning = busy_warning(results.rows)
     if warning:
         yield from (f"**{warning}**", "")
     yield from (METHOD, "")
+    short = in_short(results)
+    if short:
+        yield from ("## In short", "", "| work | aioloader |", "| --- | --- |")
+        yield from (f"| {work} | {text} |" for work, text in short)
+        yield ""
     if outcomes:
         yield from ("## Targets", "")
         yield "| case | this project | at least | aim | found | |"
@@ -118,8 +132,7 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield from _case_lines(results, case)
     yield from ("## Versions", "", "| contender | Python | packages |", "| --- | --- | --- |")
     for name, facts in sorted(results.contenders.items()):
-        versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
-        yield f"| {name} | {facts['python']} | {versions} |"
+        yield f"| {name} | {facts['python']} | {versions_text(facts['versions'])} |"
 
 
 def _goal_line(outcome: Outcome) -> str:
@@ -136,8 +149,10 @@ def _goal_line(outcome: Outcome) -> str:
 def _case_lines(results: Results, case: str) -> Iterator[str]:
     rows = results.of_case(case)
     has_lag = any(row.lag_p99_ms for row in rows)
+    has_index = any(row.indexed and row.measured for row in rows)
     columns = [
         *("contender", "setting", rate_unit(case), "of the bare loop", "aioloader is"),
+        *(["with crop index"] if has_index else []),
         *("first batch, s", "CPU, µs a sample", "memory, MB", "data, MB"),
         *(["lag p50, p99, ms"] if has_lag else []),
     ]
@@ -152,7 +167,7 @@ def _case_lines(results: Results, case: str) -> Iterator[str]:
             continue
         mark = "".join(f" [{number}]" for number in _numbered(row, marks))
         cells = [f"**{row.title}**{mark}" if row.name == "aioloader" else f"{row.title}{mark}"]
-        cells += [setting_text(row.setting), *_figures(row)]
+        cells += [setting_text(row.setting), *_figures(row, has_index)]
         if has_lag:
             lag = ", ".join(
                 f"{spread.median:.2f}" for spread in (row.lag_p50_ms, row.lag_p99_ms) if spread is not None
@@ -175,20 +190,27 @@ def _numbered(row: Row, marks: list[str]) -> list[int]:
     return [marks.index(note) + 1 for note in row.notes]
 
 
-def _figures(row: Row) -> list[str]:
+def _figures(row: Row, has_index: bool) -> list[str]:
     per_record = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
+    by_index = [_times(row.ahead_indexed)] if has_index else []
+    empty = ["" for _ in (*per_record, *by_index)]
     if row.status == "failed":
         reason = row.reason.replace("|", "\\|")
-        return [f"failed, {reason}", *["" for _ in per_record], "", "", "", "", "", ""]
+        return [f"failed, {reason}", *empty, "", "", "", "", "", ""]
     if row.status == "pending":
-        return ["not reached", *["" for _ in per_record], "", "", "", "", "", ""]
+        return ["not reached", *empty, "", "", "", "", "", ""]
     return [
         rate_text(row),
         *per_record,
         spread_text(row.of_bare, ".2f"),
-        f"{spread_text(row.ahead, '.2f')}x" if row.ahead else "",
+        _times(row.ahead),
+        *by_index,
         spread_text(row.first_batch_s, ".2f"),
         cpu_text(row),
         f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
         f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
     ]
+
+
+def _times(spread: Spread | None) -> str:
+    return f"{spread_text(spread, '.2f')}x" if spread else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from time import monotonic
@@ -20,17 +21,19 @@ from benchmarks.prepare import absent_reason, make_source, warm_up
 from benchmarks.process import JobFailure, run_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.cases import Case
     from benchmarks.contenders.contract import Source
+    from benchmarks.kept_settings import KeptSettings
     from benchmarks.log import Log, Record
 
 __all__ = ("Plan", "Runner")
 
-_LEAST_BATCHES = 16
 _NEAR = 0.9
+_TRIAL_S = 0.7  # of a setting, after as long a time to settle
+_MEMORY_ROUNDS = 2  # memory hardly differs from round to round
 _DESCRIBE_S, _PREPARE_S, _CHECK_S, _START_S = 180.0, 1800.0, 600.0, 120.0
 
 
@@ -50,6 +53,7 @@ class Plan:
         scratch, environments: folders of data and environments.
         limit_s: seconds after which no measurement is started; None: no limit.
         seed: seed of the order of turns.
+        kept: settings of an earlier run, which are not searched again; or None.
     """
 
     cases: tuple[Case, ...]
@@ -64,6 +68,7 @@ class Plan:
     environments: Path
     limit_s: float | None = None
     seed: int = 0
+    kept: KeptSettings | None = None
 
 
 @dataclass
@@ -77,6 +82,7 @@ class _Entrant:
     settings: list[dict[str, Any]]
     key: str
     source: Source
+    kept: Mapping[str, Any] | None = None
     data: str = ""
     setting: dict[str, Any] = field(default_factory=dict)
     out: bool = False
@@ -104,6 +110,7 @@ class Runner:
         self._random = random.Random(plan.seed)
         self._deadline = None if plan.limit_s is None else monotonic() + plan.limit_s
         self._began = monotonic()
+        self._spent: dict[str, Counter[str]] = {}
 
     def run(self) -> None:
         """Run the plan; KeyboardInterrupt propagates, and the log keeps the finished measurements."""
@@ -122,6 +129,7 @@ class Runner:
                         self._check(entrant)
                     if not entrant.out and not self._late():
                         self._round(entrant, number)
+        self._say_times()
 
     def _gather(self) -> list[_Entrant]:
         """Return all entrants by case."""
@@ -130,7 +138,7 @@ class Runner:
         for name in names:
             described = None if self._late() else self._describe(name)
             for entry in described["entries"] if described else ():
-                entrant = self._entrant(name, described["python_path"], entry)
+                entrant = self._entrant(name, described, entry)
                 if entrant is not None:
                     found.append(entrant)
         return found
@@ -159,7 +167,7 @@ class Runner:
         self._log.add("contender", name=name, versions=described["versions"], python=described["python"])
         return {**described, "python_path": python}
 
-    def _entrant(self, name: str, python: Path, entry: dict[str, Any]) -> _Entrant | None:
+    def _entrant(self, name: str, described: dict[str, Any], entry: dict[str, Any]) -> _Entrant | None:
         variant = entry["variant"]
         if not {name, f"{name}/{variant}"} & set(self._plan.contenders):
             return None
@@ -169,12 +177,19 @@ class Runner:
             self._log.add("declined", **identity, reason=entry["reason"])
             return None
         source = make_source(case, self._plan.photos, self._plan.scratch, self._say)
-        absent = absent_reason(source, case.store) if name == "aioloader" else None
+        store = "crops" if variant.startswith("crop-index") else case.store
+        absent = absent_reason(source, store) if name == "aioloader" else None
         if absent:
             self._failed(identity, "data", JobFailure(absent))
             return None
+        settings = entry["settings"]
+        kept = None
+        if self._plan.kept is not None:
+            title = "/".join(filter(None, (name, variant)))
+            kept = self._plan.kept.find(case.name, title, described["versions"], settings)
+        python = described["python_path"]
         return _Entrant(
-            name, variant, case, python, settings=entry["settings"], key=entry["key"], source=source
+            name, variant, case, python, settings=settings, key=entry["key"], source=source, kept=kept
         )
 
     def _prepare(self, entrant: _Entrant) -> None:
@@ -196,14 +211,17 @@ class Runner:
         warm_up(folder)
 
     def _choose(self, entrants: Sequence[_Entrant]) -> None:
-        """Measure every setting, in random order; those near the best once more; and keep each entrant's best."""
+        """Measure every setting, in random order; those near the best once more; and keep each entrant's best.
+
+        Those with a setting of an earlier run keep it.
+        """
         known = {id(e): self._log.find("chosen", **e.identity) for e in entrants}
         tries = [
             (entrant, setting)
             for entrant in entrants
             for setting in entrant.settings
             if self._plan.sweep and not entrant.case.start
-            if len(entrant.settings) > 1 and not known[id(entrant)]
+            if len(entrant.settings) > 1 and not known[id(entrant)] and entrant.kept is None
         ]
         rates: dict[tuple[int, str], list[float]] = {}
         reasons: dict[int, JobFailure] = {}
@@ -230,8 +248,8 @@ class Runner:
             if not found and id(entrant) in reasons:
                 self._out(entrant, "sweep", reasons[id(entrant)])
                 continue
-            best = max(found, key=lambda pair: pair[0], default=(0.0, entrant.settings[0]))
-            entrant.setting = best[1]
+            best = max(found, key=lambda pair: pair[0], default=(0.0, entrant.kept or entrant.settings[0]))
+            entrant.setting = dict(best[1])
             self._log.add("chosen", **entrant.identity, setting=entrant.setting)
 
     def _try(self, entrant: _Entrant, setting: dict[str, Any], repeat: int) -> float:
@@ -239,9 +257,9 @@ class Runner:
         record = self._log.find("sweep", **entrant.identity, setting=setting, repeat=repeat)
         if record is None:
             facts: dict[str, Any] = {**entrant.identity, "setting": setting, "repeat": repeat}
-            brief = min(1.0, self._plan.seconds)
+            brief = min(_TRIAL_S, self._plan.seconds)
             try:
-                figures = self._measure(entrant, setting, brief, least_batches=4, beside=False)
+                figures = self._measure(entrant, setting, brief, least_batches=4, stage="sweep")
             except JobFailure as failure:
                 self._log.add("sweep", **facts, reason=str(failure))
                 self._say(f"sweep   {entrant} {_short(setting)}: {failure}")
@@ -290,8 +308,10 @@ class Runner:
         for attempt in (1, 2):
             try:
                 seconds = min(0.2, self._plan.seconds) if entrant.case.start else self._plan.seconds
+                least = 1 if entrant.case.start else entrant.case.least_batches
+                memory = number < _MEMORY_ROUNDS
                 figures = self._measure(
-                    entrant, entrant.setting, seconds, 1 if entrant.case.start else _LEAST_BATCHES
+                    entrant, entrant.setting, seconds, least, stage="rounds", lag=True, memory=memory
                 )
                 break
             except JobFailure as failure:
@@ -310,33 +330,47 @@ class Runner:
         setting: dict[str, Any],
         seconds: float,
         least_batches: int,
-        beside: bool = True,
+        *,
+        stage: str,
+        lag: bool = False,
+        memory: bool = False,
     ) -> dict[str, Any]:
         times = {"warm": min(0.7, seconds), "timed": seconds}
-        times["lag"] = min(1.5, seconds) if beside else 0.0
-        times["memory"] = min(0.6, seconds) if beside else 0.0
-        return self._job(
+        times["lag"] = min(1.5, seconds) if lag else 0.0
+        times["memory"] = min(0.6, seconds) if memory else 0.0
+        figures = self._job(
             entrant,
             "measure",
             _START_S + 20 * seconds,
+            stage=stage,
             data=entrant.data,
             setting=setting,
             times=times,
             batches=least_batches,
         )
+        if not memory:  # it was seen before its peak only
+            figures.pop("peak_pss", None)
+        return figures
 
-    def _job(self, entrant: _Entrant, job: str, limit_s: float, **request: Any) -> dict[str, Any]:
-        return run_job(
-            entrant.python,
-            entrant.name,
-            job,
-            limit_s=limit_s,
-            cores=self._plan.cores,
-            case=entrant.case,
-            variables=self._variables(entrant.name),
-            variant=entrant.variant,
-            **request,
-        )
+    def _job(
+        self, entrant: _Entrant, job: str, limit_s: float, *, stage: str = "", **request: Any
+    ) -> dict[str, Any]:
+        began = monotonic()
+        stage = stage or job
+        try:
+            return run_job(
+                entrant.python,
+                entrant.name,
+                job,
+                limit_s=limit_s,
+                cores=self._plan.cores,
+                case=entrant.case,
+                variables=self._variables(entrant.name),
+                variant=entrant.variant,
+                **request,
+            )
+        finally:
+            self._spent.setdefault(stage, Counter())[entrant.name] += monotonic() - began
 
     def _variables(self, name: str) -> dict[str, str]:
         return needs_of(name).variables
@@ -358,6 +392,12 @@ class Runner:
         mixed = list(items)
         self._random.shuffle(mixed)
         return mixed
+
+    def _say_times(self) -> None:
+        """Show where the time went, by stage and contender."""
+        for stage, spent in self._spent.items():
+            each = ", ".join(f"{name} {seconds:.0f}" for name, seconds in spent.most_common())
+            self._say(f"{stage:8} {sum(spent.values()):.0f} s: {each}")
 
     def _say(self, text: str) -> None:
         print(f"{monotonic() - self._began:6.0f} s  {text}", file=sys.stderr, flush=True)

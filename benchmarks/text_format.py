@@ -8,7 +8,7 @@ from benchmarks.cases import CASES
 from benchmarks.results import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from benchmarks.goals import Outcome
     from benchmarks.results import Row
@@ -25,8 +25,10 @@ __all__ = (
     "rate_text",
     "rate_unit",
     "setting_text",
+    "settings_note",
     "shown_rate",
     "spread_text",
+    "versions_text",
 )
 
 _BUSY_CORES = 0.15
@@ -93,6 +95,11 @@ def setting_text(setting: dict[str, Any]) -> str:
     )
 
 
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Return packages and their versions in one line."""
+    return ", ".join(f"{package} {version}" for package, version in versions.items())
+
+
 def goal_found(outcome: Outcome) -> str:
     """Return a goal's figure with its unit, with enough digits that a missed goal does not look reached."""
     if outcome.found is None:
@@ -129,6 +136,17 @@ def machine_line(run: dict[str, Any]) -> str:
     return (
         f"{cores} core{'' if cores == 1 else 's'} of {machine.get('cpu', 'an unknown CPU')}, "
         f"{machine.get('system', '')}, Python {machine.get('python', '')}, {run.get('date', '')}"
+    )
+
+
+def settings_note(run: dict[str, Any]) -> str:
+    """Return a sentence on the settings that were taken from an earlier run, after a space, or ""."""
+    report = run.get("settings")
+    if not report:
+        return ""
+    return (
+        f" Settings that the report {report} found to be the best, of this project as of all others, were not searched "
+        "again where the packages have the same versions."
     )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.goals import judge_goals, mark_peers
+from benchmarks.in_short import in_short
+from benchmarks.kept_settings import KeptSettings
 from benchmarks.log import Log, read_log
 from benchmarks.page import render_page
 from benchmarks.report import render_markdown, write_report
@@ -130,6 +132,76 @@ def test_against_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tm
     write_report(RECORDS, tmp_path)
     for name in ("report.md", "page.html"):
         assert "the peer is slower than expected" in (tmp_path / name).read_text()
+
+
+INDEXED = [
+    *RECORDS,
+    *_rounds("aioloader", "crop-index", [2800.0, 1200.0, 2600.0]),
+    *_rounds("aioloader", "crop-index-blocking", [2000.0, 1000.0, 2000.0]),
+]
+
+
+def test_settings_with_a_crop_index_are_compared_apart_from_those_without() -> None:
+    results = summarise(INDEXED)
+    plain, indexed = (results.row("jpeg-uint8", "aioloader", indexed=flag) for flag in (False, True))
+    assert plain is not None
+    assert indexed is not None
+    assert (plain.title, indexed.title) == ("aioloader/process", "aioloader/crop-index")
+    peer = results.row("jpeg-uint8", "tf_data")
+    assert peer is not None
+    assert peer.ahead == pytest.approx((1.5, 1800 / 1400, 2000 / 1300))  # as if there were no index
+    assert peer.ahead_indexed == pytest.approx((2.0, 2.0, 2.0))
+    assert plain.ahead is None
+    assert plain.ahead_indexed == pytest.approx((4 / 3, 1.3, 2800 / 1800))
+    assert indexed.ahead_indexed is None
+    found = {(o.goal.case, o.goal.text): o for o in judge_goals(results)}
+    assert found["jpeg-uint8", "times tf_data"].found == pytest.approx((1.5, 1800 / 1400, 2000 / 1300))
+    assert found["jpeg-uint8", "with a crop index, times tf_data"].verdict == "aim"
+    assert found["jpeg-uint8", "with a crop index, times aioloader without an index"].verdict == "missed"
+    assert ("large", "with a crop index, times tf_data") not in found
+
+
+def test_the_report_names_which_ratio_is_with_a_crop_index(tmp_path: Path) -> None:
+    write_report(INDEXED, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    head = next(line for line in text.splitlines() if line.startswith("| contender | setting | images/s"))
+    line = next(line for line in text.splitlines() if line.startswith("| tf_data |"))
+    cells = dict(zip(head.split(" | "), line.split(" | "), strict=True))
+    assert cells["aioloader is"].startswith("1.50 ")
+    assert cells["with crop index"].startswith("2.00")
+    short = next(line for line in text.splitlines() if line.startswith("| photographs, "))
+    assert "without a crop index as fast as" not in short
+    assert "without a crop index 1.5 times as fast as tf.data" in short
+    assert "with a crop index 2.0 times as fast as tf.data" in short
+    assert "1.3 times aioloader without one" in short
+    assert "aioloader 1.50x, with index 2.00x" in (tmp_path / "page.html").read_text()
+
+
+def test_in_short_is_one_sentence_for_each_kind_of_work(results: Results) -> None:
+    mark_peers(results)  # grain is far too slow to be named
+    assert in_short(results) == [
+        ("photographs, random resized crop 224", "1.5 times as fast as tf.data; 1.12 of the bare loop"),
+        ("records of 1 kB", "1.25 of the bare loop"),
+        ("first batch of 64 from a new loader", "0.25 s with processes"),
+    ]
+
+
+def test_settings_are_read_from_a_report(tmp_path: Path) -> None:
+    versions = {"kind": "contender", "name": "tf_data", "versions": {"tensorflow": "2"}, "python": "3.11"}
+    write_report([*INDEXED, versions], tmp_path)
+    kept = KeptSettings(tmp_path / "report.md")
+    mine = {"aioloader": "2.0"}
+    two, one = {"workers": 2, "threads": 0}, {"workers": 1}
+    assert kept.find("jpeg-uint8", "aioloader/process", mine, [one, two]) == two
+    assert kept.find("jpeg-uint8", "aioloader/process", mine, [one]) is None  # no longer among them
+    assert kept.find("jpeg-uint8", "aioloader/process", mine, [two, {**two, "other": None}]) is None
+    assert kept.find("jpeg-uint8", "tf_data", {"tensorflow": "2"}, [two]) == two
+    assert kept.find("jpeg-uint8", "tf_data", {"tensorflow": "3"}, [two]) is None
+    assert kept.find("jpeg-float32", "aioloader/process", mine, [two]) is None
+    assert kept.find("jpeg-uint8", "ffcv", {}, [two]) is None  # it failed
+    (tmp_path / "other.md").write_text("# Something else")
+    with pytest.raises(ValueError, match=r"other\.md is not a report"):
+        KeptSettings(tmp_path / "other.md")
 
 
 def test_for_arrays_the_slower_of_async_and_blocking_counts() -> None:

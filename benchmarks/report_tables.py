@@ -1,0 +1,61 @@
+"""Tables of a report in Markdown, read again: for plots, and for the settings that a run kept."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_versions")
+
+_HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
+_TABLE = re.compile(r"^\|.*?(?=^(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class CaseTable(NamedTuple):
+    """Table of a case.
+
+    Attributes:
+        case: its name.
+        title: description of its work.
+        unit: the third column: the unit of its figures.
+        rows: of each contender, by column.
+    """
+
+    case: str
+    title: str
+    unit: str
+    rows: list[dict[str, str]]
+
+
+def read_case_tables(text: str) -> Iterator[CaseTable]:
+    """Yield the cases of a report, each with the first table below its heading."""
+    for heading in _HEADING.finditer(text):
+        head, *rows = _cells(text[heading.end() :].partition("\n## ")[0])
+        if rows:
+            yield CaseTable(
+                heading[1], heading[2], head[2], [dict(zip(head, row, strict=True)) for row in rows]
+            )
+
+
+def read_versions(text: str) -> dict[str, str]:
+    """Return the packages of each contender of a report, as text."""
+    _, *rows = _cells(text.partition("\n## Versions\n")[2])
+    return {name: packages for name, _, packages in rows}
+
+
+def contender_title(cell: str) -> str:
+    """Return a contender's title from its cell: without emphasis and the numbers of notes."""
+    return re.sub(r" \[\d+\]|\*\*", "", cell)
+
+
+def _cells(section: str) -> list[list[str]]:
+    """Return the first table of a section by rows, the first of which is its head; [[]] if there is none."""
+    table = _TABLE.search(section)
+    lines = table[0].splitlines() if table else []
+    cells = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
+    ]
+    return [cells[0], *cells[2:]] if cells else [[]]
