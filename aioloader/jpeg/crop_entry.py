@@ -3,7 +3,8 @@
 Rule: an entry has the bit at which each row of MCUs begins, and, for every few MCUs of a row, the bit at which the MCU
 begins and the DC values before it; besides that, the codes that a cut needs to set these DC values and to bring the
 data to the right bit of a byte. It has a CRC-32 of itself, and length and checksum of the JPEG, so that it is used only
-with exactly the bytes that it was made from. Layout: docs/format.md. Pure.
+with exactly the bytes that it was made from. For readers that have only some rows it has the CRC-32 of all bytes before
+each row (see `aioloader.jpeg.crop_rows`). Layout: docs/format.md. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from aioloader.jpeg.huffman import (
     joined,
     paddings,
 )
+from aioloader.jpeg.orientation import jpeg_orientation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
     from aioloader.jpeg.frame import Frame
     from aioloader.jpeg.huffman import ScanTables
 
-VERSION: Final = 1
-HEAD: Final = struct.Struct("<BBBB HHHHH III BBBB hhh HHBHB 3x")
+VERSION: Final = 2
+HEAD: Final = struct.Struct("<BBBB HHHHH III BBBB hhh HHBHB BBB I")
 """version, MCUs between two points, components, bits of the end of a chroma block; width, height, rows of MCUs, points
 of a row, rows of MCUs between two restart markers; length and checksum of the JPEG, length of its scan; bits of a
 point's position and of its 3 DC values; least DC values; bytes of a row of points, of the DHT segment, of the empty
-luma blocks; bits of an empty MCU; its bytes."""
+luma blocks; bits of an empty MCU; its bytes; blocks of luma in an MCU down, `Frame.y_margin`, orientation; offset of
+the scan."""
 CODES: Final = struct.Struct("<12I12I12B12B8I8B")
 """By DC category: luma's code with room for the value, chroma's with the end of its block; bits of each with the value.
 By number of bits modulo 8: codes that end a luma block; their number of bits."""
@@ -47,6 +50,10 @@ CATEGORIES: Final = 12
 """Number of the categories of DC values: values have up to 11 bits."""
 TABLES_AT: Final = HEAD.size + CODES.size
 _CRC: Final = struct.Struct("<I")
+EDGE_NBYTES: Final = 2
+"""The data of a row ends in the first byte of the next row, or, if that is 0xFF, with the stuffed zero behind it."""
+ROW_NBYTES: Final = 4 + _CRC.size + EDGE_NBYTES
+"""Bytes of an entry for the start of each row, and for the end of the last one, besides the points."""
 # A point is read as 64 bits from the byte in which it begins: it has at most 57 bits, and 8 bytes behind the last one.
 # Rows of points are multiples of 8 bytes, so that the points of a column are every n-th 64-bit word.
 _WIDEST = 57
@@ -71,6 +78,59 @@ class CropEntryError(ValueError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the entry of the crop index is {reason}")
         self.reason = reason
+
+
+class EntryHead(NamedTuple):
+    """Head of an entry, `HEAD`, and where its parts begin."""
+
+    version: int
+    interval: int
+    components: int
+    chroma_end: int
+    width: int
+    height: int
+    rows: int
+    points: int
+    restart_rows: int
+    jpeg_nbytes: int
+    checksum: int
+    scan_nbytes: int
+    nbits: int
+    nbits_0: int
+    nbits_1: int
+    nbits_2: int
+    least_0: int
+    least_1: int
+    least_2: int
+    stride: int
+    tables_nbytes: int
+    empty_luma_nbytes: int
+    empty_nbits: int
+    empty_nbytes: int
+    mcu_blocks_down: int
+    y_margin: int
+    orientation: int
+    scan_start: int
+
+    @property
+    def starts_at(self) -> int:
+        """Return the offset of the rows' starts."""
+        return TABLES_AT + self.tables_nbytes + self.empty_luma_nbytes + self.empty_nbytes
+
+    @property
+    def points_at(self) -> int:
+        """Return the offset of the points."""
+        return self.starts_at + ROW_NBYTES * (self.rows + 1)
+
+    @property
+    def crcs_at(self) -> int:
+        """Return the offset of the CRCs of the bytes before each row."""
+        return self.starts_at + 4 * (self.rows + 1)
+
+    @property
+    def edges_at(self) -> int:
+        """Return the offset of the first bytes of each row."""
+        return self.starts_at + 8 * (self.rows + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +180,26 @@ def check_entry(entry: Any, data: Any) -> None:
     Raises:
         CropEntryError: it is not.
     """
+    check_intact(entry)
+    head = HEAD.unpack_from(entry)
+    if head[9] != len(data) or head[10] != checksum(data):
+        raise CropEntryError("of other bytes")
+
+
+def check_intact(entry: Any) -> None:
+    """Check that an entry is intact.
+
+    Args:
+        entry: bytes, or a memoryview of bytes.
+
+    Raises:
+        CropEntryError: it is not.
+    """
     size = len(entry) - _CRC.size
     if size < TABLES_AT or zlib.crc32(entry[:size]) != _CRC.unpack_from(entry, size)[0]:
         raise CropEntryError("damaged")
     if entry[0] != VERSION:
         raise CropEntryError("of another version")
-    head = HEAD.unpack_from(entry)
-    if head[9] != len(data) or head[10] != checksum(data):
-        raise CropEntryError("of other bytes")
 
 
 def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) -> bytes:
@@ -154,11 +226,13 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     plan = _CodePlan.of(scan, tables)
     positions = points.positions[:, :-1] - points.positions[:, :1]
     fields = [positions, *points.predictors]
-    fixed = TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + _SPARE + 2 * _CRC.size
+    fixed = (
+        TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + ROW_NBYTES + _SPARE + _CRC.size
+    )
     if interval is None:
         bits = sum(_width(field) for field in fields)
         for interval in range(1, min(frame.mcus_per_row, _MOST_INTERVAL) + 1):
-            per_row = 4 + _row_nbytes(-(-frame.mcus_per_row // interval) * bits)
+            per_row = ROW_NBYTES + _row_nbytes(-(-frame.mcus_per_row // interval) * bits)
             if fixed + frame.mcu_rows * per_row <= _MOST_SHARE * len(data):
                 break
         else:
@@ -170,6 +244,7 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
         raise NotIndexableError("its points need too many bits")
     absent = [0] * (4 - len(fields))
     starts = np.append(points.positions[:, 0], points.scan_nbytes * 8).astype("<u4")
+    crcs, edges = _row_checks(data, frame.scan_start, (starts >> 3).tolist())
     rows = _rows(fields, least, widths)
     head = HEAD.pack(
         *(VERSION, interval, components, plan.chroma_end),
@@ -178,10 +253,25 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
         *(len(data), checksum(data), points.scan_nbytes),
         *(*widths, *absent, *least[1:], *absent),
         *(rows.shape[1], len(literal), len(plan.empty_luma), plan.empty_nbits, len(plan.empty)),
+        *(frame.mcu_height >> 3, frame.y_margin, jpeg_orientation(data, frame), frame.scan_start),
     )
     codes_of_cuts = (plan.packed, literal, plan.empty_luma, plan.empty)
-    body = b"".join((head, *codes_of_cuts, starts.tobytes(), rows.tobytes(), bytes(_SPARE)))
+    body = b"".join((head, *codes_of_cuts, starts.tobytes(), crcs, edges, rows.tobytes(), bytes(_SPARE)))
     return body + _CRC.pack(zlib.crc32(body))
+
+
+def _row_checks(data: Any, scan_start: int, places: Sequence[int]) -> tuple[bytes, bytes]:
+    """Return for each place in the scan the CRC-32 of all bytes before it, and the bytes that follow it."""
+    whole = memoryview(data)
+    crcs, edges = [], []
+    crc = before = 0
+    for place in places:
+        at = scan_start + place
+        crc = zlib.crc32(whole[before:at], crc)
+        before = at
+        crcs.append(_CRC.pack(crc))
+        edges.append(bytes(whole[at : at + EDGE_NBYTES]))
+    return b"".join(crcs), b"".join(edges)
 
 
 def _width(field: IntArray) -> int:

@@ -20,7 +20,7 @@ import struct
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioloader.jpeg.crop_entry import CATEGORIES, CODES, HEAD, TABLES_AT, CropEntryError
+from aioloader.jpeg.crop_entry import CATEGORIES, CODES, HEAD, TABLES_AT, CropEntryError, EntryHead
 from aioloader.jpeg.cut import Cut
 from aioloader.jpeg.frame import DRI, EOI, RST0
 
@@ -41,55 +41,19 @@ _NEGATIVE: Final = [(1 << number) - 1 for number in range(16)]
 _ROW_COST = 16
 
 
-class _Head(NamedTuple):
-    """Head of an entry, `aioloader.jpeg.crop_entry.HEAD`, and where its parts begin."""
-
-    version: int
-    interval: int
-    components: int
-    chroma_end: int
-    width: int
-    height: int
-    rows: int
-    points: int
-    restart_rows: int
-    jpeg_nbytes: int
-    checksum: int
-    scan_nbytes: int
-    nbits: int
-    nbits_0: int
-    nbits_1: int
-    nbits_2: int
-    least_0: int
-    least_1: int
-    least_2: int
-    stride: int
-    tables_nbytes: int
-    empty_luma_nbytes: int
-    empty_nbits: int
-    empty_nbytes: int
-
-    @property
-    def starts_at(self) -> int:
-        """Return the offset of the rows' starts."""
-        return TABLES_AT + self.tables_nbytes + self.empty_luma_nbytes + self.empty_nbytes
-
-    @property
-    def points_at(self) -> int:
-        """Return the offset of the points."""
-        return self.starts_at + 4 * (self.rows + 1)
-
-
 class _Source(NamedTuple):
-    """A JPEG and its entry."""
+    """A JPEG and its entry; `scan_at` is the offset in the data at which the scan would begin if it were whole."""
 
     data: Any
     frame: Frame
     entry: Any
-    head: _Head
+    head: EntryHead
+    scan_at: int
 
 
-def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, scale: int = 1) -> Cut | None:
+def cut_by_entry(
+    data: Any, frame: Frame, entry: Any, box: Sequence[int], *, scale: int = 1, left_out: int = 0
+) -> Cut | None:
     """Leave out the data that a crop does not need, on all sides.
 
     Args:
@@ -98,6 +62,7 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
         entry: its entry, which `check_entry` has accepted.
         box: (x, y, width, height) of the crop in pixels as stored, inside the image.
         scale: as for `aioloader.jpeg.cut`.
+        left_out: bytes of the scan before the rows that the box needs, if the data lacks them.
 
     Returns:
         A JPEG that contains the box; None if a decoder has to read all rows and columns, or nearly all.
@@ -105,7 +70,7 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
     Raises:
         CropEntryError: the entry does not fit the frame.
     """
-    head = _Head._make(HEAD.unpack_from(entry))
+    head = EntryHead._make(HEAD.unpack_from(entry))
     interval = head.interval
     if head.rows != frame.mcu_rows or not interval or -(-frame.mcus_per_row // interval) != head.points:
         raise CropEntryError("of other bytes")
@@ -123,7 +88,7 @@ def cut_by_entry(data: Any, frame: Frame, entry: Any, box: Sequence[int], *, sca
     # In blocks of MCUs, for all rows: a window, and whole rows with one more on top.
     window = ((columns + 1) * blocks + _ROW_COST) * (stop - first)
     whole = frame.mcus_per_row * blocks * (stop - first + (first > 0 and not head.restart_rows))
-    source = _Source(data, frame, entry, head)
+    source = _Source(data, frame, entry, head, frame.scan_start - left_out)
     try:
         # Where chroma is interpolated, column 0 has no neighbour on its left; a phantom would be one.
         if window < whole and not (margin and begin == 0):
@@ -146,7 +111,7 @@ def _window(source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int,
         mcus: first point and the one behind the last, first row of MCUs and the one behind the last.
         limits: columns and rows of pixels that are needed, exclusive.
     """
-    data, frame, entry, head = source
+    data, frame, entry, head, scan = source
     begin, end, first, stop = mcus
     view = memoryview(entry)
     nbits = head.nbits + head.nbits_0 + head.nbits_1 + head.nbits_2
@@ -194,8 +159,8 @@ def _window(source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int,
     shift_2 = shift_1 + head.nbits_1
     mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
     least_0, least_1, least_2 = head.least_0, head.least_1, head.least_2
-    colour, chroma_end, scan = head.components == 3, head.chroma_end, frame.scan_start
-    negative, low_bits, round_up = _NEGATIVE, _LOW_BITS, 8 * frame.scan_start + 7
+    colour, chroma_end = head.components == 3, head.chroma_end
+    negative, low_bits, round_up = _NEGATIVE, _LOW_BITS, 8 * scan + 7
     whole = memoryview(data)
     opening = empty_luma
     for point, at, until, marker in zip(here, starts, ends, markers, strict=False):
@@ -257,14 +222,14 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
         rows: first row of MCUs and the one behind the last.
         bottom: rows of pixels that are needed, exclusive.
     """
-    data, frame, entry, head = source
+    data, frame, entry, head, scan = source
     first, stop = rows
     luma_at = TABLES_AT + head.tables_nbytes
     empty_at = luma_at + head.empty_luma_nbytes
     starts_at = head.starts_at
     (until,) = _START.unpack_from(entry, starts_at + 4 * stop)
     top, height = first * frame.mcu_height, bottom - first * frame.mcu_height
-    at = frame.scan_start
+    at = scan
     opening = b""
     if first:
         top -= frame.mcu_height
@@ -272,7 +237,7 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
         (at,) = _START.unpack_from(entry, starts_at + 4 * first)
         (point,) = _POINT.unpack_from(entry, head.points_at + first * head.stride)
         skipped = at & 7
-        at = (at >> 3) + frame.scan_start
+        at = (at >> 3) + scan
         empty = int.from_bytes(entry[empty_at:starts_at], "big") >> 8 * head.empty_nbytes - head.empty_nbits
         length, bits = _repeated(head.empty_nbits, empty, frame.mcus_per_row - 1)
         luma = bytes(entry[luma_at:empty_at]).replace(_STUFFED, b"\xff")
@@ -283,7 +248,7 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
         length += nbits + 8 - skipped
         opening = bits.to_bytes(length >> 3, "big").replace(b"\xff", _STUFFED)
         at += 2 if data[at] == 255 else 1
-    until = (until + 7 >> 3) + frame.scan_start
+    until = (until + 7 >> 3) + scan
     if data[until - 1] == 255 and data[until] == 0:
         until += 1
     tables = bytes(entry[TABLES_AT:luma_at])
@@ -292,7 +257,7 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
     return Cut(data=copy, width=frame.width, height=height, left=0, top=top, stops_early=False)
 
 
-def _phantom(entry: Any, head: _Head, values: int, before: int) -> tuple[int, int]:
+def _phantom(entry: Any, head: EntryHead, values: int, before: int) -> tuple[int, int]:
     """Return the last luma block and the chroma blocks of a phantom MCU, and their number of bits.
 
     Args:
@@ -338,14 +303,14 @@ def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
 
 def _intervals(source: _Source, rows: tuple[int, int], bottom: int) -> Cut | None:
     """Cut whole restart intervals of a file that has markers between rows; see `_band` for the arguments."""
-    data, frame, entry, head = source
+    data, frame, entry, head, scan = source
     group = head.restart_rows
     first, stop = rows[0] - rows[0] % group, min(head.rows, -(-rows[1] // group) * group)
     if first == 0 and stop == head.rows:
         return None
     at = head.starts_at + 4 * first
     starts = memoryview(entry)[at : at + 4 * (stop - first + 1)].cast("I").tolist()
-    bounds = [(start >> 3) + frame.scan_start for start in (*starts[:-1:group], starts[-1])]
+    bounds = [(start >> 3) + scan for start in (*starts[:-1:group], starts[-1])]
     count = len(bounds) - 1
     # Before each interval but the file's first one is its marker; the last one ends before a marker, too.
     if stop < head.rows:

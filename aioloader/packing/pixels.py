@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.decode import check_extents, checked_header, upright
-from aioloader.transforms.formats import ImageHeader, read_header, read_orientation
+from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import harmless, markers_are_whole, read_frame
+from aioloader.jpeg.orientation import orientation_entry, read_orientation
 from aioloader.transforms.base import drop_grey_axis
-from aioloader.transforms.formats import ImageHeader, orientation_entry, read_header, read_orientation
+from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.jpeg.crop_window import cut_by_entry
 from aioloader.jpeg.cut import RectangleDecoder
+from aioloader.jpeg.orientation import jpeg_orientation
 from aioloader.jpeg.turbojpeg import library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, stored_box, upright
-from aioloader.transforms.formats import read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
 if TYPE_CHECKING:
@@ -206,11 +206,7 @@ class LazyImageReader:
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
-                # An EXIF block behind the frame header is ignored.
-                if frame.exif is None or self._exif != "apply" or frame.exif[0] > frame.size_at:
-                    orientation = 1
-                else:
-                    orientation = read_orientation(data, *frame.exif)
+                orientation = jpeg_orientation(data, frame) if self._exif == "apply" else 1
                 self._known.add(data, frame, orientation)
                 return _Jpeg(self, data, path, (frame, orientation), entry)
         elif len(data) > 8 and data[0] == _RAW_START:

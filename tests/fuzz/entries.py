@@ -32,7 +32,7 @@ _SEALED, _BOUND = 1, 2
 """The CRC-32 of the entry is right; length and checksum of the JPEG are right too."""
 
 # Fields of the head of an entry: (offset, bytes).
-_FORMATS = "BBBBHHHHHIIIBBBBhhhHHBHB"
+_FORMATS = "BBBBHHHHHIIIBBBBhhhHHBHBBBBI"
 _FIELDS = list(
     zip(
         accumulate((struct.calcsize("<" + letter) for letter in _FORMATS), initial=0),

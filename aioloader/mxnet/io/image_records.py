@@ -18,6 +18,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
+from aioloader.jpeg.orientation import read_orientation
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import (
     DEFAULT_MAX_PIXELS,
@@ -27,7 +28,7 @@ from aioloader.transforms.decode import (
     opencv_image,
     upright,
 )
-from aioloader.transforms.formats import ImageHeader, read_orientation
+from aioloader.transforms.formats import ImageHeader
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack

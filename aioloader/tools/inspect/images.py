@@ -10,10 +10,11 @@ import numpy as np
 
 from aioloader.jpeg import read_frame
 from aioloader.jpeg.frame import SOF2
+from aioloader.jpeg.orientation import read_orientation
 from aioloader.tools.inspect.crops import may_be_indexed
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
-from aioloader.transforms.formats import read_header, read_orientation
+from aioloader.transforms.formats import read_header
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aioloader.jpeg.orientation import orientation_entry, read_orientation
 from aioloader.transforms import Scratch
 from aioloader.transforms.decode import stored_box, upright
-from aioloader.transforms.formats import orientation_entry, read_orientation
 from tests.aioloader.transforms.orientations import TURNED
 
 
