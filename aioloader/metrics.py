@@ -10,6 +10,7 @@ from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.decodes import CUT, WAYS, kind_of
 from aioloader.foundation.types import StorageStats, WorkCounters
 from aioloader.observability.lag import Lag
 
@@ -87,6 +88,12 @@ class Stats(StorageStats, LoaderConfig):
             that wait concurrently for one second count as two seconds.
         bad_entries: number of entries of crop indexes that were not used, because they are damaged or do not belong to
             their images, by the path of the index.
+        decodes: number of images that image datasets decoded, by (way, reason): how each was decoded, and why it was
+            not cut by a crop index; the words are constants of `aioloader.foundation.decodes`. `decode_ways` and
+            `uncut` are its sums.
+        measured_crops: number of crops that were measured: one of each chunk, if there was no crop index of its JPEG.
+        crop_pixels: pixels of these crops.
+        read_pixels: pixels of their JPEGs from the first row to the last one that was decoded.
         wait_s: seconds that the caller waited for batches.
         waits: these seconds by the stage that the batch was in while the caller waited: "start" (not begun), "plan",
             "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder"
@@ -156,6 +163,10 @@ class Stats(StorageStats, LoaderConfig):
     cpu_s: float = 0.0
     pauses: int = 0
     bad_entries: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    decodes: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    measured_crops: int = 0
+    crop_pixels: int = 0
+    read_pixels: int = 0
     process_cpu_s: float = 0.0
     passes: int = 0
     first_wait_s: float = 0.0
@@ -196,6 +207,27 @@ class Stats(StorageStats, LoaderConfig):
         """Return the share of the workers' time in which they had work, 0 to 1."""
         places = self.seconds * self.workers
         return min(1.0, self.busy_s / places) if places else 0.0
+
+    @property
+    def decode_ways(self) -> dict[str, int]:
+        """Return the number of images decoded in each way: "cut" by a crop index, "rectangle", "early stop", ..."""
+        counts = dict.fromkeys(WAYS, 0)
+        for (way, _), count in self.decodes.items():
+            counts[way] += count
+        return counts
+
+    @property
+    def uncut(self) -> dict[str, int]:
+        """Return the number of images that were not cut by a crop index, by the reason, most frequent first.
+
+        The reasons that an index has for refusing images are one, "refused".
+        """
+        counts: dict[str, int] = {}
+        for (way, reason), count in self.decodes.items():
+            if way != CUT:
+                kind = kind_of(reason)
+                counts[kind] = counts.get(kind, 0) + count
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     @property
     def stages(self) -> dict[str, StageStats]:

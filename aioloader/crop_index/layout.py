@@ -172,18 +172,30 @@ def check_tables(view: memoryview, header: Header) -> Tables:
     keys, places, lengths, reasons = columns_of(view, header)
     if zlib.crc32(view[header.tables_at :]) != header.tables_crc:
         raise LayoutFault("its tables are damaged")
-    try:
-        texts = json.loads(bytes(reasons))
-    except (ValueError, RecursionError):  # brackets in brackets, thousands deep
-        texts = None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise LayoutFault("its list of reasons is damaged")
     return Tables(
         np.frombuffer(keys, "<u8"),
         np.frombuffer(places, "<u8"),
         np.frombuffer(lengths, "<u4"),
-        texts,
+        read_reasons(reasons),
     )
+
+
+def read_reasons(text: memoryview) -> list[str]:
+    """Parse the list of reasons.
+
+    Args:
+        text: as stored.
+
+    Raises:
+        LayoutFault: it is damaged.
+    """
+    try:
+        reasons = json.loads(bytes(text))
+    except (ValueError, RecursionError):  # brackets in brackets, thousands deep
+        reasons = None
+    if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
+        raise LayoutFault("its list of reasons is damaged")
+    return reasons
 
 
 class Frame(NamedTuple):

@@ -15,6 +15,7 @@ from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.places import folder_index, given_index, record_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
+from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url
 from recordio import MAGIC
@@ -51,14 +52,26 @@ class RecordCrops:
         self._lock = threading.Lock()
         self._open = {}
 
-    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | None:
-        """Return the entry of an item; None if there is none.
+    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | str:
+        """Return the entry of an item, or the reason why there is none, see `CropIndex.lookup`.
 
         Args:
             extra: not used.
-            file, offset: as for `find`; None where they are not known.
+            file: number of the file; None where it is not known.
+            offset: offset of the record; None where it is not known.
         """
-        return None if file is None or offset is None else self.find(file, offset)
+        if file is None or offset is None:
+            return NO_INDEX
+        index = self._open.get(file)
+        if index is None:
+            index = self._indexes[file]
+            if index is None:
+                return NO_INDEX
+            with self._lock:
+                while len(self._open) >= _MOST_OPEN:
+                    self._open.pop(next(iter(self._open))).close()
+                self._open[file] = index
+        return index.lookup(offset)
 
     def find(self, file: int, offset: int) -> memoryview | None:
         """Return the entry of a record; None if there is none.
@@ -67,16 +80,8 @@ class RecordCrops:
             file: number of the file.
             offset: offset of the record.
         """
-        index = self._open.get(file)
-        if index is None:
-            index = self._indexes[file]
-            if index is None:
-                return None
-            with self._lock:
-                while len(self._open) >= _MOST_OPEN:
-                    self._open.pop(next(iter(self._open))).close()
-                self._open[file] = index
-        return index.find(offset)
+        found = self.entry(None, file, offset)
+        return None if isinstance(found, str) else found
 
     def path(self, file: int | None) -> str:
         """Return the path of the index of a file that has one."""
@@ -105,14 +110,14 @@ class FolderCrops:
         """
         return np.array([folder_key(relative_name(self._root, path)) for path in paths], np.uint64)
 
-    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | None:
-        """Return the entry of an item; None if there is none.
+    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | str:
+        """Return the entry of an item, or the reason why there is none, see `CropIndex.lookup`.
 
         Args:
-            extra: the item's extra, with its key as the field "key"; of any other extra the result is None.
+            extra: the item's extra, with its key as the field "key"; with any other extra, no entry is found.
             file, offset: not used.
         """
-        return self._index.find(int(extra["key"])) if type(extra) is np.void else None
+        return self._index.lookup(int(extra["key"])) if type(extra) is np.void else NOT_IN_INDEX
 
     def find(self, key: int) -> memoryview | None:
         """Return the entry of the image with a key; None if there is none."""

@@ -20,14 +20,19 @@ from aioloader.crop_index.layout import (
     columns_of,
     read_frame,
     read_header,
+    read_reasons,
 )
 from aioloader.errors import CropIndexError
+from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX, refused
 from aioloader.storage.local.descriptors import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioloader.crop_index.layout import Frame, Tables
+
+
+_UNKNOWN = "unknown"
 
 
 class _Stamp(NamedTuple):
@@ -51,22 +56,26 @@ class _Mapped:
         self._memory = memory
         self._view = memoryview(memory)
         self._nbytes = len(self._view)
-        keys, places, lengths, _ = columns_of(self._view, header)
+        keys, places, lengths, reasons = columns_of(self._view, header)
         self._keys = _numbers(keys, "<u8")
         self._places = _numbers(places, "<u8")
         self._lengths = _numbers(lengths, "<u4")
+        self._refusals = [refused(reason) for reason in (*read_reasons(reasons), _UNKNOWN)]
 
-    def find(self, key: int) -> memoryview | None:
+    def lookup(self, key: int) -> memoryview | str:
         # Reading a map beyond the end of a file that was truncated would end the process; the tables are at its end.
         if self._memory.size() < self._nbytes:
-            return None
+            return NO_INDEX
         keys = self._keys
         row = bisect_left(keys, key)
         if row >= len(keys) or keys[row] != key:
-            return None
+            return NOT_IN_INDEX
         length, at = self._lengths[row], self._places[row]
-        if not length or at + length > self._nbytes:
-            return None
+        if not length:
+            number: int = min(at, len(self._refusals) - 1)
+            return self._refusals[number]
+        if at + length > self._nbytes:
+            return NO_INDEX
         return self._view[at : at + length]
 
     def frame(self, offset: int) -> Frame | None:
@@ -127,16 +136,29 @@ class CropIndex:
         Args:
             key: offset of the image's record, or its `folder_key`.
         """
+        found = self.lookup(key)
+        return None if isinstance(found, str) else found
+
+    def lookup(self, key: int) -> memoryview | str:
+        """Return the entry of an image, or the reason why there is none.
+
+        Args:
+            key: as for `find`.
+
+        Returns:
+            the entry; or `NO_INDEX` if the file cannot be read any more, `NOT_IN_INDEX`, or the text that `refused`
+            returns, all of `aioloader.foundation.decodes`.
+        """
         mapped = self._mapped
         if mapped is None:
             if self._lost:
-                return None
+                return NO_INDEX
             try:
                 mapped = self._mapped = self._open()
             except (OSError, CropIndexError):
                 self._lost = True
-                return None
-        return mapped.find(key)
+                return NO_INDEX
+        return mapped.lookup(key)
 
     def tables(self) -> Tables:
         """Return the tables, which are views of the file.
@@ -216,4 +238,4 @@ class CropIndex:
 
 
 def _reason(reasons: Sequence[str], number: int) -> str:
-    return reasons[number] if number < len(reasons) else "unknown"
+    return reasons[number] if number < len(reasons) else _UNKNOWN

@@ -343,6 +343,7 @@ class Runner:
         result.decode_s = trace.decode_s
         if trace.bad_entries:
             result.bad_entries = dict(trace.bad_entries)
+        trace.count_decodes(result)
         result.transform_s = sum(trace.transforms)
         for step, seconds in zip(leg.stages, trace.transforms, strict=True):
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds

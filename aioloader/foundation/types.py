@@ -6,7 +6,7 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from time import perf_counter
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from aioloader.foundation.decodes import NO_CROP, WAYS, WHOLE
 
 if TYPE_CHECKING:
     import mmap
@@ -291,6 +293,10 @@ class WorkerState:
     stack: str | None = None
 
 
+def _no_decodes() -> dict[str, defaultdict[str, int]]:
+    return {way: defaultdict(int) for way in WAYS}
+
+
 @dataclass(slots=True, eq=False)
 class StageTimer:
     """Current stage of a sample, and the seconds that all samples of a chunk spent in each.
@@ -302,12 +308,22 @@ class StageTimer:
         stage: the stage entered last: "fetch", "decode", "transform:<name>" or "collate", as in `Failure`.
         decode_s: seconds spent decoding.
         bad_entries: number of entries of crop indexes that did not fit their images, by the path of the index.
+        decodes: number of images decoded, by way and reason; see `aioloader.foundation.decodes`.
+        uncropped: number of images decoded whole because the first transform does not crop; not in `decodes`.
+        measured_crops: 1 if one of the crops of JPEGs for which there was no crop index was measured, else 0.
+        crop_pixels: pixels of this crop.
+        read_pixels: pixels of its JPEG from the first row to the last one that was decoded.
     """
 
     transforms: list[float] = field(default_factory=list)
     stage: str = "decode"
     decode_s: float = 0.0
     bad_entries: Counter[str] = field(default_factory=Counter)
+    decodes: dict[str, defaultdict[str, int]] = field(default_factory=_no_decodes)
+    uncropped: int = 0
+    measured_crops: int = 0
+    crop_pixels: int = 0
+    read_pixels: int = 0
 
     def begin(self, place: int) -> bool:
         """Note that the sample at a place of the chunk begins, in the stage "decode".
@@ -317,6 +333,16 @@ class StageTimer:
         """
         self.stage = "decode"
         return True
+
+    def count_decodes(self, work: WorkCounters) -> None:
+        """Set the counters of decoded images of a chunk."""
+        work.decodes = {
+            (way, reason): count for way, counts in self.decodes.items() for reason, count in counts.items()
+        }
+        if self.uncropped:
+            work.decodes[WHOLE, NO_CROP] = work.decodes.get((WHOLE, NO_CROP), 0) + self.uncropped
+        work.measured_crops = self.measured_crops
+        work.crop_pixels, work.read_pixels = self.crop_pixels, self.read_pixels
 
 
 class WorkSpan(NamedTuple):
@@ -352,6 +378,10 @@ _COUNTED = (
     "cpu_s",
     "pauses",
     "bad_entries",
+    "decodes",
+    "measured_crops",
+    "crop_pixels",
+    "read_pixels",
     "work_spans",
 )
 _counted = attrgetter(*_COUNTED)
@@ -388,6 +418,8 @@ class WorkCounters:
         pauses: how often a worker stopped to wait for something.
         awaited: seconds that samples waited for async transforms, by name, all samples together.
         bad_entries: see `StageTimer`.
+        decodes: number of images decoded, by (way, reason); see `aioloader.foundation.decodes`.
+        measured_crops, crop_pixels, read_pixels: see `StageTimer`; of all chunks.
     """
 
     decode_s: float = 0.0
@@ -400,6 +432,10 @@ class WorkCounters:
     pauses: int = 0
     awaited: dict[str, float] = field(default_factory=dict)
     bad_entries: dict[str, int] = field(default_factory=dict)
+    decodes: dict[tuple[str, str], int] = field(default_factory=dict)
+    measured_crops: int = 0
+    crop_pixels: int = 0
+    read_pixels: int = 0
 
     def add(self, other: WorkCounters) -> None:
         """Add the counters of other work."""
@@ -416,6 +452,11 @@ class WorkCounters:
             self.awaited[name] = self.awaited.get(name, 0.0) + seconds
         for path, count in other.bad_entries.items():
             self.bad_entries[path] = self.bad_entries.get(path, 0) + count
+        for key, count in other.decodes.items():
+            self.decodes[key] = self.decodes.get(key, 0) + count
+        self.measured_crops += other.measured_crops
+        self.crop_pixels += other.crop_pixels
+        self.read_pixels += other.read_pixels
 
 
 @dataclass(slots=True)

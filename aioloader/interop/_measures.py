@@ -48,8 +48,16 @@ def _stages(stats: Stats) -> Mapping[str, float | None]:
     return {name: stage.busy_s for name, stage in stats.stages.items() if name != "consumer"}
 
 
+def _uncut(stats: Stats) -> Mapping[str, float | None]:
+    return stats.uncut
+
+
 def _lag(stats: Stats) -> Mapping[str, float | None]:
     return {"0.5": stats.loop_lag_p50_s, "0.99": stats.loop_lag_p99_s, "1": stats.loop_lag_max_s}
+
+
+def _ways(stats: Stats) -> Mapping[str, float | None]:
+    return stats.decode_ways if stats.decodes else {}
 
 
 MEASURES = (
@@ -64,6 +72,10 @@ MEASURES = (
         "Time spent in each stage, summed over batches or workers.",
         _stages,
         label="stage",
+    ),
+    Measure("decoded", "images", "counter", "Images decoded, by way.", _ways, label="way"),
+    Measure(
+        "uncut", "images", "counter", "Images not cut by a crop index, by reason.", _uncut, label="reason"
     ),
     Measure("wait", "s", "counter", "Time that the caller waited for batches.", _one("wait_s")),
     Measure("consumer", "s", "counter", "Time that the caller took between batches.", _one("consumer_s")),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from aioloader.foundation.decodes import NO_CROP, NO_INDEX
 from aioloader.jpeg import scale_for
 from aioloader.rng import Rng
 from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
@@ -107,7 +108,7 @@ class ImagePlan:
         out: Array | None,
         timer: StageTimer,
         *,
-        entry: Any = None,
+        entry: Any = NO_INDEX,
     ) -> Any:
         """Decode and transform an image.
 
@@ -116,7 +117,7 @@ class ImagePlan:
             path: file that the data is from, for errors.
             rng: the sample's draws.
             out: array that the result may be written to if it has exactly that shape and dtype.
-            timer: records the stage in progress and the time of each stage.
+            timer: records the stage in progress, the time of each stage, and in which way the image was decoded.
             entry: entry of a crop index, see `LazyImageReader.open`.
 
         Returns:
@@ -128,7 +129,9 @@ class ImagePlan:
         """
         begin = perf_counter()
         decode_op, target = self._decode_op, self._target
-        image = self._reader.open(data, path, entry=entry)
+        reader = self._reader
+        reader.timer = timer
+        image = reader.open(data, path, entry=entry if self.crops else NO_CROP)
         place = None
         if target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray:
             place = out

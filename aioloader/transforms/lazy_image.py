@@ -15,6 +15,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.foundation.decodes import (
+    BAD_ENTRIES,
+    COMPLAINT,
+    CUT,
+    EARLY_STOP,
+    INDEXED,
+    NEARLY_ALL,
+    NO_CROP,
+    NO_INDEX,
+    NOT_JPEG,
+    RAW,
+    RECTANGLE,
+    REFUSED,
+    WHOLE,
+    WHOLE_ONLY,
+)
+from aioloader.foundation.types import StageTimer
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.jpeg.crop_window import cut_by_entry
@@ -31,6 +48,7 @@ if TYPE_CHECKING:
     from aioloader.transforms.geometry import Box
 
 _RAW_START = RAW_MAGIC[0]
+_JPEG_START = b"\xff\xd8"
 # Longer headers, which contain a thumbnail or a colour profile, cost more to compare than to read.
 _LONGEST_KNOWN = 4096
 _MOST_KNOWN = 128  # more than the qualities of an encoder
@@ -163,6 +181,7 @@ class LazyImageReader:
         channels: of all images, 3 or 1.
         colorspace: of all images, simplejpeg's name.
         bad_entries: number of entries of a crop index that were not used, by the reason (see `CropEntryError`).
+        timer: counts in which ways the images are decoded.
     """
 
     def __init__(
@@ -187,15 +206,17 @@ class LazyImageReader:
         self.rectangles = None if library_path() is None else RectangleDecoder()
         self.bad_entries: Counter[str] = Counter()
         self._known = _KnownHeaders()
+        self.timer = StageTimer()
 
-    def open(self, data: Any, path: str | None = None, *, entry: Any = None) -> LazyImage:
+    def open(self, data: Any, path: str | None = None, *, entry: Any = NO_INDEX) -> LazyImage:
         """Read the header of an image; formats other than JPEG and raw images are decoded at once.
 
         Args:
             data: the encoded image, bytes or a flat memoryview of bytes; the image reads from it later.
             path: file that the data is from, for errors.
-            entry: its entry of a crop index, bytes or a memoryview of bytes; None for none. It is used only if it is
-                intact and was made from exactly this data.
+            entry: its entry of a crop index, bytes or a memoryview of bytes; or a str, the reason why there is none
+                (see `aioloader.foundation.decodes`). It is used only if it is intact and was made from exactly this
+                data.
 
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
@@ -217,8 +238,11 @@ class LazyImageReader:
             else:
                 height, width, channels = pixels.shape
                 if channels == self.channels and self._may_be_decoded(height, width):
+                    self.timer.decodes[RAW][_reason_of_whole(data, entry)] += 1
                     return _Pixels(pixels, borrowed=True)
-        return _Pixels(self.decode(data, path), borrowed=False)
+        pixels = self.decode(data, path)
+        self.timer.decodes[WHOLE][_reason_of_whole(data, entry)] += 1
+        return _Pixels(pixels, borrowed=False)
 
     def _may_be_decoded(self, height: int, width: int) -> bool:
         return self._max_pixels is None or height * width <= self._max_pixels
@@ -233,6 +257,13 @@ class LazyImageReader:
             scratch=self.scratch,
             path=path,
         )
+
+
+def _reason_of_whole(data: Any, entry: Any) -> str:
+    """Return the reason why an image that is not opened lazily is not cut; see `LazyImageReader.open`."""
+    if type(entry) is str and (entry == NO_CROP or entry.startswith(REFUSED)):
+        return entry
+    return WHOLE_ONLY if data[:2] == _JPEG_START else NOT_JPEG
 
 
 class _Pixels:
@@ -304,6 +335,8 @@ class _Jpeg:
         "_orientation",
         "_path",
         "_reader",
+        "_reason",
+        "_way",
         "channels",
         "height",
         "shrinks",
@@ -334,13 +367,22 @@ class _Jpeg:
     def pixels(self, out: Array | None = None) -> Array:
         if out is not None and self._orientation == 1:
             # As `_everything`, without the object for the piece, which costs a hundredth of decoding a small image.
-            if self._decode(self._data, out, stops_early=not self._frame.restart_interval):
-                return out
+            done = self._decode(self._data, out, stops_early=not self._frame.restart_interval)
+            pixels = out if done else None
         else:
             pixels = self._piece(self._everything, 1)
             if pixels is not None:
-                return self._upright(pixels)
-        return self._reader.decode(self._data, self._path)
+                pixels = self._upright(pixels)
+        reader = self._reader
+        if pixels is None:
+            pixels = reader.decode(self._data, self._path)
+        reason = self._entry
+        if reason is NO_CROP:
+            # Small images are decoded in this way, for which a dict would be noticed.
+            reader.timer.uncropped += 1
+        else:
+            reader.timer.decodes[WHOLE][reason if type(reason) is str else NEARLY_ALL] += 1
+        return pixels
 
     def region(self, box: Box, shrink: int = 1) -> Array:
         stored = self._stored(box)
@@ -350,12 +392,13 @@ class _Jpeg:
         y -= piece.top
         pixels = self._rectangle(piece, (x, y, width, height)) if shrink == 1 else None
         if pixels is not None:
+            self._reader.timer.decodes[CUT if self._way is CUT else RECTANGLE][self._reason] += 1
             return self._upright(pixels)
         pixels = self._piece(piece, shrink)
         if pixels is None:
-            # Something is wrong, or unusual: the result of a whole decode counts.
             x, y, width, height = box
-            return self._reader.decode(self._data, self._path)[y : y + height, x : x + width]
+            return self._whole()[y : y + height, x : x + width]
+        self._reader.timer.decodes[self._way][self._reason] += 1
         half = shrink // 2
         rows = slice((y + half) // shrink, (y + height + half) // shrink)
         return self._upright(pixels[rows, (x + half) // shrink : (x + width + half) // shrink])
@@ -363,8 +406,20 @@ class _Jpeg:
     def frame(self, box: Box, shrink: int = 1) -> Array:
         stored = self._stored(box)
         piece = self._cut(stored, shrink)
-        pixels = self._framed(piece, stored, shrink)
-        return self._reader.decode(self._data, self._path) if pixels is None else self._upright(pixels)
+        canvas = self._take(scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink))
+        if shrink == 1 and self._rectangle_at_its_place(piece, stored, canvas):
+            self._reader.timer.decodes[CUT if self._way is CUT else RECTANGLE][self._reason] += 1
+        elif self._piece_at_its_place(piece, shrink, canvas):
+            self._reader.timer.decodes[self._way][self._reason] += 1
+        else:
+            return self._whole()
+        return self._upright(canvas)
+
+    def _whole(self) -> Array:
+        """Decode all of the image after the decoder complained about the piece: something is wrong, or unusual."""
+        pixels = self._reader.decode(self._data, self._path)
+        self._reader.timer.decodes[WHOLE][self._reason if self._way is WHOLE else COMPLAINT] += 1
+        return pixels
 
     def _stored(self, box: Box) -> Box:
         if self._orientation == 1:
@@ -372,17 +427,30 @@ class _Jpeg:
         return stored_box(box, self._orientation, self._frame.height, self._frame.width)
 
     def _cut(self, box: Box, shrink: int) -> Cut:
-        """Leave out as much as possible of the data that a stored box does not need."""
-        if self._entry is not None:
+        """Leave out the data that a stored box does not need, as far as possible; note the way and the reason."""
+        entry = reason = self._entry
+        if type(entry) is not str:
             try:
-                check_entry(self._entry, self._data)
-                piece = cut_by_entry(self._data, self._frame, self._entry, box, scale=shrink)
+                check_entry(entry, self._data)
+                piece = cut_by_entry(self._data, self._frame, entry, box, scale=shrink)
             except CropEntryError as error:
                 self._reader.bad_entries[error.reason] += 1
+                reason = BAD_ENTRIES[error.reason]
             else:
                 if piece is not None:
+                    self._way, self._reason = CUT, INDEXED
                     return piece
-        return cut(self._data, self._frame, box, scale=shrink) or self._everything
+                reason = NEARLY_ALL
+        piece = cut(self._data, self._frame, box, scale=shrink)
+        self._way, self._reason = EARLY_STOP, reason
+        if piece is None:
+            piece, self._way = self._everything, WHOLE
+        if reason is NO_INDEX and not self._reader.timer.measured_crops:
+            timer = self._reader.timer
+            timer.measured_crops = 1
+            timer.crop_pixels = box[2] * box[3]
+            timer.read_pixels = piece.width * piece.height
+        return piece
 
     @property
     def _everything(self) -> Cut:
@@ -431,25 +499,27 @@ class _Jpeg:
             return out[:height, x - left : x - left + width]
         return None
 
-    def _framed(self, piece: Cut, box: Box, shrink: int) -> Array | None:
-        """Decode a piece of the image, for a rectangle in it, at its place; None if the decoder complains."""
-        canvas = self._take(scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink))
+    def _rectangle_at_its_place(self, piece: Cut, box: Box, canvas: Array) -> bool:
+        """Decode a rectangle of a piece to its place in the image; return False where `_rectangle` returns None."""
+        top, left = piece.top, piece.left
+        if left < 0:
+            return False
+        place = canvas[top : top + piece.height, left : left + piece.width]
+        return self._rectangle(piece, (box[0] - left, box[1] - top, box[2], box[3]), place) is not None
+
+    def _piece_at_its_place(self, piece: Cut, shrink: int, canvas: Array) -> bool:
+        """Decode a piece to its place in the image; return False if the decoder complains."""
         top, left = piece.top // shrink, piece.left // shrink
-        if shrink == 1 and left >= 0:
-            place = canvas[top : top + piece.height, left : left + piece.width]
-            inside = (box[0] - left, box[1] - top, box[2], box[3])
-            if self._rectangle(piece, inside, place) is not None:
-                return canvas
         if left == 0 and piece.width == self._frame.width:
-            return canvas if self._decode_piece(piece, shrink, canvas[top:]) else None
+            return self._decode_piece(piece, shrink, canvas[top:])
         pixels = self._piece(piece, shrink)
         if pixels is None:
-            return None
+            return False
         # A cut by an entry can begin outside of the image.
         pixels = pixels[:, max(0, -left) :]
         left = max(0, left)
         canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-        return canvas
+        return True
 
     def _piece(self, piece: Cut, shrink: int) -> Array | None:
         """Decode a piece to a buffer; None if the decoder complains."""

@@ -101,6 +101,7 @@ def test_the_batches_are_those_made_here(cluster, photo_rec):
     with DataLoader(dataset, **OPTIONS, executor=RayExecutor()) as loader:
         assert content([*loader, *loader]) == expected
         assert loader.stats().workers >= 1
+        assert loader.stats().decodes == plain.stats().decodes
 
     # A caller's batchify function, and samples that fail.
     custom_collate = {"batchify_fn": total, "on_error": "replace"}

@@ -53,6 +53,22 @@ def values(text):
     return found
 
 
+def test_ways_of_decoding_are_exported(prometheus, registry, photo_rec):
+    from prometheus_client import generate_latest
+
+    from aioloader import ImageRecordDataset, transforms
+
+    dataset = ImageRecordDataset(photo_rec).transform_first(transforms.Resize((32, 32)))
+    loader = DataLoader(dataset, 8, num_workers=0)
+    count = sum(len(labels) for _, labels in loader)
+    prometheus.register(loader, "train", registry)
+    found = values(generate_latest(registry).decode())
+    assert found['aioloader_decoded_images_total{loader="train",way="whole"}'] == count
+    assert found['aioloader_decoded_images_total{loader="train",way="cut"}'] == 0
+    assert found['aioloader_uncut_images_total{loader="train",reason="no crop"}'] == count
+    loader.close()
+
+
 def test_a_scrape_over_http_has_the_counters(prometheus, registry):
     from prometheus_client import start_http_server
 
@@ -86,6 +102,7 @@ def test_names_follow_the_conventions(prometheus, registry):
         assert unit in (
             "samples",
             "batches",
+            "images",
             "bytes",
             "seconds",
             "ratio",

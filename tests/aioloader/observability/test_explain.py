@@ -105,6 +105,59 @@ def test_every_explanation_says_what_a_change_would_give(name):
     assert re.search(r"about \d+(\.\d)?x|hardly more", explain(case(name)))
 
 
+DECODES = {
+    ("cut", "indexed"): 2940,
+    ("rectangle", "not in index"): 100,
+    ("early stop", "refused: it is so small"): 15,
+    ("early stop", "entry of other bytes"): 4,
+    ("early stop", "damaged entry"): 2,
+    ("early stop", "nearly all needed"): 1,
+    ("whole", "decoded whole only"): 10,
+}
+
+
+def test_a_sentence_says_how_images_were_decoded_and_why():
+    assert explain(case("decode", decodes=DECODES)).removeprefix(explain(case("decode"))) == (
+        " Of 3,072 images: 2,940 cut by the crop index, 100 decoded as rectangles by libjpeg-turbo 3 (not in the crop "
+        "index), 22 stopped early, below the crop (15: no entry in the crop index: it is so small; 4: the crop index "
+        "has other bytes; 2: damaged entry of the crop index; 1: other reasons), 10 decoded whole (a kind of JPEG that "
+        "is always decoded whole)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("decodes", "sentence"),
+    [
+        ({("cut", "indexed"): 1000}, "All 1,000 images were cut by the crop index."),
+        ({("cut", "indexed"): 1}, "The one image was cut by the crop index."),
+        ({("whole", "no crop"): 9}, "All 9 images were decoded whole (the first transform does not crop)."),
+        ({("raw", "not a JPEG"): 9}, "All 9 images were stored as raw pixels (not a JPEG)."),
+    ],
+)
+def test_images_decoded_in_one_way_need_no_list(decodes, sentence):
+    assert explain(case("decode", decodes=decodes)).endswith(f" {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("way", "crop", "read", "advice"),
+    [
+        ("early stop", 0.2, 1.0, "about 69% of"),
+        ("rectangle", 0.2, 1.0, "about 62% of"),
+        ("early stop", 0.5, 1.0, None),
+        ("early stop", 1.0, 1.0, None),
+    ],
+)
+def test_a_crop_index_is_recommended_where_it_saves_half_of_decoding(way, crop, read, advice):
+    """1,000 crops of images of a megapixel; a cut costs 110 pixels for each row besides its own."""
+    pixels = {"measured_crops": 20, "crop_pixels": int(crop * 2e7), "read_pixels": int(read * 2e7)}
+    text = explain(case("decode", decodes={(way, "no index"): 1000}, **pixels))
+    assert text.endswith(f"save {advice} the decoding time.") if advice else "--crops" not in text
+    assert ("aioloader index --crops PATH" in text) == (advice is not None)
+    # Where most images are in an index already, another one is of little use.
+    more = explain(case("decode", decodes={(way, "no index"): 1000, ("cut", "indexed"): 9000}, **pixels))
+    assert "--crops" not in more
+
+
 def test_a_transform_is_named():
     assert explain(case("transform")).startswith("The transform blur is the limit.")
     assert explain(case("batchify")).startswith("The transform pad is the limit.")
