@@ -11,6 +11,7 @@ import json
 import random
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from time import monotonic
@@ -122,11 +123,10 @@ class Runner:
         warm_up(*{entrant.source.folder for entrant in entrants if not entrant.out})
         for case in self._plan.cases:
             self._choose([e for e in entrants if e.case is case and not e.out])
+        self._check_all([e for e in entrants if not e.out])
         for number in range(self._plan.rounds):
             for case in self._shuffled(self._plan.cases):
                 for entrant in self._shuffled([e for e in entrants if e.case is case]):
-                    if not entrant.out and not self._late():
-                        self._check(entrant)
                     if not entrant.out and not self._late():
                         self._round(entrant, number)
         self._say_times()
@@ -283,8 +283,17 @@ class Runner:
         near = {key for key, rate in firsts.items() if rate >= _NEAR * max(firsts.values())}
         return json.dumps(setting) in near and len(near) > 1
 
+    def _check_all(self, entrants: Sequence[_Entrant]) -> None:
+        """Check all entrants, several at a time: nothing is measured meanwhile, and they mostly wait for one core."""
+        pool = ThreadPoolExecutor(len(self._plan.cores))
+        try:
+            for done in [pool.submit(self._check, entrant) for entrant in entrants]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
     def _check(self, entrant: _Entrant) -> None:
-        if self._log.find("check", **entrant.identity, setting=entrant.setting):
+        if self._late() or self._log.find("check", **entrant.identity, setting=entrant.setting):
             return
         try:
             self._job(
