@@ -3,7 +3,7 @@
     python -m benchmarks --quick                     five minutes, with the installed contenders
     python -m benchmarks --data FOLDER --out RUN     everything; two hours
     python -m benchmarks --data FOLDER --out RUN --settings docs/benchmarks.md
-                                                     the same with the settings that were the best before; an hour and a half
+                                                     with the best settings of an earlier run; an hour and a half
     python -m benchmarks --out RUN --resume          continue an interrupted run
     python -m benchmarks --out RUN --report          only write the report of an earlier run
 
