@@ -443,6 +443,7 @@ print(json.dumps(wrong))
     heavy = (
         "aioloader.__main__",
         "aioloader.interop.",
+        "aioloader.jpeg.scan_walk",
         "aioloader.viewer",
         "recordio.__main__",
     )

@@ -17,8 +17,10 @@ EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 
 
 SCRIPT = """
-    import asyncio, sys, time
+    import asyncio, faulthandler, sys, time
     import aioloader
+
+    faulthandler.dump_traceback_later(50)  # if it does not end, the stacks say where it is
 
     class Data:
         def __len__(self): return 100_000
@@ -49,6 +51,16 @@ SCRIPT = """
 CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
 
 
+def ended(program):
+    """Return what a program printed; if it does not end within a minute, fail with that."""
+    try:
+        return program.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, err = program.communicate()
+        pytest.fail(f"the program did not end\n{out}\n{err}")
+
+
 @pytest.mark.parametrize("face", ["blocking", pytest.param("async", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "executor",
@@ -72,7 +84,7 @@ def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
         assert len(workers) == (2 if executor == "process" else 0)
         # A terminal sends it to the whole foreground group.
         (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
-        out, err = program.communicate(timeout=60)
+        out, err = ended(program)
         assert (program.returncode, out, err) == (0, "interrupted\n", "")
         _gone, there = psutil.wait_procs(workers, timeout=30)
         assert there == []

@@ -193,7 +193,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(
         "3",
     ]
     done = killed(INTERRUPTED, *words)
-    assert done.returncode == 130
+    assert done.returncode == 130, done.stderr
     assert "run the same command again to resume" in done.stderr
     assert "Traceback" not in done.stderr
     assert main(words) == 0
