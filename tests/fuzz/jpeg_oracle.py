@@ -9,6 +9,7 @@ import numpy as np
 from simplejpeg import decode_jpeg
 
 from aioloader.errors import DecodeError
+from aioloader.foundation.decodes import NO_INDEX
 from aioloader.jpeg import scaled_size
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
@@ -74,7 +75,7 @@ class Oracle:
         return reader
 
     def judge(
-        self, data: bytes, options: DecodeOptions, key: int, whole: Any, entry: Any = None
+        self, data: bytes, options: DecodeOptions, key: int, whole: Any, entry: Any = NO_INDEX
     ) -> tuple[str, Any, tuple[int, int, int, int]]:
         """Decode a box of a JPEG and compare it with that of the full decode.
 
@@ -83,7 +84,7 @@ class Oracle:
             options: options of the decode.
             key: number that selects the box.
             whole: result of `decode_whole`.
-            entry: the JPEG's entry of a crop index; None for none.
+            entry: the JPEG's entry of a crop index, or the reason why there is none.
 
         Returns:
             One of `REFUSED`, `TOLERANT`, `ALONE` and `EQUAL`; the opened image; the box. If the image could not be
