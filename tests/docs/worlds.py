@@ -135,6 +135,13 @@ def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     return {}
 
 
+def _crop_index(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "photos")
+    for number in range(2):
+        shutil.copy(photo_rec, folder / f"train-{number}.rec")
+    return {}
+
+
 def _sampling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     for name in ("faces", "more"):
         with recordio.RecordWriter(folder / f"{name}.rec", folder / f"{name}.idx") as writer:
@@ -184,6 +191,7 @@ def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
 
 _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
+    "crop-index.md": _crop_index,
     "detection.md": _detection,
     "insightface.md": _insightface,
     "packing.md": _packing,

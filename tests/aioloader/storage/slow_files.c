@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -146,6 +147,11 @@ long syscall(long number, ...) {
     va_end(rest);
     if (number == SYS_io_submit) {
         struct iocb **reads = (struct iocb **)args[2];
+        for (long i = 0; i < args[1]; i++)
+            if ((reads[i]->aio_rw_flags & RWF_NOWAIT) && is_slow(reads[i]->aio_fildes)) {
+                errno = EOPNOTSUPP; /* as on file systems that cannot read without waiting */
+                return -1;
+            }
         for (long i = 0; i < args[1]; i++)
             arrive(reads[i]->aio_fildes, reads[i]->aio_offset, reads[i]->aio_nbytes);
     }
