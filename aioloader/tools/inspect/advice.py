@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from aioloader.storage.urls import redact_url
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,7 @@ def advice_for(found: Inspection) -> Iterator[str]:
     Args:
         found: the inspection of the data set.
     """
-    path = shlex.quote(found.path)
+    path = shlex.quote(redact_url(found.path))  # a query may be a signature
     images = found.images
     is_folder = found.kind == "image folder"
     if found.damage or (images is not None and images.damaged):
