@@ -198,6 +198,8 @@ class MappedByteSource:
         in_memory = await self._source.run_in_thread(self._in_memory, spans)
         if in_memory.all():
             return await self._plan_mapped(spans)
+        if not in_memory.any():
+            return await self._source.plan(spans)
         return await self._plan_mixed(spans, in_memory)
 
     def _in_memory(self, spans: Spans) -> Array:
@@ -210,7 +212,7 @@ class MappedByteSource:
         return usual
 
     async def _plan_mixed(self, spans: Spans, in_memory: Array) -> ReadPlan:
-        """Map the records that are in memory, and read the others."""
+        """Map the records that are in memory, at least one, and read the others, at least one."""
         mapped, rest = np.flatnonzero(in_memory), np.flatnonzero(~in_memory)
         reads = await self._source.plan(Spans(spans.file[rest], spans.offset[rest], spans.length[rest]))
         start, length = np.full(len(spans), -1, np.int64), spans.length.copy()
@@ -233,10 +235,10 @@ class MappedByteSource:
         return ReadPlan(0, np.full(n, -1, np.int64), length, (), failures, mapped=np.arange(n))
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        if not len(plan.mapped):
-            return await self._source.read(plan, out)
         if not plan.nbytes:
             return []
+        if not len(plan.mapped):
+            return await self._source.read(plan, out)
         part: _PartialReads = plan.reads
         failures = await self._source.read(part.plan, out)
         return [(int(part.places[place]), error) for place, error in failures]

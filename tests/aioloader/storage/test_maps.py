@@ -214,6 +214,25 @@ async def test_records_in_memory_are_mapped_and_the_others_read(tmp_path, monkey
     source.close()
 
 
+@pytest.mark.parametrize("lines", [[8, 6, 9], []])
+async def test_a_batch_of_which_no_record_is_in_memory_is_read(tmp_path, monkeypatch, lines):
+    path = tmp_path / "a.rec"
+    records = [bytes([number]) * 4000 for number in range(10)]
+    offsets = np.array([*write(path, records), path.stat().st_size])
+    mix(monkeypatch, path)
+    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    places = np.array(lines, np.int64)
+    plan = await source.plan(
+        Spans(np.zeros(len(places), np.int64), offsets[places], np.diff(offsets)[places])
+    )
+    out = memoryview(bytearray(plan.nbytes))
+    assert await source.read(plan, out) == []
+    assert len(plan.mapped) == 0
+    framed = [out[start : start + nbytes] for start, nbytes in zip(plan.start, plan.length, strict=True)]
+    assert [bytes(recordio.extract(part)) for part in framed] == [records[line] for line in lines]
+    source.close()
+
+
 async def test_an_error_of_a_read_is_that_of_its_place_in_the_batch(tmp_path, monkeypatch):
     path = tmp_path / "a.rec"
     offsets = np.array([*write(path, [b"a" * 4000] * 10), path.stat().st_size])
