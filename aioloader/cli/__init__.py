@@ -15,6 +15,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from aioloader.errors import MissingPackageError
 from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ def _guarded(command: Callable[[], int]) -> int:
         if os.environ.get("AIOLOADER_TRACEBACK"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        # These errors describe a problem of the input; any other may be a bug of aioloader.
-        hint = "" if isinstance(error, (OSError, ValueError)) else " (AIOLOADER_TRACEBACK=1 shows where)"
+        # These errors describe a problem of the input or of the installation; any other may be a bug of aioloader.
+        known = isinstance(error, (OSError, ValueError, MissingPackageError))
+        hint = "" if known else " (AIOLOADER_TRACEBACK=1 shows where)"
         print(f"aioloader: error: {text}{hint}", file=sys.stderr)
         return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioloader.cli.arguments import Commands
-    from aioloader.observability.progress import ProgressBar
     from aioloader.tools.crops import CropReport
 
 _EXIT_CODES = """\
@@ -24,7 +23,7 @@ in an index that exists, entries that still fit are kept. Needs numba: pip insta
 exit codes:
   0  the index is written
   1  the file is damaged: nothing is written; `aioloader repair` copies its valid records. With --crops: some images
-     cannot be read, and are not in the index
+     cannot be read, and are not in the index; if none can be read, nothing is written
   2  wrong usage, no such file, or the index cannot be written
 """
 
@@ -67,7 +66,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from recordio.__main__ import run_command
 
     if options.crops:
-        return run_command(lambda: _crops(options))
+        return run_command(lambda: _crops(options, parser))
     if len(options.files) > 1 or options.json or options.remake or options.num_workers is not None:
         parser.error("several files, --num-workers, --remake and --json can only be used with --crops")
     return run_command(lambda: _idx(options.files[0], options.out))
@@ -83,34 +82,25 @@ def _idx(path: str, out: str | None) -> int:
     return 0
 
 
-def _crops(options: argparse.Namespace) -> int:
-    from contextlib import ExitStack
-
-    from aioloader.observability.progress import ProgressBar
+def _crops(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from aioloader.cli.failures import failure_line
+    from aioloader.cli.progress import LateProgress
     from aioloader.tools.crops import index_crops
 
-    bars = ExitStack()
-    bar: ProgressBar | None = None
-
-    def begin(count: int) -> None:
-        nonlocal bar
-        bars.close()
-        bar = bars.enter_context(ProgressBar("indexing", count)) if count else None
-
-    def tick(done: int) -> None:
-        if bar is not None:
-            bar.update(done)
-
-    with bars:
+    with LateProgress("indexing") as progress:
         try:
             reports = index_crops(
                 options.files,
                 out=options.out,
                 num_workers=options.num_workers,
                 remake=options.remake,
-                begin=begin,
-                tick=tick,
+                begin=progress.begin,
+                tick=progress.tick,
             )
+        except ValueError as fault:
+            if type(fault) is not ValueError:
+                raise  # derived classes are errors of files, and this one is that of options
+            parser.error(str(fault))
         except KeyboardInterrupt:
             print("aioloader: run the same command again to continue", file=sys.stderr)
             raise
@@ -119,13 +109,16 @@ def _crops(options: argparse.Namespace) -> int:
     else:
         for report in reports:
             for error in report.errors:
-                print(f"{error.path or report.path}: {error}", file=sys.stderr)
+                print(failure_line(error, report.path), file=sys.stderr)
             for line in _lines(report):
                 print(line)
     return int(any(report.errors for report in reports))
 
 
 def _lines(report: CropReport) -> Iterator[str]:
+    if not report.written:
+        yield f"{report.crops}: not written, because none of the {len(report.errors):,} images could be read"
+        return
     indexed = f"{report.indexed:,} of {report.images:,} images"
     if report.jpeg_nbytes:
         indexed += f", {report.nbytes / 1e6:,.1f} MB, {report.share:.1%} of these images"

@@ -202,6 +202,17 @@ class CropIndexWriter:
             sync(self.path.parent)
         self.close()
 
+    def discard(self) -> None:
+        """Delete the partial file, and close it; an earlier index stays.
+
+        Raises:
+            OSError: it cannot be deleted.
+        """
+        if os.name == "nt":  # an open file cannot be deleted there
+            self.close()
+        self._partial.unlink(missing_ok=True)
+        self.close()
+
     def close(self) -> None:
         """Close the partial file, which stays; repeated calls do nothing."""
         self._file.close()

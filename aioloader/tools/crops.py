@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.building import check_builder, entry_or_reason, fits, put
+from aioloader.crop_index.building import check_builder, entry_or_reason, fits, is_intact, put
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.lookup import RecordCrops, relative_name
 from aioloader.crop_index.places import file_number, folder_index, given_index, record_index
@@ -33,13 +33,15 @@ from recordio import extract, unpack
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.datasets.files import FileDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 _BATCH = 32
+# Errors of a place that cannot be written to, for which another place is the remedy.
+_ELSEWHERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 
 
 @dataclass
@@ -56,6 +58,8 @@ class CropReport:
         nbytes: size of the index.
         jpeg_nbytes: size of the images that have an entry.
         errors: errors of the images that could not be read; they are not in the index.
+        written: the index is complete. False: no image could be read, so nothing was written, and an earlier index
+            stays as it was.
     """
 
     path: str
@@ -67,6 +71,7 @@ class CropReport:
     nbytes: int = 0
     jpeg_nbytes: int = 0
     errors: list[SampleError] = field(default_factory=list)
+    written: bool = True
 
     @property
     def share(self) -> float:
@@ -86,6 +91,7 @@ class CropReport:
             "jpeg_nbytes": self.jpeg_nbytes,
             "share": self.share,
             "image_errors": [error.facts() for error in self.errors],
+            "written": self.written,
         }
 
 
@@ -162,12 +168,15 @@ class _Target:
         earlier: the earlier index, or None.
         is_current: the earlier index was made from the record file in its present state.
         kept: number of images whose entry, or reason for none, was not made in this run.
+        images: number of images that should be in the index.
+        written: see `CropReport`.
     """
 
     def __init__(self, path: str, crops: str, kind: int, *, source: int, remake: bool) -> None:
         self.path = path
         self.crops = crops
-        self.kept = 0
+        self.kept = self.images = 0
+        self.written = True
         self._kind = kind
         self._source = source
         self._resume = not remake
@@ -178,15 +187,21 @@ class _Target:
     def done(self) -> tuple[Array, Array]:
         """Return keys and sizes of the images that need not be read: uint64 (n,), ascending, and uint64 (n,)."""
         if self.is_current:
-            assert self.earlier is not None
-            keys = self.earlier.tables().keys.copy()
-            self.earlier.close()
+            keys = np.array([key for key, _, _ in self._intact()], np.uint64)
             return keys, np.zeros_like(keys)
         if not self._resume or not partial_path(Path(self.crops)).exists():
             return np.empty(0, np.uint64), np.empty(0, np.uint64)
         found = self.open().restored()
         self.close()
         return found
+
+    def _intact(self) -> Iterator[tuple[int, int, memoryview | str]]:
+        """Yield key, size, and entry or reason of the images of the earlier index, without damaged entries."""
+        assert self.earlier is not None
+        for key, nbytes, made in self.earlier.images():
+            if isinstance(made, str) or is_intact(made):
+                yield key, nbytes, made
+        self.earlier.close()
 
     def open(self) -> CropIndexWriter:
         """Return the writer, which is opened at the first call.
@@ -204,13 +219,13 @@ class _Target:
                     self.crops, kind=self._kind, source=self._source, resume=self._resume
                 )
             except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                if error.errno not in _ELSEWHERE:
                     raise
                 reason = f"{error.strerror}; choose another place for the index with --out"
                 raise type(error)(error.errno, reason, self.crops) from error
             self._resume = True
-            if self.is_current and self.earlier is not None:
-                for key, nbytes, made in self.earlier.images():
+            if self.is_current:
+                for key, nbytes, made in self._intact():
                     put(self._writer, key, nbytes, made)
         return self._writer
 
@@ -232,9 +247,17 @@ class _Target:
             self._writer.flush()
 
     def finish(self, keys: Array) -> None:
-        """Complete the index; only images with these keys are in it. A current one that lacks none stays as it is."""
+        """Complete the index; only images with these keys are in it.
+
+        A current index that lacks none stays as it is, and so does any if no image could be read.
+        """
         if not self.is_current or self._writer is not None:
-            self.open().finish(keys)
+            writer = self.open()
+            self.written = len(writer) > 0 or not self.images
+            if self.written:
+                writer.finish(keys)
+            else:
+                writer.discard()
             self._writer = None
         if self.earlier is not None:
             self.earlier.close()
@@ -247,6 +270,8 @@ class _Target:
 
     def report(self, errors: list[SampleError]) -> CropReport:
         """Return the report on the finished index."""
+        if not self.written:
+            return CropReport(redact_url(self.path), self.crops, errors=errors, written=False)
         index = CropIndex(self.crops)
         refused = index.refused()
         index.close()
@@ -375,6 +400,7 @@ class _Run:
                 lines = lines[first]
                 keys.append(offsets[offsets >= 0].astype(np.uint64))
                 missing = ~np.isin(offsets, target.done()[0].astype(np.int64))
+                target.images = len(offsets)
                 target.kept = len(offsets) - int(missing.sum())
                 wanted.append(lines[missing])
             failed = self._make(dataset, np.concatenate(wanted), targets, keys)
@@ -395,6 +421,7 @@ class _Run:
             )
         keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
         target = _Target(root, crops, FOLDER, source=0, remake=self._remake)
+        target.images = len(paths)
         with _closing([target]):
             done, nbytes = target.done()
             sizes = dict(zip(done.tolist(), nbytes.tolist(), strict=True))

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,41 @@ def test_records_that_a_new_idx_adds_are_added(rec: Path, built: list[int]) -> N
     assert (report.images, report.kept, report.jpeg_nbytes) == (11, 4, sum(map(len, JPEGS)))
 
 
+def test_damaged_and_old_entries_of_an_unchanged_record_file_are_made_again(
+    rec: Path, built: list[int]
+) -> None:
+    make(rec)
+    crops_file = rec.with_suffix(".crops")
+    whole = crops_file.read_bytes()
+    first, second, *_ = entries(crops_file).values()
+    old = bytes((first[0] - 1,)) + first[1:-4]
+    old += zlib.crc32(old).to_bytes(4, "little")
+    crops_file.write_bytes(whole.replace(first, old).replace(second, second[:-1] + bytes((second[-1] ^ 1,))))
+    built.clear()
+    (report,) = make(rec)
+    assert built == [len(JPEGS[0]), len(JPEGS[1])]
+    assert (report.images, report.kept, report.jpeg_nbytes) == (11, 9, sum(map(len, JPEGS)))
+    assert list(entries(crops_file).values())[:2] == [first, second]
+
+
+def test_an_index_stays_if_no_image_can_be_read(
+    rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(rec)
+    before = rec.with_suffix(".crops").read_bytes()
+    offsets = recordio.Index.open(rec.with_suffix(".idx")).offsets.tolist()
+    # The index of a.idx, as of a.rec, is a.crops.
+    (report,) = make(rec.with_suffix(".idx"))
+    assert (report.written, report.images, len(report.errors)) == (False, 0, len(offsets))
+    assert main(["index", "--crops", str(rec.with_suffix(".idx")), "--num-workers", "0"]) == 1
+    captured = capsys.readouterr()
+    assert f"{rec.with_suffix('.crops')}: not written" in captured.out
+    assert captured.err.count("\n") >= len(offsets)
+    assert "_Records" not in captured.err
+    assert rec.with_suffix(".crops").read_bytes() == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
 @pytest.mark.parametrize("kind", ["records", "folder"])
 def test_an_interrupted_run_is_continued(
     kind: str, tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
@@ -278,12 +314,32 @@ def test_a_place_that_cannot_be_written_leads_to_out(rec: Path, monkeypatch: pyt
     assert caught.value.filename == str(rec.with_suffix(".crops"))
 
 
-def test_without_numba_the_error_names_the_extra(rec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_out_in_a_folder_that_does_not_exist_is_named(rec: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="--out") as caught:
+        make(rec, out=tmp_path / "none" / "a.crops")
+    assert caught.value.filename == str(tmp_path / "none" / "a.crops")
+
+
+def test_without_numba_the_error_names_the_extra(
+    rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real = importlib.util.find_spec
     without: Callable[..., Any] = lambda name, *rest: None if name == "numba" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     with pytest.raises(MissingPackageError, match=r"aioloader\[crops\]"):
         make(rec)
+    assert main(["index", "--crops", str(rec)]) == 1
+    err = capsys.readouterr().err
+    assert "aioloader[crops]" in err
+    assert "AIOLOADER_TRACEBACK" not in err  # it is no bug
+
+
+def test_options_that_do_not_go_together_are_wrong_usage(rec: Path, tmp_path: Path) -> None:
+    write_records(tmp_path / "b.rec", JPEGS[:1])
+    for words in ([tmp_path, "--out", tmp_path / "one.crops"], [rec, "--out", "s3://bucket/a.crops"]):
+        with pytest.raises(SystemExit) as caught:
+            main(["index", "--crops", *map(str, words)])
+        assert caught.value.code == 2
 
 
 def test_missing_data_is_an_error(tmp_path: Path) -> None:

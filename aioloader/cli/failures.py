@@ -1,0 +1,22 @@
+"""Lines about images that could not be read or decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioloader.errors import SampleError
+
+
+def failure_line(error: SampleError, path: str) -> str:
+    """Return a line with the place of a failed image, and the reason.
+
+    Args:
+        error: its error.
+        path: the data set, for an error without a path.
+    """
+    place = error.path or path
+    if error.offset is not None:
+        key = "no key" if error.key is None else f"key {error.key!r}"
+        place += f": byte {error.offset}, {key}"
+    return f"{place}: {error.reason}"
