@@ -1,13 +1,18 @@
-"""Check of a crop index: whether each entry is intact, and belongs to the bytes of its image."""
+"""Check of a crop index: whether each entry is intact, and belongs to the bytes of its image.
+
+On request the entries are also made again and compared, which finds entries of a faulty writer: their checksums are
+right. Then the images that were refused are tried again, too.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.building import check_builder, entry_or_reason, is_reproduced
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.lookup import relative_name
 from aioloader.crop_index.places import folder_index, record_index
@@ -15,6 +20,8 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.errors import CropIndexError
+from aioloader.foundation.decodes import REFUSED
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.crop_images import FolderImages, image_paths
@@ -25,9 +32,10 @@ if TYPE_CHECKING:
 
     import recordio
     from aioloader.datasets.files import FileDataset
-    from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+    from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array, IntArray
 
-_FITS, _STALE, _DAMAGED = range(3)
+_FITS, _STALE, _DAMAGED, _DIFFERENT, _REFUSED, _MISSING = range(6)
 _BATCH = 64
 
 
@@ -40,9 +48,13 @@ class CropCheck:
         entries: number of entries that are intact and belong to their images.
         stale: number of entries that belong to other bytes: their images were changed.
         damaged: number of entries that are damaged.
+        different: number of entries that differ from those made again, if `rebuilt`.
         missing: number of images that are not in the index, and not known as images that can have no entry.
         surplus: number of images in the index that do not exist.
         refused: number of images that can have no entry.
+        rebuilt: the entries were made again. Then `missing` includes the images that the index says can have none,
+            but that can have one.
+        errors: errors of the images that could not be read.
         fault: why the index cannot be used at all, or "".
     """
 
@@ -50,19 +62,24 @@ class CropCheck:
     entries: int = 0
     stale: int = 0
     damaged: int = 0
+    different: int = 0
     missing: int = 0
     surplus: int = 0
     refused: int = 0
+    rebuilt: bool = False
+    errors: list[SampleError] = field(default_factory=list)
     fault: str = ""
 
     @property
     def ok(self) -> bool:
         """Return whether every image has the entry that it should have."""
-        return not (self.fault or self.stale or self.damaged or self.missing)
+        return not (self.fault or self.stale or self.damaged or self.different or self.missing or self.errors)
 
     def facts(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"ok": self.ok}
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        facts["image_errors"] = [error.facts() for error in facts.pop("errors")]
+        return facts | {"ok": self.ok}
 
 
 @dataclass(frozen=True)
@@ -72,94 +89,112 @@ class _CheckDecoder:
     Attributes:
         index: the crop index.
         records: items are records.
+        rebuild: make the entries again, and compare them.
     """
 
     index: CropIndex
     records: bool
+    rebuild: bool
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> np.uint8:
         image: Any = data
         if self.records:
             payload: Any = extract(data, path=location.path, offset=location.offset or 0)
             _, image = unpack(payload)
-        entry = self.index.find(int(extra))
+        return np.uint8(self._state(image, self.index.lookup(int(extra))))
+
+    def _state(self, image: Any, entry: memoryview | str) -> int:
+        if isinstance(entry, str):
+            # Only images of the index are read: without an entry they are refused ones, if the index can be read.
+            if not entry.startswith(REFUSED):
+                return _DAMAGED
+            return _REFUSED if isinstance(entry_or_reason(image), str) else _MISSING
         try:
-            if entry is None:
-                raise CropEntryError("damaged")
             check_entry(entry, image)
         except CropEntryError as error:
-            return np.uint8(_STALE if error.reason == "of other bytes" else _DAMAGED)
-        return np.uint8(_FITS)
+            return _STALE if error.reason == "of other bytes" else _DAMAGED
+        return _DIFFERENT if self.rebuild and not is_reproduced(entry, image) else _FITS
 
 
 class _ValidRecords(RecordFileDataset):
     """Dataset of the valid records of a file as the states of their entries."""
 
-    def __init__(self, path: str, report: recordio.Report, index: CropIndex) -> None:
+    def __init__(self, path: str, report: recordio.Report, decoder: _CheckDecoder) -> None:
         super().__init__(path)
         self._report = report
-        self._index = index
+        self._decoder = decoder
 
     def __len__(self) -> int:
         return self._report.records
 
     @property
     def decoder(self) -> Any:
-        return _CheckDecoder(self._index, records=True)
+        return self._decoder
 
     def spans(self, indices: IntArray) -> Spans:
-        from aioloader.foundation.types import Spans
-
         offset = self._report.offsets[indices]
         return Spans(np.zeros(len(offset), np.int64), offset, self._report.lengths[indices])
 
     def extras(self, indices: IntArray) -> Any:
         return self._report.offsets[indices]
 
+    def location(self, index: int) -> ItemLocation:
+        report = self._report
+        return ItemLocation(report.key_at(index), report.path, int(report.offsets[index]))
 
-def check_record_index(path: str, report: recordio.Report, **options: Any) -> CropCheck | None:
+
+def check_record_index(
+    path: str, report: recordio.Report, *, rebuild: bool = False, **options: Any
+) -> CropCheck | None:
     """Check the crop index of a record file.
 
     Args:
         path: the .rec file, or its URL.
         report: result of `recordio.verify`; only valid records are compared.
-        options: see `_compare`.
-
-    Returns:
-        None if there is no index.
-    """
-    found = _opened(record_index(path), RECORDS)
-    if not isinstance(found, CropIndex):
-        return found
-    dataset = _ValidRecords(path, report, found)
-    return _compare(found, dataset, report.offsets.astype(np.uint64), **options)
-
-
-def check_folder_index(root: str, **options: Any) -> CropCheck | None:
-    """Check the crop index of a folder of images.
-
-    Args:
-        root: the folder, or its URL.
+        rebuild: make the entries again, and compare them.
         options: see `_compare`.
 
     Returns:
         None if there is no index.
 
     Raises:
-        OSError: the folder cannot be listed.
+        MissingPackageError: `rebuild` needs numba, which is not installed.
     """
-    found = _opened(folder_index(root), FOLDER)
+    found = _opened(record_index(path), RECORDS, rebuild=rebuild)
+    if not isinstance(found, CropIndex):
+        return found
+    dataset = _ValidRecords(path, report, _CheckDecoder(found, records=True, rebuild=rebuild))
+    return _compare(found, dataset, report.offsets.astype(np.uint64), rebuild=rebuild, **options)
+
+
+def check_folder_index(root: str, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
+    """Check the crop index of a folder of images.
+
+    Args:
+        root: the folder, or its URL.
+        rebuild, options: as for `check_record_index`.
+
+    Returns:
+        None if there is no index.
+
+    Raises:
+        OSError: the folder cannot be listed.
+        MissingPackageError: as for `check_record_index`.
+    """
+    found = _opened(folder_index(root), FOLDER, rebuild=rebuild)
     if not isinstance(found, CropIndex):
         return found
     paths = image_paths(root)
     keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
-    dataset = FolderImages(root, paths, _CheckDecoder(found, records=False), keys)
-    return _compare(found, dataset, keys, **options)
+    decoder = _CheckDecoder(found, records=False, rebuild=rebuild)
+    return _compare(found, FolderImages(root, paths, decoder, keys), keys, rebuild=rebuild, **options)
 
 
-def _opened(path: str, kind: int) -> CropIndex | CropCheck | None:
+def _opened(path: str, kind: int, *, rebuild: bool) -> CropIndex | CropCheck | None:
     if not os.path.exists(path):
         return None
+    if rebuild:
+        check_builder()
     try:
         index = CropIndex(path)
         index.check_kind(kind)
@@ -173,9 +208,11 @@ def _compare(
     dataset: FileDataset,
     keys: Array,
     *,
+    rebuild: bool,
     num_workers: int | None = None,
     executor: str = "process",
-    tick: Callable[[int], Any] | None = None,
+    begin: Callable[[int], object] | None = None,
+    tick: Callable[[int], object] | None = None,
 ) -> CropCheck:
     """Check the entries of a dataset's items.
 
@@ -183,18 +220,26 @@ def _compare(
         index: the crop index.
         dataset: its samples are the states of entries.
         keys: uint64 (n,), keys of its items.
+        rebuild: see `check_record_index`.
         num_workers: workers of the loader; None: one per core.
         executor: see `aioloader.DataLoader`.
+        begin: called with the number of images that are read, before the first one is.
         tick: called with the number of images done so far.
     """
     tables = index.tables()
-    with_entry = np.flatnonzero(np.isin(keys, tables.keys[tables.lengths > 0]))
-    counts = np.zeros(3, np.int64)
-    unread = done = 0
-    if len(with_entry):
+    refused = tables.keys[tables.lengths == 0]
+    wanted = np.flatnonzero(np.isin(keys, tables.keys if rebuild else tables.keys[tables.lengths > 0]))
+    counts = np.zeros(6, np.int64)
+    counts[_MISSING] = (~np.isin(keys, tables.keys)).sum()
+    counts[_REFUSED] = 0 if rebuild else np.isin(keys, refused).sum()
+    errors: list[SampleError] = []
+    if begin is not None:
+        begin(len(wanted))
+    if len(wanted):
+        done = 0
         loader: DataLoader[Array]
         with DataLoader(
-            IndexedView(dataset, with_entry),
+            IndexedView(dataset, wanted),
             _BATCH,
             num_workers=num_workers,
             executor=executor,
@@ -202,17 +247,20 @@ def _compare(
         ) as loader:
             batch: Array
             for batch in loader:
-                counts += np.bincount(batch, minlength=3)
+                counts += np.bincount(batch, minlength=len(counts))
                 done += len(batch)
                 if tick is not None:
-                    tick(done)
-            unread = loader.stats().skipped
+                    tick(done + loader.stats().skipped)
+            errors = sorted(loader.errors, key=lambda error: error.index)
     return CropCheck(
         index.path,
         entries=int(counts[_FITS]),
         stale=int(counts[_STALE]),
         damaged=int(counts[_DAMAGED]),
-        missing=int((~np.isin(keys, tables.keys)).sum()) + unread,
+        different=int(counts[_DIFFERENT]),
+        missing=int(counts[_MISSING]),
         surplus=int((~np.isin(tables.keys, keys)).sum()),
-        refused=int(np.isin(keys, tables.keys[tables.lengths == 0]).sum()),
+        refused=int(counts[_REFUSED]),
+        rebuilt=rebuild,
+        errors=errors,
     )

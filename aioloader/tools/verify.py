@@ -71,7 +71,7 @@ class ValidImages(ImageRecordDataset):
         *,
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
     ) -> None:
-        super().__init__(path or report.path, max_pixels=max_pixels, label_dtype="float32")
+        super().__init__(path or report.path, max_pixels=max_pixels, label_dtype="float32", crop_index=None)
         self._report = report
         self._numbers = self._find_images()
 
@@ -124,7 +124,7 @@ class ImageFolder(ImageFolderDataset):
     def __init__(self, path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            super().__init__(path, max_pixels=max_pixels)
+            super().__init__(path, max_pixels=max_pixels, crop_index=None)
 
 
 def _check_label(image: Array, label: Any) -> np.uint8:

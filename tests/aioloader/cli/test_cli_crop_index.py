@@ -63,8 +63,8 @@ def test_verify_checks_the_crop_index_of_a_record_file(rec: Path, capsys: pytest
     spoil_entries(rec.parent)
     code, out, err = run(capsys, "verify", rec, "--num-workers", "0")
     assert code == 1
-    assert f"{count} entries are damaged" in err
-    assert "aioloader index --crops" in out
+    assert f"damaged entries: {count}\n" in err
+    assert f"`aioloader index --crops {rec}`" in out
 
 
 def test_verify_checks_the_crop_index_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
