@@ -6,7 +6,6 @@ import errno
 import os
 import posixpath
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.places import folder_index, given_index, record_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url
@@ -223,12 +223,11 @@ def warn_of_bad_entries(counts: Mapping[str, int], warned: set[str]) -> None:
     for path in tuple(counts):
         if path not in warned:
             warned.add(path)
-            warnings.warn(
+            warn_caller(
                 f"{path}: entries of this crop index are damaged, or do not belong to their images; these images are "
-                "decoded as without it. `aioloader verify` counts such entries, and `aioloader index --crops` makes "
-                "them again",
+                "decoded as without it. `aioloader verify` counts such entries, and `aioloader index --crops --remake` "
+                "makes all of them again",
                 CropIndexWarning,
-                stacklevel=5,
             )
 
 
@@ -240,7 +239,7 @@ def _usable(path: str, kind: int) -> CropIndex | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, CropIndexError) as error:
-        warnings.warn(f"no crop index is used: {error}", CropIndexWarning, stacklevel=5)
+        warn_caller(f"no crop index is used: {error}", CropIndexWarning)
         return None
     index.close()  # each open index holds a descriptor, and there may be many
     return index

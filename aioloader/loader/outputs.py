@@ -8,12 +8,12 @@ they refer to the array that they were made from.
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.errors import MissingPackageError, OutputError
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.pytree import map_leaves
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _pinning(convert: Convert | None, output: Any) -> Convert | None:
         tensors = convert
         pin = _pinned_leaf(needed("torch"))
         return lambda batch: map_leaves(pin, tensors(batch))
-    # The frames of `make_converter`, the runtime, the loader and its base are skipped: it points at the caller.
-    warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=6)
+    warn_caller(f"pin_memory has no effect: {why}", UserWarning)
     return convert
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import warnings
 from collections.abc import Callable
@@ -247,3 +248,27 @@ def test_a_damaged_index_costs_one_warning_and_no_pixel(tmp_path: Path) -> None:
     assert len(caught) == 1
     assert bad == {}
     _assert_same(found, expected)
+
+
+def test_a_warning_of_a_damaged_index_names_the_line_of_the_caller(tmp_path: Path) -> None:
+    dataset = _folder(tmp_path).transform_first(CROP)
+    (tmp_path / "images" / "images.crops").write_bytes(b"damaged")
+    with pytest.warns(CropIndexWarning) as caught:
+        list(DataLoader(dataset, 4, num_workers=0))
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_warning_of_bad_entries_names_the_line_of_the_caller(tmp_path: Path) -> None:
+    dataset = _folder(tmp_path).transform_first(CROP)
+    spoil_entries(tmp_path)
+
+    async def count() -> int:
+        async with aioloader.AsyncDataLoader(dataset, 4, num_workers=0) as loader:
+            return sum([len(labels) async for _, labels in loader])
+
+    with pytest.warns(CropIndexWarning) as caught:
+        assert asyncio.run(count()) == len(IMAGES)
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(CropIndexWarning) as caught:
+        list(DataLoader(dataset, 4, num_workers=0))
+    assert [warning.filename for warning in caught] == [__file__]
