@@ -88,6 +88,7 @@ class SleepingDecoder:
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
+        file: int | None = None,
     ) -> tuple[Array, np.float32]:
         """Return an image and a label; see `aioloader.abc.FusedDecoder`."""
         self._owed_s += self._sleep_s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -211,6 +213,13 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
         _note(
             f"{len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
             "...), and a pattern matches them too: delete them"
+        )
+    if report.old_indexes:
+        first = report.old_indexes[0]
+        dots = " ..." if len(report.old_indexes) > 1 else ""
+        _note(
+            f"crop indexes of the earlier record files are still here ({first}{dots}): delete them, or make them again "
+            f"(`aioloader index --crops {shlex.quote(os.fspath(first.with_suffix('.rec')))}{dots}`)"
         )
     _write_errors(options.error_report, report.errors)
     counted = sum(report.labels.values()) == report.records  # otherwise some have several labels

@@ -1,4 +1,4 @@
-"""Warnings that name the caller's line of code, at whatever depth inside the package they are issued."""
+"""Warnings that name the line of code of the package's caller, from any depth inside the package."""
 
 from __future__ import annotations
 

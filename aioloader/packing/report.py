@@ -83,6 +83,7 @@ class PackReport:
             files before the upload.
         others: names of shards in the same folder from an earlier packing into another number of files. A pattern such
             as OUT-*.rec matches them too.
+        old_indexes: crop indexes of the earlier files of these names, which do not fit the new ones.
     """
 
     files: tuple[Packed, ...]
@@ -102,6 +103,7 @@ class PackReport:
     empty: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    old_indexes: tuple[Path, ...] = ()
 
     @property
     def rec(self) -> Path:

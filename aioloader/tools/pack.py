@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aioloader.crop_index.building import check_builder
+from aioloader.crop_index.places import record_index
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding, library_versions
@@ -258,6 +259,9 @@ def pack(
     )
     run(job, report, begin=begin, tick=tick)
     report.others = tuple(other_shards(plan.outputs, os.listdir(stem.parent)))
+    if not crops:
+        places = [Path(record_index(os.fspath(output.rec))) for output in plan.outputs]
+        report.old_indexes = tuple(place for place in places if place.exists())
     return report
 
 

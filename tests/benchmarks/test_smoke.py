@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
         "crop_index",
         "main_job",
         "many_workers",
+        "many_workers --sleep",
         "first_batch",
         "fused_path",
         "damaged",
@@ -36,7 +37,7 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
         pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
     if name == "crop_index":
         pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
-    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
+    command = [sys.executable, "-W", "error", "-m", *f"benchmarks.{name}".split(), "--smoke"]
     if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing"):
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

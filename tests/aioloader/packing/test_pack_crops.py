@@ -89,6 +89,18 @@ def test_the_records_are_those_without_an_index(images: Path, tmp_path: Path) ->
     assert "crops" not in (tmp_path / "without.json").read_text()
 
 
+def test_the_index_of_an_earlier_file_is_named(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(images, tmp_path / "set", crops=True).old_indexes == ()
+    assert main(["pack", str(images), str(tmp_path / "set")]) == 0
+    err = capsys.readouterr().err
+    assert f"({tmp_path / 'set.crops'})" in err
+    assert f"`aioloader index --crops {tmp_path / 'set.rec'}`" in err
+    (tmp_path / "set.crops").unlink()
+    assert pack(images, tmp_path / "set").old_indexes == ()
+
+
 def test_the_index_command_keeps_the_entries(images: Path, tmp_path: Path) -> None:
     report = pack(images, tmp_path / "set", crops=True)
     (made,) = index_crops([str(report.rec)], num_workers=0, executor="inline")
