@@ -118,9 +118,8 @@ def using(pictures: Sequence[Picture], rounds: int) -> None:
     )
 
 
-def gain(pictures: Sequence[Picture], rounds: int) -> None:
-    """Print the time of a crop, resized to 224 x 224, by each way."""
-    crop, rng, order = RandomResizedCrop(224), Rng(0), random.Random(0)
+def crop_ways() -> dict[str, Callable[[Picture, bytes, Box], Any]]:
+    """Return the ways to decode a crop, by name; each takes an image, a copy of its file, and the crop."""
     plain, skipping = LazyImageReader(), LazyImageReader()
     plain.rectangles = None
     ways: dict[str, Callable[[Picture, bytes, Box], Any]] = {
@@ -132,6 +131,13 @@ def gain(pictures: Sequence[Picture], rounds: int) -> None:
     }
     if skipping.rectangles is not None:
         ways["rectangle"] = lambda each, data, box: skipping.open(data).region(box)
+    return ways
+
+
+def gain(pictures: Sequence[Picture], rounds: int) -> None:
+    """Print the time of a crop, resized to 224 x 224, by each way."""
+    crop, rng, order = RandomResizedCrop(224), Rng(0), random.Random(0)
+    ways = crop_ways()
     times: dict[str, list[float]] = {name: [] for name in ways}
     ratios = []
     for _ in range(rounds):
@@ -247,18 +253,7 @@ def large(files: Sequence[bytes], rounds: int) -> None:
     """Print the time of crops of 512 x 512 pixels of 12-megapixel images."""
     pictures, _ = indexed(mosaics(files))
     making(pictures, 2)
-    reader = LazyImageReader()
-    reader.rectangles = None
-    skipping = LazyImageReader()
-    ways: dict[str, Callable[[Picture, bytes, Box], Any]] = {
-        "full decode": lambda each, data, box: simplejpeg.decode_jpeg(data)[
-            box[1] : box[1] + box[3], box[0] : box[0] + box[2]
-        ],
-        "early stop": lambda each, data, box: reader.open(data).region(box),
-        "crop index": lambda each, data, box: reader.open(data, entry=each.entry).region(box),
-    }
-    if skipping.rectangles is not None:
-        ways["rectangle"] = lambda each, data, box: skipping.open(data).region(box)
+    ways = crop_ways()
     try:
         import tensorflow as tf
     except ImportError:
