@@ -250,15 +250,15 @@ def _of_record_file(path: str, rec: str) -> CropIndex:
     _check_exists(path)
     index = CropIndex(path)
     index.check_kind(RECORDS)
+    keys = index.tables().keys
+    index.close()  # each open index holds a descriptor, and there may be many
     if is_url(rec):
         return index
-    keys = index.tables().keys
     some: list[int] = keys[np.linspace(0, len(keys) - 1, min(len(keys), _COMPARED)).astype(np.int64)].tolist()
     with os.fdopen(open_regular(rec), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if some and not any(_begins_record(file, offset, size) for offset in some):
             raise CropIndexError(f"it has no record of {rec}", path=path)
-    index.close()
     return index
 
 

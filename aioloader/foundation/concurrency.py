@@ -97,7 +97,7 @@ async def read_each(sock: socket.socket, read: Callable[[], bool]) -> None:
     number = sock.fileno()  # the same later, when the socket may be closed
     try:
         loop.add_reader(number, ready)
-    except NotImplementedError:  # Windows
+    except NotImplementedError:  # the default event loop of Windows
         await _read_in_turns(sock, read)
         return
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,24 +37,26 @@ def open_locked(path: Path) -> int | None:
         os.close(fd)
 
 
-def _lock(fd: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
+if sys.platform == "win32":
+    import msvcrt
 
+    def _lock(fd: int) -> bool:
         try:
             # Far after the end: locked bytes cannot be read by other processes.
             os.lseek(fd, 1 << 40, os.SEEK_SET)
-            # By name: type checkers on other systems do not find these attributes.
-            getattr(msvcrt, "locking")(fd, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         finally:
             os.lseek(fd, 0, os.SEEK_SET)
         return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+
+else:
+    import fcntl
+
+    def _lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
