@@ -149,7 +149,7 @@ class ImageFolderDataset(FileDataset):
         for message in notes.messages:
             warnings.warn(message, UserWarning, stacklevel=2)
         if crop_index != AUTO:
-            self._crops.open([path for path, _ in self._items])
+            self._crops.open(self._paths)
 
     @property
     def items(self) -> list[tuple[str, int]]:
@@ -227,10 +227,14 @@ class ImageFolderDataset(FileDataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        return replace(self._decoder, crops=self._crops.open([path for path, _ in self._items]))
+        crops = self._crops.open(self._paths)
+        return self._decoder if crops is None else replace(self._decoder, crops=crops)
+
+    def _paths(self) -> list[str]:
+        return [path for path, _ in self._items]
 
     def open_source(self) -> FetchingByteSource:
-        paths = [path for path, _ in self._items]
+        paths = self._paths()
         versions = [self._versions.get(path) for path in paths]
         return self._open_files(
             paths, remote=self.reads_ahead, whole_files=True, name=self._root, versions=versions

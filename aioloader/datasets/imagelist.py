@@ -93,14 +93,15 @@ class ImageListDataset(FileDataset):
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
         self._crops = ItemCrops(crop_index, self._root)
         if crop_index != AUTO:
-            self._crops.open(self._paths)
+            self._crops.open(lambda: self._paths)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        return replace(self._decoder, crops=self._crops.open(self._paths))
+        crops = self._crops.open(lambda: self._paths)
+        return self._decoder if crops is None else replace(self._decoder, crops=crops)
 
     def open_source(self) -> FetchingByteSource:
         return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)

@@ -10,7 +10,7 @@ from aioloader.crop_index.lookup import FolderCrops, open_folder_crops
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array, IntArray
 
@@ -32,20 +32,21 @@ class ItemCrops:
         self._crops: FolderCrops | None = None
         self._keys: IntArray | None = None
 
-    def open(self, paths: Sequence[str]) -> FolderCrops | None:
+    def open(self, paths: Callable[[], Sequence[str]]) -> FolderCrops | None:
         """Return the crop index; None without one. Takes about a microsecond for each item, once.
 
         Args:
-            paths: the files of all items, or their URLs.
+            paths: returns the files of all items, or their URLs; called only where they are needed, because there may
+                be millions, and ``dataset[i]`` calls this each time.
 
         Raises:
             OSError, CropIndexError: see `open_folder_crops`.
         """
         if self._option is not None:
-            self._crops = open_folder_crops(self._option, self._root, paths)
+            self._crops = open_folder_crops(self._option, self._root, paths())
             self._option = None
         if self._crops is not None and self._keys is None:
-            self._keys = self._crops.keys(paths)
+            self._keys = self._crops.keys(paths())
         return self._crops
 
     def forget_items(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,23 @@ def test_items_may_be_replaced(tmp_path: Path, cuts: list[object]) -> None:
     _assert_same(found, _batches(expected)[0])
     assert cuts
     assert bad == {}
+
+
+@pytest.mark.parametrize("crop_index", ["auto", None])
+def test_an_item_is_read_without_a_look_at_the_others(crop_index: str | None, tmp_path: Path) -> None:
+    class Items(list[tuple[str, int]]):
+        listed = 0
+
+        def __iter__(self) -> Iterator[tuple[str, int]]:
+            Items.listed += 1
+            return super().__iter__()
+
+    dataset = _folder(tmp_path, crop_index=crop_index)
+    dataset.items = Items(dataset.items)
+    dataset[0]  # opens the files and the index
+    before = Items.listed
+    dataset[1], dataset[2]
+    assert Items.listed == before
 
 
 def test_a_pickled_dataset_uses_the_index(tmp_path: Path, cuts: list[object]) -> None:
