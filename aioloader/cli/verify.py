@@ -167,7 +167,7 @@ def _print_index(checked: CropCheck, path: str, options: argparse.Namespace) -> 
             print(f"{checked.path}: {what}: {count:,}", file=sys.stderr)
     total = checked.entries + checked.stale + checked.damaged + checked.different
     fit = "all fit their images" if checked.entries == total else f"{checked.entries:,} fit their images"
-    again = ", and were made again" if checked.rebuilt else ""
+    again = " and equal those made again" if checked.rebuilt else ""
     surplus = f"; {checked.surplus:,} of images that do not exist" if checked.surplus else ""
     print(
         f"{checked.path}: {total:,} entries, {fit}{again}; {checked.refused:,} images can have none{surplus}"

@@ -43,7 +43,7 @@ _REASONS = {
     WHOLE_ONLY: "a kind of JPEG that is always decoded whole",
     COMPLAINT: "the decoder complained about the part",
     **{reason: f"{reason} of the crop index" for reason in BAD_ENTRIES.values()},
-    BAD_ENTRIES["of other bytes"]: "the crop index has other bytes",
+    BAD_ENTRIES["of other bytes"]: "the entry belongs to other bytes",
 }
 # More reasons than this are not named.
 _MOST_REASONS = 3

@@ -119,9 +119,9 @@ DECODES = {
 def test_a_sentence_says_how_images_were_decoded_and_why():
     assert explain(case("decode", decodes=DECODES)).removeprefix(explain(case("decode"))) == (
         " Of 3,072 images: 2,940 cut by the crop index, 100 decoded as rectangles by libjpeg-turbo 3 (not in the crop "
-        "index), 22 stopped early, below the crop (15: no entry in the crop index: it is so small; 4: the crop index "
-        "has other bytes; 2: damaged entry of the crop index; 1: other reasons), 10 decoded whole (a kind of JPEG that "
-        "is always decoded whole)."
+        "index), 22 stopped early, below the crop (15: no entry in the crop index: it is so small; 4: the entry "
+        "belongs to other bytes; 2: damaged entry of the crop index; 1: other reasons), 10 decoded whole (a kind of "
+        "JPEG that is always decoded whole)."
     )
 
 

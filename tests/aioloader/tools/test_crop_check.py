@@ -69,11 +69,18 @@ def rewrite(path: Path, kind: int, change: dict[int, bytes | str]) -> None:
 
 
 @needs_numba
-def test_entries_that_are_made_again_are_the_same(rec: Path, folder: Path) -> None:
+def test_entries_that_are_made_again_are_the_same(
+    rec: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(rec, rebuild=True) == CropCheck(
         str(rec.with_suffix(".crops")), entries=len(IMAGES[::2]), rebuilt=True
     )
     assert check(folder, rebuild=True).entries == len(IMAGES)
+    assert main(["verify", str(rec), "--decode", "--num-workers", "0"]) == 0
+    assert (
+        f"{len(IMAGES[::2])} entries, all fit their images and equal those made again"
+        in capsys.readouterr().out
+    )
 
 
 @needs_numba
