@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioloader.jpeg.frame import Frame
     from aioloader.jpeg.huffman import ScanTables
 
-VERSION: Final = 2
+VERSION: Final = 3
 HEAD: Final = struct.Struct("<BBBB HHHHH III BBBB hhh HHBHB BBB I")
 """version, MCUs between two points, components, bits of the end of a chroma block; width, height, rows of MCUs, points
 of a row, rows of MCUs between two restart markers; length and checksum of the JPEG, length of its scan; bits of a
@@ -58,7 +58,8 @@ ROW_NBYTES: Final = 4 + _CRC.size + EDGE_NBYTES
 # Rows of points are multiples of 8 bytes, so that the points of a column are every n-th 64-bit word.
 _WIDEST = 57
 _SPARE = 8
-_MOST_SHARE = 0.05
+# An entry's share of the bytes of its JPEG.
+_USUAL_SHARE = 0.049
 # Limits of the layout: the interval has 8 bits, and the starts of rows 32 bits, in which they are counted in bits.
 _MOST_INTERVAL = (1 << 8) - 1
 _MOST_NBYTES = (1 << 29) - 1
@@ -113,6 +114,11 @@ class EntryHead(NamedTuple):
     scan_start: int
 
     @property
+    def point_nbits(self) -> int:
+        """Return the bits of a point."""
+        return self.nbits + self.nbits_0 + self.nbits_1 + self.nbits_2
+
+    @property
     def starts_at(self) -> int:
         """Return the offset of the rows' starts."""
         return TABLES_AT + self.tables_nbytes + self.empty_luma_nbytes + self.empty_nbytes
@@ -142,7 +148,8 @@ class ScanPoints:
         scan: its tables.
         positions: int64 (rows of MCUs, MCUs in a row + 1), bits from the start of the scan; the last column has the
             ends of the rows, before a restart marker that follows.
-        predictors: int16 (components, rows of MCUs, MCUs in a row), the DC values before each MCU.
+        predictors: int16 (components, rows of MCUs, MCUs in a row + 1), the DC values before each MCU; the last column
+            has those behind the last MCU.
         scan_nbytes: length of the scan.
     """
 
@@ -208,8 +215,8 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     Args:
         data: the JPEG; bytes, or a memoryview of bytes.
         points: its points.
-        interval: MCUs between two points, 1 to 255; None for the least with which the entry has at most 5 % of the
-            JPEG's bytes.
+        interval: MCUs between two points, 1 to 255; None for the number with which the entry's size is nearest to
+            4.9 % of the JPEG's bytes.
 
     Raises:
         NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay, or it has
@@ -224,20 +231,25 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
     components = scan.blocks[-1].component + 1
     tables, literal = _tables(points)
     plan = _CodePlan.of(scan, tables)
-    positions = points.positions[:, :-1] - points.positions[:, :1]
-    fields = [positions, *points.predictors]
+    fields = [points.positions - points.positions[:, :1], *points.predictors]
+    # The end of a row is a point only where the next row does not continue it.
+    ends = frame.restart_interval > 0
     fixed = (
         TABLES_AT + len(literal) + len(plan.empty_luma) + len(plan.empty) + ROW_NBYTES + _SPARE + _CRC.size
     )
     if interval is None:
         bits = sum(_width(field) for field in fields)
-        for interval in range(1, min(frame.mcus_per_row, _MOST_INTERVAL) + 1):
-            per_row = ROW_NBYTES + _row_nbytes(-(-frame.mcus_per_row // interval) * bits)
-            if fixed + frame.mcu_rows * per_row <= _MOST_SHARE * len(data):
+        sizes = []
+        for number in range(1, min(frame.mcus_per_row, _MOST_INTERVAL) + 1):
+            per_row = ROW_NBYTES + _row_nbytes((-(-frame.mcus_per_row // number) + ends) * bits)
+            sizes.append((fixed + frame.mcu_rows * per_row) / len(data))
+            if sizes[-1] <= _USUAL_SHARE:
                 break
         else:
             raise NotIndexableError("it is so small that an index would not pay")
-    fields = [field[:, ::interval] for field in fields]
+        interval = min(range(1, len(sizes) + 1), key=lambda number: abs(sizes[number - 1] - _USUAL_SHARE))
+    columns = [*range(0, frame.mcus_per_row, interval), *([frame.mcus_per_row] if ends else ())]
+    fields = [field[:, columns] for field in fields]
     least = [int(field.min()) for field in fields]
     widths = [_width(field) for field in fields]
     if sum(widths) > _WIDEST:
@@ -279,7 +291,7 @@ def _width(field: IntArray) -> int:
 
 
 def _row_nbytes(nbits: int) -> int:
-    return -(-nbits // 64) * 8
+    return -(-max(nbits, 1) // 64) * 8
 
 
 def _tables(points: ScanPoints) -> tuple[dict[int, HuffmanTable], bytes]:
@@ -289,7 +301,10 @@ def _tables(points: ScanPoints) -> tuple[dict[int, HuffmanTable], bytes]:
     """
     scan = points.scan
     tables = dict(scan.tables)
-    highest = [max(int(values.max()), -int(values.min())) for values in points.predictors]
+    # Differences between any two values, and from 0.
+    highest = [max(int(values.max()), 0) - min(int(values.min()), 0) for values in points.predictors]
+    if max(highest) >> CATEGORIES - 1:
+        raise NotIndexableError("its DC values are too far apart")
     for block in {*scan.blocks}:
         categories = range(highest[block.component].bit_length() + 1)
         tables[block.dc] = extended(tables[block.dc], categories)

@@ -22,8 +22,8 @@ def build_entry(data: bytes | memoryview, *, interval: int | None = None) -> byt
 
     Args:
         data: the encoded image.
-        interval: MCUs between two points of entry in a row of MCUs, 1 to 255; None for the least with which the entry
-            has at most 5 % of the image's bytes.
+        interval: MCUs between two points of entry in a row of MCUs, 1 to 255; None for the number with which the
+            entry's size is nearest to 4.9 % of the image's bytes.
 
     Returns:
         The entry; see `aioloader.jpeg.crop_entry`.
@@ -77,7 +77,7 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     numbers = {number: place for place, number in enumerate(scan.tables)}
     blocks = [(block.component, numbers[block.dc], numbers[block.ac]) for block in scan.blocks]
     positions = np.empty((rows, columns + 1), np.int64)
-    predictors: IntArray = np.empty((scan.blocks[-1].component + 1, rows, columns), np.int16)
+    predictors: IntArray = np.empty((scan.blocks[-1].component + 1, rows, columns + 1), np.int16)
     left_out = places, marks, count
     problem = scan_walk.walk(
         (clean, size * 8),

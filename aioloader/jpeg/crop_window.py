@@ -1,13 +1,14 @@
 """Cuts of a JPEG by its entry of a crop index: a smaller JPEG with the same pixels inside a crop.
 
-Rule: no bit is shifted and no symbol is decoded; parts of the file are put behind new headers. Three kinds of cuts:
+Rule: no symbol of the crop is decoded or moved inside its byte; parts of the file are put behind new headers, as one
+scan without restart markers, which a decoder reads fastest. Between two parts there is a *phantom MCU*: its DC
+differences lead from the values behind the last MCU of one part to those before the first MCU of the next, and its few
+small AC coefficients end at the bit of a byte at which that MCU begins. There are three kinds of cuts:
 
-- window: some MCUs of some rows. Each row becomes a restart interval. It begins with a *phantom MCU*, whose DC values
-  are those before the row's first MCU, and whose few small AC coefficients end at the bit of a byte at which that MCU
-  begins. Then the file's bytes follow, up to the one in which the row's last MCU ends. A decoder ignores less than a
-  byte before a marker.
-- band: whole rows. A row of empty MCUs is put on top; the last of them sets DC values and alignment as a phantom does.
-  Then the file's bytes follow in one piece.
+- window: some MCUs of some rows, each row a part. The phantoms are the first column of the cut; or the last one, where
+  chroma is interpolated and the crop has the image's first column, which has no neighbour on its left. In that case
+  the first phantom ends a row of empty MCUs on top of the others.
+- band: whole rows, one part, below a row of empty MCUs that ends with a phantom.
 - intervals: whole rows of a file that has restart markers between rows. The markers are numbered again.
 
 The pixels of the box are those of a full decode, because a margin of one chroma sample is kept on each side on which
@@ -17,10 +18,9 @@ the image continues (see `aioloader.jpeg.cut`); phantoms and empty MCUs affect n
 from __future__ import annotations
 
 import struct
-from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioloader.jpeg.crop_entry import CATEGORIES, CODES, HEAD, TABLES_AT, CropEntryError, EntryHead
+from aioloader.jpeg.crop_entry import CODES, HEAD, TABLES_AT, CropEntryError, EntryHead
 from aioloader.jpeg.cut import Cut
 from aioloader.jpeg.frame import DRI, EOI, RST0
 
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 
     from aioloader.jpeg.frame import Frame
 
-_START: Final = struct.Struct("<I")
 _POINT: Final = struct.Struct("<Q")
 _RESTARTS: Final = [bytes((0xFF, RST0 + number)) for number in range(8)]
 _END: Final = bytes((0xFF, EOI))
+_NO_RESTARTS: Final = bytes((0xFF, DRI, 0, 4, 0, 0))
 _STUFFED: Final = b"\xff\0"
 _LOW_BITS: Final = [255 >> number for number in range(8)]
 # A negative value of n bits is stored as value + 2**n - 1.
 _NEGATIVE: Final = [(1 << number) - 1 for number in range(16)]
+_MOST_IN_A_BYTE = 4  # MCUs
+_LEAST_SCALED = 8  # pixels
 # Cost of a row of a window besides its MCUs, in blocks that a decoder could decode meanwhile.
 _ROW_COST = 16
 
@@ -49,6 +51,23 @@ class _Source(NamedTuple):
     entry: Any
     head: EntryHead
     scan_at: int
+
+
+class _Parts(NamedTuple):
+    """Parts of a scan: each begins and ends at a point.
+
+    Attributes:
+        begin_rows, end_rows: bits at which the rows of these points begin.
+        begins, ends: the points, each after some bits of another one: that many bits each.
+        begin_shift, end_shift: these numbers of bits.
+    """
+
+    begin_rows: list[int]
+    begins: list[int]
+    begin_shift: int
+    end_rows: list[int]
+    ends: list[int]
+    end_shift: int
 
 
 def cut_by_entry(
@@ -65,14 +84,17 @@ def cut_by_entry(
         left_out: bytes of the scan before the rows that the box needs, if the data lacks them.
 
     Returns:
-        A JPEG that contains the box; None if a decoder has to read all rows and columns, or nearly all.
+        A JPEG that contains the box; None if a decoder has to read all rows and columns, or nearly all, or if the
+        scaled size of the JPEG would not determine the scale, as in `aioloader.jpeg.cut`.
 
     Raises:
         CropEntryError: the entry does not fit the frame.
     """
     head = EntryHead._make(HEAD.unpack_from(entry))
     interval = head.interval
-    if head.rows != frame.mcu_rows or not interval or -(-frame.mcus_per_row // interval) != head.points:
+    # Where rows may end in a restart marker, their ends are points, too.
+    points = -(-frame.mcus_per_row // interval) if interval else 0
+    if head.rows != frame.mcu_rows or not points or points + (head.restart_rows > 0) != head.points:
         raise CropEntryError("of other bytes")
     x, y, width, height = box
     margin = frame.y_margin * scale
@@ -82,136 +104,78 @@ def cut_by_entry(
     left = x - margin if x > margin else 0
     right = min(frame.width, x + width + margin)
     first, stop = top // frame.mcu_height, -(-bottom // frame.mcu_height)
-    begin, end = left // (frame.mcu_width * head.interval), -(-right // (frame.mcu_width * head.interval))
+    begin, end = left // (frame.mcu_width * interval), -(-right // (frame.mcu_width * interval))
     blocks = (frame.mcu_width * frame.mcu_height >> 6) + head.components - 1
-    columns = min(end * head.interval, frame.mcus_per_row) - begin * head.interval
-    # In blocks of MCUs, for all rows: a window, and whole rows with one more on top.
-    window = ((columns + 1) * blocks + _ROW_COST) * (stop - first)
+    columns = min(end * interval, frame.mcus_per_row) - begin * interval
+    # Where chroma is interpolated, column 0 has no neighbour on its left; a phantom would be one.
+    right_phantoms = margin > 0 and begin == 0
+    # In blocks of MCUs: a window, and whole rows, which may need one more on top.
+    window = ((columns + 1) * blocks + _ROW_COST) * (stop - first + (right_phantoms and first > 0))
     whole = frame.mcus_per_row * blocks * (stop - first + (first > 0 and not head.restart_rows))
     source = _Source(data, frame, entry, head, frame.scan_start - left_out)
+    cut = None
     try:
-        # Where chroma is interpolated, column 0 has no neighbour on its left; a phantom would be one.
-        if window < whole and not (margin and begin == 0):
-            return _window(source, (begin, end, first, stop), (right, bottom))
-        if first == 0 and bottom == frame.height:
-            return None
-        if head.restart_rows:
-            return _intervals(source, (first, stop), bottom)
-        return _band(source, (first, stop), bottom)
+        if window < whole and not (right_phantoms and end >= points):
+            cut = _window(source, (begin, end, first, stop), (right, bottom), right_phantoms=right_phantoms)
+        if cut is None and (first > 0 or bottom < frame.height):
+            cut = (_intervals if head.restart_rows else _band)(source, (first, stop), bottom)
     except (struct.error, TypeError, ValueError, IndexError, ArithmeticError) as error:
         # Only an entry that was made up can be inconsistent: its CRC is right.
         raise CropEntryError("damaged") from error
+    if cut is not None and scale > 1 and cut.height < _LEAST_SCALED and cut.width < _LEAST_SCALED:
+        return None
+    return cut
 
 
-def _window(source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int, int]) -> Cut:
+def _window(
+    source: _Source, mcus: tuple[int, int, int, int], limits: tuple[int, int], *, right_phantoms: bool
+) -> Cut | None:
     """Cut some MCUs of some rows.
 
     Args:
         source: the JPEG and its entry.
         mcus: first point and the one behind the last, first row of MCUs and the one behind the last.
         limits: columns and rows of pixels that are needed, exclusive.
+        right_phantoms: the phantoms are the last column; not all columns are needed then.
+
+    Returns:
+        The cut; None if a row begins and ends in one byte.
     """
-    data, frame, entry, head, scan = source
+    frame, head = source.frame, source.head
     begin, end, first, stop = mcus
-    view = memoryview(entry)
-    nbits = head.nbits + head.nbits_0 + head.nbits_1 + head.nbits_2
-    position_mask = (1 << head.nbits) - 1
-    at = head.starts_at + 4 * first
-    starts = view[at : at + 4 * (stop - first + 1)].cast("I").tolist()
-    rows_at = head.points_at + first * head.stride
-    # Points of a column, as words: a row is a multiple of 8 bytes.
-    nbytes, step = (stop - first - 1) * head.stride + 8, head.stride >> 3
-    point_shift = begin * nbits & 7
-    at = rows_at + (begin * nbits >> 3)
-    here = view[at : at + nbytes].cast("Q")[::step].tolist()
-    ends: list[int]
-    if end >= head.points:
-        columns = frame.mcus_per_row - begin * head.interval
-        ends = starts[1:]
-        if head.restart_rows:
-            # The row ends before a restart marker.
-            group = head.restart_rows
-            ends = [
-                bit - 16 if row % group == 0 and row < head.rows else bit
-                for row, bit in enumerate(ends, first + 1)
-            ]
-    else:
-        columns = (end - begin) * head.interval
-        shift = end * nbits & 7
-        at = rows_at + (end * nbits >> 3)
-        there = view[at : at + nbytes].cast("Q")[::step].tolist()
-        ends = [(point >> shift & position_mask) + start for point, start in zip(there, starts, strict=False)]
-    codes = CODES.unpack_from(entry, HEAD.size)
-    luma, chroma, luma_nbits, chroma_nbits = codes[:12], codes[12:24], codes[24:36], codes[36:48]
-    pads, pad_nbits = codes[48:56], codes[56:]
-    grain, count = frame.mcu_width, columns + 1
+    rows = _rows(source, first, stop)
+    begins, begin_shift = _column(source, begin, first, stop)
     left = begin * head.interval
-    width = grain + max(limits[0], (left + columns - 1) * grain + 1) - left * grain
-    height = limits[1] - first * frame.mcu_height
-    luma_at = TABLES_AT + head.tables_nbytes
-    tables = bytes(view[TABLES_AT:luma_at]) + bytes((0xFF, DRI, 0, 4, count >> 8, count & 255))
-    pieces: list[Any] = [_headers(data, frame, tables, width, height)]
-    empty_luma = bytes(view[luma_at : luma_at + head.empty_luma_nbytes])
-    # Before each row but the first: its restart marker.
-    markers = cycle([marker + empty_luma for marker in _RESTARTS]) if empty_luma else cycle(_RESTARTS)
-    shift_0 = point_shift + head.nbits
-    shift_1 = shift_0 + head.nbits_0
-    shift_2 = shift_1 + head.nbits_1
-    mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
-    least_0, least_1, least_2 = head.least_0, head.least_1, head.least_2
-    colour, chroma_end = head.components == 3, head.chroma_end
-    negative, low_bits, round_up = _NEGATIVE, _LOW_BITS, 8 * scan + 7
-    whole = memoryview(data)
-    opening = empty_luma
-    for point, at, until, marker in zip(here, starts, ends, markers, strict=False):
-        at += point >> point_shift & position_mask
-        # Bits of the byte that are not the row's: the phantom ends before the others.
-        skipped = at & 7
-        at = (at >> 3) + scan
-        byte = data[at]
-        rest = byte & low_bits[skipped]
-        rest_nbits = 8 - skipped
-        if colour:
-            value = (point >> shift_2 & mask_2) + least_2
-            category = value.bit_length()
-            if value < 0:
-                value += negative[category]
-            rest += chroma[category] + (value << chroma_end) << rest_nbits
-            rest_nbits += chroma_nbits[category]
-            value = (point >> shift_1 & mask_1) + least_1
-            category = value.bit_length()
-            if value < 0:
-                value += negative[category]
-            rest += chroma[category] + (value << chroma_end) << rest_nbits
-            rest_nbits += chroma_nbits[category]
-        value = (point >> shift_0 & mask_0) + least_0
-        category = value.bit_length()
-        if value < 0:
-            value += negative[category]
-        length = luma_nbits[category]
-        pad = -(length + rest_nbits) & 7
-        bits = (luma[category] + value << pad_nbits[pad]) + pads[pad] << rest_nbits
-        length += pad_nbits[pad] + rest_nbits
-        phantom = (bits + rest).to_bytes(length >> 3, "big")
-        if 255 in phantom:
-            phantom = phantom.replace(b"\xff", _STUFFED)
-        at += 2 if byte == 255 else 1
-        until = until + round_up >> 3
-        if data[until - 1] == 255:
-            until += 1
-        pieces += opening, phantom, whole[at:until]
-        opening = marker
-    # From the headers on, every third piece is the file's. Rows do not overlap, so that a cut is never much larger.
-    _check_total(pieces[3::3], data)
-    pieces.append(_END)
-    return Cut(
-        data=b"".join(pieces),
-        width=width,
-        height=height,
-        left=(left - 1) * grain,
-        top=first * frame.mcu_height,
-        stops_early=False,
-    )
+    columns = min(end * head.interval, frame.mcus_per_row) - left
+    points = -(-frame.mcus_per_row // head.interval)
+    if end < points or head.restart_rows:
+        ends, end_shift = _column(source, min(end, points), first, stop)
+        end_rows = rows
+    else:
+        # A row ends where the next one begins, if there is one.
+        ends, end_shift = _column(source, 0, first + 1, stop)
+        ends.append(0)
+        end_rows = rows[1:]
+    parts = _Parts(rows, begins, begin_shift, end_rows, ends, end_shift)
+    # Blocks have two bits or more.
+    if columns < _MOST_IN_A_BYTE and _in_one_byte(parts, (1 << head.nbits) - 1):
+        return None
+    grain, row_height = frame.mcu_width, frame.mcu_height
+    height = limits[1] - first * row_height
+    if right_phantoms:
+        opening = (0, 0)
+        if first:
+            opening = _repeated(*_empty_mcu(source), columns)
+            height += row_height
+        scan = _joined(source, parts, opening, continues=not first, closing=_empty_mcu(source))
+        width, cut_left, top = columns * grain + 1, 0, (first - (first > 0)) * row_height
+    else:
+        scan = _joined(source, parts, (0, 0))
+        width = grain + max(limits[0], (left + columns - 1) * grain + 1) - left * grain
+        cut_left, top = (left - 1) * grain, first * row_height
+    headers = _headers(source, _NO_RESTARTS if head.restart_rows else b"", width, height)
+    copy = b"".join((headers, *scan))
+    return Cut(data=copy, width=width, height=height, left=cut_left, top=top, stops_early=False)
 
 
 def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
@@ -222,69 +186,156 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
         rows: first row of MCUs and the one behind the last.
         bottom: rows of pixels that are needed, exclusive.
     """
-    data, frame, entry, head, scan = source
-    first, stop = rows
-    luma_at = TABLES_AT + head.tables_nbytes
-    empty_at = luma_at + head.empty_luma_nbytes
-    starts_at = head.starts_at
-    (until,) = _START.unpack_from(entry, starts_at + 4 * stop)
-    top, height = first * frame.mcu_height, bottom - first * frame.mcu_height
-    at = scan
-    opening = b""
-    if first:
-        top -= frame.mcu_height
-        height += frame.mcu_height
-        (at,) = _START.unpack_from(entry, starts_at + 4 * first)
-        (point,) = _POINT.unpack_from(entry, head.points_at + first * head.stride)
-        skipped = at & 7
-        at = (at >> 3) + scan
-        empty = int.from_bytes(entry[empty_at:starts_at], "big") >> 8 * head.empty_nbytes - head.empty_nbits
-        length, bits = _repeated(head.empty_nbits, empty, frame.mcus_per_row - 1)
-        luma = bytes(entry[luma_at:empty_at]).replace(_STUFFED, b"\xff")
-        bits = bits << 8 * len(luma) | int.from_bytes(luma, "big")
-        length += 8 * len(luma)
-        phantom, nbits = _phantom(entry, head, point >> head.nbits, length - skipped)
-        bits = (bits << nbits | phantom) << 8 - skipped | data[at] & _LOW_BITS[skipped]
-        length += nbits + 8 - skipped
-        opening = bits.to_bytes(length >> 3, "big").replace(b"\xff", _STUFFED)
-        at += 2 if data[at] == 255 else 1
-    until = (until + 7 >> 3) + scan
-    if data[until - 1] == 255 and data[until] == 0:
-        until += 1
-    tables = bytes(entry[TABLES_AT:luma_at])
-    headers = _headers(data, frame, tables, frame.width, height)
-    copy = b"".join((headers, opening, memoryview(data)[at:until], _END))
-    return Cut(data=copy, width=frame.width, height=height, left=0, top=top, stops_early=False)
+    frame, (first, stop) = source.frame, rows
+    starts = _rows(source, first, stop)
+    begins, shift = _column(source, 0, first, first + 1)
+    parts = _Parts(starts[:1], begins, shift, starts[-1:], [0], 0)
+    top = first - 1 if first else 0
+    opening = _repeated(*_empty_mcu(source), frame.mcus_per_row - 1) if first else (0, 0)
+    height = bottom - top * frame.mcu_height
+    scan = _joined(source, parts, opening, continues=not first)
+    copy = b"".join((_headers(source, b"", frame.width, height), *scan))
+    return Cut(
+        data=copy, width=frame.width, height=height, left=0, top=top * frame.mcu_height, stops_early=False
+    )
 
 
-def _phantom(entry: Any, head: EntryHead, values: int, before: int) -> tuple[int, int]:
-    """Return the last luma block and the chroma blocks of a phantom MCU, and their number of bits.
+def _column(source: _Source, column: int, first: int, stop: int) -> tuple[list[int], int]:
+    """Return the points of a column in some rows, each after some bits of another one; and that number of bits."""
+    head = source.head
+    at, shift = divmod(column * head.point_nbits, 8)
+    at += head.points_at + first * head.stride
+    # A row is a multiple of 8 bytes.
+    words = memoryview(source.entry)[at : at + (stop - first - 1) * head.stride + 8].cast("Q")
+    return words[:: head.stride >> 3].tolist(), shift
+
+
+def _rows(source: _Source, first: int, stop: int) -> list[int]:
+    """Return the bits at which some rows begin, and that at which the row behind them does."""
+    at = source.head.starts_at + 4 * first
+    rows: list[int] = memoryview(source.entry)[at : at + 4 * (stop - first + 1)].cast("I").tolist()
+    return rows
+
+
+def _in_one_byte(parts: _Parts, mask: int) -> bool:
+    """Return whether a part begins and ends in the same byte."""
+    starts = [row + (point >> parts.begin_shift & mask) for row, point in zip(*parts[:2], strict=False)]
+    stops = [row + (point >> parts.end_shift & mask) for row, point in zip(*parts[3:5], strict=False)]
+    return any(start >> 3 >= stop >> 3 for start, stop in zip(starts, stops, strict=False))
+
+
+def _joined(
+    source: _Source,
+    parts: _Parts,
+    opening: tuple[int, int],
+    *,
+    continues: bool = False,
+    closing: tuple[int, int] = (0, 0),
+) -> list[Any]:
+    """Join parts of a scan by phantom MCUs.
 
     Args:
-        entry, head: the entry.
-        values: the DC values as in a point.
-        before: number of bits that the phantom should bring to a multiple of 8.
+        source: the JPEG and its entry.
+        parts: the parts.
+        opening: bits before the first phantom: their number, and the bits.
+        continues: the first part is the begin of the scan and needs no phantom.
+        closing: as `opening`, bits behind the last part.
+
+    Returns:
+        The bytes of the scan and the marker behind it, in pieces.
     """
+    data, _, entry, head, scan = source
     codes = CODES.unpack_from(entry, HEAD.size)
-    parts = []
-    for number in range(head.components):
-        nbits = (head.nbits_0, head.nbits_1, head.nbits_2)[number]
-        value = (values & (1 << nbits) - 1) + (head.least_0, head.least_1, head.least_2)[number]
-        values >>= nbits
+    luma, chroma, luma_nbits, chroma_nbits = codes[:12], codes[12:24], codes[24:36], codes[36:48]
+    pads, pad_nbits = codes[48:56], codes[56:]
+    luma_at = TABLES_AT + head.tables_nbytes
+    empty_luma = bytes(entry[luma_at : luma_at + head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
+    skipped_luma, skipped_nbits = int.from_bytes(empty_luma, "big"), 8 * len(empty_luma)
+    shift_0 = head.nbits
+    shift_1 = shift_0 + head.nbits_0
+    shift_2 = shift_1 + head.nbits_1
+    mask = (1 << head.nbits) - 1
+    mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
+    begin_rows, begins, begin_shift, end_rows, ends, end_shift = parts
+    colour, chroma_end = head.components == 3, head.chroma_end
+    negative, low_bits = _NEGATIVE, _LOW_BITS
+    whole = memoryview(data)
+    pieces: list[Any] = []
+    carried_nbits, carried = opening
+    # DC values behind the part before; at first 0, less what is left out of all values.
+    behind_0, behind_1, behind_2 = -head.least_0, -head.least_1, -head.least_2
+    bounds = [*zip(begin_rows, begins, end_rows, ends, strict=False)]
+    if continues:
+        _, _, until, end = bounds.pop(0)
+        end >>= end_shift
+        until += end & mask
+        behind_0 = end >> shift_0 & mask_0
+        behind_1 = end >> shift_1 & mask_1
+        behind_2 = end >> shift_2 & mask_2
+        carried_nbits = until & 7
+        until = (until >> 3) + scan
+        pieces += b"", whole[scan:until]
+        carried = data[until] >> 8 - carried_nbits
+    for at, begin, until, end in bounds:
+        begin >>= begin_shift
+        end >>= end_shift
+        at += begin & mask
+        # Bits of the byte that are not the part's: the phantom ends before the others.
+        skipped = at & 7
+        at = (at >> 3) + scan
+        byte = data[at]
+        bits = byte & low_bits[skipped]
+        nbits = 8 - skipped
+        if colour:
+            value = (begin >> shift_2 & mask_2) - behind_2
+            behind_2 = end >> shift_2 & mask_2
+            category = value.bit_length()
+            if value < 0:
+                value += negative[category]
+            bits += chroma[category] + (value << chroma_end) << nbits
+            nbits += chroma_nbits[category]
+            value = (begin >> shift_1 & mask_1) - behind_1
+            behind_1 = end >> shift_1 & mask_1
+            category = value.bit_length()
+            if value < 0:
+                value += negative[category]
+            bits += chroma[category] + (value << chroma_end) << nbits
+            nbits += chroma_nbits[category]
+        value = (begin >> shift_0 & mask_0) - behind_0
+        behind_0 = end >> shift_0 & mask_0
         category = value.bit_length()
-        if category >= CATEGORIES:
-            raise ValueError("a DC value is out of range")
-        end = head.chroma_end if number else 0
-        code = category + (CATEGORIES if number else 0)
-        stored = value if value >= 0 else value + _NEGATIVE[category]
-        parts.append((codes[code] + (stored << end), codes[24 + code]))
-    pad = -(before + sum(nbits for _, nbits in parts)) & 7
-    parts.insert(1, (codes[48 + pad], codes[56 + pad]))
-    bits = length = 0
-    for part, nbits in parts:
-        bits = bits << nbits | part
-        length += nbits
-    return bits, length
+        if value < 0:
+            value += negative[category]
+        length = luma_nbits[category]
+        pad = -(length + nbits + carried_nbits) & 7
+        bits += (luma[category] + value << pad_nbits[pad]) + pads[pad] << nbits
+        nbits += length + pad_nbits[pad]
+        bits += (carried << skipped_nbits) + skipped_luma << nbits
+        phantom = bits.to_bytes(nbits + skipped_nbits + carried_nbits >> 3, "big")
+        if 255 in phantom:
+            phantom = phantom.replace(b"\xff", _STUFFED)
+        at += 2 if byte == 255 else 1
+        until += end & mask
+        carried_nbits = until & 7
+        until = (until >> 3) + scan
+        carried = data[until] >> 8 - carried_nbits
+        pieces += phantom, whole[at:until]
+    # Every second piece is the file's. Rows do not overlap, so that a cut is never much larger.
+    _check_total(pieces[1::2], data)
+    nbits, bits = closing
+    bits |= carried << nbits
+    nbits += carried_nbits
+    # Ones fill the last byte.
+    bits = (bits + 1 << (-nbits & 7)) - 1
+    pieces += bits.to_bytes(nbits + 7 >> 3, "big").replace(b"\xff", _STUFFED), _END
+    return pieces
+
+
+def _empty_mcu(source: _Source) -> tuple[int, int]:
+    """Return the number of bits of an MCU without coefficients, and the bits."""
+    head = source.head
+    bits = int.from_bytes(source.entry[head.starts_at - head.empty_nbytes : head.starts_at], "big")
+    return head.empty_nbits, bits >> 8 * head.empty_nbytes - head.empty_nbits
 
 
 def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
@@ -327,9 +378,7 @@ def _intervals(source: _Source, rows: tuple[int, int], bottom: int) -> Cut | Non
     height = max(
         height, min(frame.height - first * frame.mcu_height, ((stop - first) - 1) * frame.mcu_height + 1)
     )
-    headers = _headers(
-        data, frame, bytes(entry[TABLES_AT : TABLES_AT + head.tables_nbytes]), frame.width, height
-    )
+    headers = _headers(source, b"", frame.width, height)
     copy = b"".join((headers, *pieces))
     return Cut(
         data=copy, width=frame.width, height=height, left=0, top=first * frame.mcu_height, stops_early=False
@@ -342,8 +391,9 @@ def _check_total(pieces: Sequence[Any], data: Any) -> None:
         raise ValueError("pieces overlap")
 
 
-def _headers(data: Any, frame: Frame, tables: bytes, width: int, height: int) -> bytearray:
-    """Return the headers with another size, and segments before the scan's."""
+def _headers(source: _Source, restarts: bytes, width: int, height: int) -> bytearray:
+    """Return the headers with another size, and segments before the scan's: Huffman tables, and `restarts`."""
+    data, frame, entry, head, _ = source
     pieces = []
     place = size_at = 0
     for start, stop in frame.needed:
@@ -354,6 +404,7 @@ def _headers(data: Any, frame: Frame, tables: bytes, width: int, height: int) ->
     # The scan's segment: marker, length, number of components, 2 bytes for each, 3 more bytes.
     last = pieces.pop()
     scan = len(last) - (8 + 2 * frame.components)
-    headers = bytearray().join((*pieces, last[:scan], tables, last[scan:]))
+    tables = entry[TABLES_AT : TABLES_AT + head.tables_nbytes]
+    headers = bytearray().join((*pieces, last[:scan], tables, restarts, last[scan:]))
     headers[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
     return headers

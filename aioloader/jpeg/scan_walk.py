@@ -209,7 +209,7 @@ def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
             one, many, symbols, limits, offsets (see `fill_lookup`), stacked by table.
         left_out: what was left out (see `remove_stuffing`), and the number of places.
         result: int64 (rows, columns + 1), is set to bits from the start of the data, the last column to row ends; int16
-            (components, rows, columns), is set to the DC values.
+            (components, rows, columns + 1), is set to the DC values.
 
     Returns:
         0, or a key of `REASONS`.
@@ -304,6 +304,8 @@ def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
                 if 64 < coefficients < 128:
                     return _BAD_RUN
         positions[row, columns] = at
+        for component in range(predictors.shape[0]):
+            predictors[component, row, columns] = dc[component]
         if at > limit:
             return _TOO_SHORT
     if mark < count:
