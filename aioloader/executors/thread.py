@@ -83,7 +83,7 @@ class ThreadExecutor:
     def open(self, program: Program, memory: SlabMemory) -> None:
         self._program = program
         self._region: Any = memory.memory
-        self._copies_only = bulk_method(program) is not None and program.batchify is None
+        self._copies_only = bulk_method(program) is not None and (program.batchify is None or program.lists)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

@@ -32,7 +32,7 @@ from aioloader.abc import (
     RowBatchify,
     TunedExecutor,
 )
-from aioloader.batchify import Stack
+from aioloader.batchify import AsList, Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
@@ -271,9 +271,10 @@ class LoaderRuntime:
         resolved, options = self._resolved, self.options
         in_bytes = source is not None
         paths = tuple(map(str, source.paths)) if isinstance(source, FileByteSource) else ()
+        lists = type(self._batchify) is AsList
         foreign = (
             not (in_bytes or self.planner.streams)
-            or self._batchify is not None
+            or (self._batchify is not None and not lists)
             or not all(stage.native for stage in resolved.stages)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
@@ -289,6 +290,7 @@ class LoaderRuntime:
             foreign=foreign and (seed_globals or options.watch_globals),
             maps=maps,
             replaces=options.on_error == "replace",
+            lists=lists,
             traced=self.tracer is not None,
         )
 
