@@ -251,12 +251,12 @@ def _joined(
     luma_at = TABLES_AT + head.tables_nbytes
     empty_luma = bytes(entry[luma_at : luma_at + head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
     skipped_luma, skipped_nbits = int.from_bytes(empty_luma, "big"), 8 * len(empty_luma)
-    shift_0 = head.nbits
-    shift_1 = shift_0 + head.nbits_0
-    shift_2 = shift_1 + head.nbits_1
+    begin_rows, begins, begin_shift, end_rows, ends, end_shift = parts
+    begin_0, end_0 = begin_shift + head.nbits, end_shift + head.nbits
+    begin_1, end_1 = begin_0 + head.nbits_0, end_0 + head.nbits_0
+    begin_2, end_2 = begin_1 + head.nbits_1, end_1 + head.nbits_1
     mask = (1 << head.nbits) - 1
     mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
-    begin_rows, begins, begin_shift, end_rows, ends, end_shift = parts
     colour, chroma_end = head.components == 3, head.chroma_end
     negative, low_bits = _NEGATIVE, _LOW_BITS
     whole = memoryview(data)
@@ -267,19 +267,14 @@ def _joined(
     bounds = [*zip(begin_rows, begins, end_rows, ends, strict=False)]
     if continues:
         _, _, until, end = bounds.pop(0)
-        end >>= end_shift
-        until += end & mask
-        behind_0 = end >> shift_0 & mask_0
-        behind_1 = end >> shift_1 & mask_1
-        behind_2 = end >> shift_2 & mask_2
+        behind_0, behind_1, behind_2 = end >> end_0 & mask_0, end >> end_1 & mask_1, end >> end_2 & mask_2
+        until += end >> end_shift & mask
         carried_nbits = until & 7
         until = (until >> 3) + scan
         pieces += b"", whole[scan:until]
         carried = data[until] >> 8 - carried_nbits
     for at, begin, until, end in bounds:
-        begin >>= begin_shift
-        end >>= end_shift
-        at += begin & mask
+        at += begin >> begin_shift & mask
         # Bits of the byte that are not the part's: the phantom ends before the others.
         skipped = at & 7
         at = (at >> 3) + scan
@@ -287,22 +282,22 @@ def _joined(
         bits = byte & low_bits[skipped]
         nbits = 8 - skipped
         if colour:
-            value = (begin >> shift_2 & mask_2) - behind_2
-            behind_2 = end >> shift_2 & mask_2
+            value = (begin >> begin_2 & mask_2) - behind_2
+            behind_2 = end >> end_2 & mask_2
             category = value.bit_length()
             if value < 0:
                 value += negative[category]
             bits += chroma[category] + (value << chroma_end) << nbits
             nbits += chroma_nbits[category]
-            value = (begin >> shift_1 & mask_1) - behind_1
-            behind_1 = end >> shift_1 & mask_1
+            value = (begin >> begin_1 & mask_1) - behind_1
+            behind_1 = end >> end_1 & mask_1
             category = value.bit_length()
             if value < 0:
                 value += negative[category]
             bits += chroma[category] + (value << chroma_end) << nbits
             nbits += chroma_nbits[category]
-        value = (begin >> shift_0 & mask_0) - behind_0
-        behind_0 = end >> shift_0 & mask_0
+        value = (begin >> begin_0 & mask_0) - behind_0
+        behind_0 = end >> end_0 & mask_0
         category = value.bit_length()
         if value < 0:
             value += negative[category]
@@ -310,12 +305,15 @@ def _joined(
         pad = -(length + nbits + carried_nbits) & 7
         bits += (luma[category] + value << pad_nbits[pad]) + pads[pad] << nbits
         nbits += length + pad_nbits[pad]
-        bits += (carried << skipped_nbits) + skipped_luma << nbits
-        phantom = bits.to_bytes(nbits + skipped_nbits + carried_nbits >> 3, "big")
+        if skipped_nbits:
+            bits += skipped_luma << nbits
+            nbits += skipped_nbits
+        bits += carried << nbits
+        phantom = bits.to_bytes(nbits + carried_nbits >> 3, "big")
         if 255 in phantom:
             phantom = phantom.replace(b"\xff", _STUFFED)
         at += 2 if byte == 255 else 1
-        until += end & mask
+        until += end >> end_shift & mask
         carried_nbits = until & 7
         until = (until >> 3) + scan
         carried = data[until] >> 8 - carried_nbits
