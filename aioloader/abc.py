@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ChunkResult,
         IntArray,
         ItemLocation,
+        PartialItems,
         ReadPlan,
         Slab,
         Spans,
@@ -70,6 +71,9 @@ __all__ = (
     "NetworkByteSource",
     "ObjectByteSource",
     "ObservableExecutor",
+    "PartialByteSource",
+    "PartialDataset",
+    "PartialReads",
     "PositionalSampler",
     "Program",
     "ReadAheadDataset",
@@ -238,6 +242,51 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
         ...
 
 
+class PartialReads(Protocol):
+    """Finder of the parts of items that their samples need; one for each loader."""
+
+    async def narrow(self, spans: Spans, index: IntArray, epoch: IntArray) -> PartialItems | None:
+        """Leave out what the samples do not need. One call at a time.
+
+        A sample that cannot be made of the parts fails with `IncompleteItemError`; then the loader reads its item whole
+        and makes the sample again.
+
+        Args:
+            spans: of the items.
+            index, epoch: int64 (n,), numbers that seed the draws of each sample.
+
+        Returns:
+            None if all items are to be read whole.
+        """
+        ...
+
+    def count_incomplete(self, file: int) -> None:
+        """Count a sample that could not be made of the parts of its item.
+
+        Args:
+            file: number of the item's file in `Spans`.
+        """
+        ...
+
+    def close(self) -> None:
+        """End threads; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class PartialDataset(ByteDataset[T_co], Protocol[T_co]):
+    """A byte dataset that can find, before an item is read, which parts of it a loader's sample needs."""
+
+    def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
+        """Return the finder of these parts; None if items have to be read whole. May block: called at opening.
+
+        Args:
+            stages: the stages that follow the decoder in the executor.
+            seed: of the loader.
+        """
+        ...
+
+
 @runtime_checkable
 class GatherDataset(MapDataset[T_co], Protocol[T_co]):
     """An in-memory dataset: a batch is one gather per array, with no executor and no work per sample."""
@@ -403,6 +452,7 @@ class ByteSource(Protocol):
     - `FileByteSource`: the names of its files in errors
     - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
     - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
+    - `PartialByteSource`: reading only the parts of images that crops need
     - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
 
     The package's own datasets need more of the sources that they open in `aioloader.datasets.files`:
@@ -489,6 +539,19 @@ class NetworkByteSource(ByteSource, Protocol):
 
     timeout: float
     samples_ahead: int
+
+
+@runtime_checkable
+class PartialByteSource(ByteSource, Protocol):
+    """A byte source that can leave out a stretch of each span (`Spans.gaps`).
+
+    In memory each item takes its bytes, rounded up to a multiple of 64 at most.
+
+    Attributes:
+        reads_parts: it does so.
+    """
+
+    reads_parts: bool
 
 
 @runtime_checkable

@@ -248,6 +248,18 @@ class CropIndexWarning(UserWarning):
     """Warning about a crop index that cannot be used, or does not fit its images: crops are decoded as without it."""
 
 
+class IncompleteItemError(LoaderError):
+    """Error of a sample that cannot be made of the parts of its item that were read; the loader reads the whole item.
+
+    Attributes:
+        reason: description of what is missing or wrong.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the parts of this item that were read are not enough: {reason}")
+        self.reason = reason
+
+
 class SpanTooShortError(LoaderError, EOFError):
     """Error reported by a byte source when an item is longer than its span; loaders read it again with `needed` bytes.
 

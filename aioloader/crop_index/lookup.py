@@ -143,12 +143,16 @@ def relative_name(root: str, path: str) -> str:
     return posixpath.normpath(name) if "./" in name or "//" in name else name
 
 
-def open_record_crops(option: str | os.PathLike[str] | None, paths: Sequence[str]) -> RecordCrops | None:
+def open_record_crops(
+    option: str | os.PathLike[str] | None, paths: Sequence[str], fetched: Sequence[str | None] = ()
+) -> RecordCrops | None:
     """Open the crop indexes of record files.
 
     Args:
         option: "auto": those that exist at their usual places; None: none; else a file, or a directory of them.
         paths: the record files, or their URLs.
+        fetched: for "auto", where the index of each file is, from `aioloader.crop_index.fetched`; empty: at the usual
+            places.
 
     Returns:
         None if there are no indexes.
@@ -164,7 +168,8 @@ def open_record_crops(option: str | os.PathLike[str] | None, paths: Sequence[str
     if option is None:
         return None
     if option == AUTO:
-        found = [_usable(record_index(path), RECORDS) for path in paths]
+        places = fetched or [record_index(path) for path in paths]
+        found = [None if place is None else _usable(place, RECORDS) for place in places]
         return RecordCrops(found) if any(index is not None for index in found) else None
     chosen = os.path.expanduser(os.fspath(option))
     if len(paths) > 1 and not os.path.isdir(chosen):

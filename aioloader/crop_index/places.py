@@ -49,10 +49,20 @@ def given_index(chosen: str, path: str, *, is_folder: bool) -> str:
     return os.path.join(chosen, name)
 
 
-def _cached(url: str) -> str:
+def fetched_index(url: str, version: Version) -> str:
+    """Return where the copy of the index is that lies next to a remote record file.
+
+    Args:
+        url: the record file.
+        version: of the index.
+    """
+    return _cached(url, f"-{file_number(url, version):016x}")
+
+
+def _cached(url: str, version: str = "") -> str:
     # Without the signature of a URL, which changes.
     digest = hashlib.sha256(redact_url(url).rstrip("/").encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return str(cache_directory() / "crop-index" / f"{digest}{SUFFIX}")
+    return str(cache_directory() / "crop-index" / f"{digest}{version}{SUFFIX}")
 
 
 def is_index_file(name: str) -> bool:

@@ -8,13 +8,16 @@ import struct
 import threading
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader, Scratch
+from aioloader.transforms.needed_region import NeededRegion
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ RECORD_FIELDS = struct.Struct("<IIIfQQ")
 _WORDS_OF_FIELDS = np.arange(RECORD_FIELDS.size // 4)
 
 _LABEL = struct.Struct("<f")
+
+_STOP = 1
+"""Place in an item's extra of the row of MCUs behind the last one that was read; see `CropReads`."""
 
 
 def _scratch() -> Scratch:
@@ -136,7 +142,10 @@ class ImageDecoder:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `LazyImageReader`; used only by the fused decoder.
         crops: crop indexes of the files, or None; used only by the fused decoder.
+        takes_parts: extras of items say which parts of them were read; see `parse_part`.
     """
+
+    takes_parts: ClassVar[bool] = False
 
     flag: int = 1
     exif: str = "apply"
@@ -167,7 +176,22 @@ class ImageDecoder:
         reader = LazyImageReader(
             self.flag, exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
         )
-        return FusedImages(reader, stages, self.parse, self.crops, parse_many=self.parse_many)
+        return FusedImages(
+            reader,
+            stages,
+            self.parse,
+            self.crops,
+            parse_many=self.parse_many,
+            parse_part=self.parse_part if self.takes_parts else None,
+        )
+
+    def needed_region(self, stages: Sequence[Stage]) -> NeededRegion | None:
+        """Return the finder of the rectangle that the fused decoder for these stages decodes; None without a crop."""
+        if type(self).__call__ is not ImageDecoder.__call__:
+            return None
+        fused = takewhile(lambda stage: stage.first, stages)
+        region = NeededRegion([stage.fn for stage in fused], shrinks=self.dct_scaling)
+        return region if region.crops else None
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
         """Return the results of `parse` for many items, None for an item that needs `parse`; see `BulkParser`."""
@@ -176,6 +200,18 @@ class ImageDecoder:
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
         raise NotImplementedError
+
+    def parse_part(self, data: memoryview, nbytes: int) -> tuple[Any, Any]:
+        """Return the part of the encoded image, and the label, of an item of which only parts were read.
+
+        Args:
+            data: its beginning, and the parts of the image, one behind the other.
+            nbytes: bytes of the whole item.
+
+        Raises:
+            IncompleteItemError: the item has to be read whole.
+        """
+        raise IncompleteItemError("its parts cannot be parsed")
 
 
 @dataclass(frozen=True)
@@ -187,6 +223,8 @@ class ImageRecordDecoder(ImageDecoder):
         vector_dtype: numpy name of the dtype of label arrays.
         first_label: if a record has several labels, the first one is the label, a scalar.
     """
+
+    takes_parts = True
 
     scalar_dtype: str = "int64"
     vector_dtype: str = "float32"
@@ -224,6 +262,20 @@ class ImageRecordDecoder(ImageDecoder):
             return body, _label_vector(header.label, np.dtype(self.vector_dtype))
         label = float(header.label[0]) if header.flag else header.label
         return body, label_value(label, np.dtype(self.scalar_dtype))
+
+    def parse_part(self, data: memoryview, nbytes: int) -> tuple[Any, Any]:
+        if type(self).parse is not ImageRecordDecoder.parse or len(data) < RECORD_FIELDS.size:
+            return super().parse_part(data, nbytes)
+        magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
+        begin = RECORD_FIELDS.size + 4 * flag
+        if magic != MAGIC or word >= 1 << 29 or word + 11 & -4 != nbytes or begin > len(data):
+            raise IncompleteItemError("its head is not that of one record in one part")
+        if flag and not self.first_label:
+            labels = np.frombuffer(data[RECORD_FIELDS.size : begin], "<f4")
+            return data[begin:], _label_vector(labels, np.dtype(self.vector_dtype))
+        if flag:
+            (value,) = _LABEL.unpack_from(data, RECORD_FIELDS.size)
+        return data[begin:], label_value(value, np.dtype(self.scalar_dtype))
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
         # A derived class may parse in another way.
@@ -280,6 +332,8 @@ class FusedImages:
         parse: returns the encoded image of an item, and the other elements of its sample.
         crops: crop indexes of the files, or None.
         parse_many: returns the same of many items, see `BulkParser`; None: `parse` is called for each item.
+        parse_part: returns the same of an item of which only parts were read, see `ImageDecoder.parse_part`; None: all
+            items are read whole.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
@@ -293,10 +347,12 @@ class FusedImages:
         crops: RecordCrops | FolderCrops | None = None,
         *,
         parse_many: Callable[..., list[Any]] | None = None,
+        parse_part: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
         self._parse = parse
         self._parse_many = parse_many
+        self._parse_part = parse_part
         plan = ImagePlan(
             reader,
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
@@ -318,6 +374,8 @@ class FusedImages:
         trace: StageTimer,
         file: int | None = None,
     ) -> tuple[Any, ...]:
+        if self._parse_part is not None and extra is not None and extra[_STOP]:
+            return self._make_part(data, extra, location, rng=rng, out=out, trace=trace, file=file)
         parsed = self._parse(data, extra, location)
         if self._crops is None:
             return self.make(parsed, location.path, rng=rng, out=out, trace=trace)
@@ -326,6 +384,27 @@ class FusedImages:
         if self._bad_entries:
             trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
             self._bad_entries.clear()
+        return image, *parsed[1:]
+
+    def _make_part(
+        self,
+        data: memoryview,
+        extra: Any,
+        location: ItemLocation,
+        *,
+        rng: Rng,
+        out: Array | None,
+        trace: StageTimer,
+        file: int | None,
+    ) -> tuple[Any, ...]:
+        """Make the sample of an item of which `aioloader.datasets.partial_reads` chose the parts."""
+        assert self._parse_part is not None
+        if self._crops is None:
+            raise IncompleteItemError("there is no crop index")
+        first, stop, nbytes = extra.tolist()
+        parsed = self._parse_part(data, nbytes)
+        entry = self._crops.entry(None, file, location.offset)
+        image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry, rows=(first, stop))
         return image, *parsed[1:]
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:

@@ -11,6 +11,7 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
 _LABELS_LOOKED_AT = 1000
@@ -316,6 +318,7 @@ class ImageRecordDataset(RecordFileDataset):
 
     _first_label = False
     _crops: RecordCrops | None = None
+    _crops_looked_up = False
 
     def __init__(
         self,
@@ -343,12 +346,43 @@ class ImageRecordDataset(RecordFileDataset):
         if crop_index != AUTO:
             self._open_crops()
 
-    def _open_crops(self) -> RecordCrops | None:
-        """Return the crop indexes of the files, which are opened at the first call; None without any."""
-        if self._crop_index is not None and self._crops is None:
-            self._crops = open_record_crops(self._crop_index, self._paths)
+    def _open_crops(self, *, fetch: bool = False) -> RecordCrops | None:
+        """Return the crop indexes of the files, which are opened at the first call; None without any.
+
+        Args:
+            fetch: those next to URLs too, which takes requests. Without it only those that are on this machine.
+        """
+        option = self._crop_index
+        remote = option == AUTO and self.reads_ahead
+        if option is None or (self._crops_looked_up and not (remote and fetch)):
+            return self._crops
+        places: Sequence[str | None] = ()
+        if remote and fetch:
+            from aioloader.crop_index.fetched import fetch_indexes
+
+            places = fetch_indexes(self._paths)
+        self._crops = open_record_crops(option, self._paths, places)
+        self._crops_looked_up = True
+        if fetch or not remote:
             self._crop_index = None
         return self._crops
+
+    def partial_reads(self, stages: Sequence[Stage], seed: int) -> CropReads | None:
+        """Return the finder of the parts of records that a loader's crops need; see `PartialDataset`.
+
+        Of remote files with a crop index; a crop index next to a remote file is fetched first.
+        """
+        decoder = self.decoder if self.reads_ahead else None
+        # The parts are for this decoder only, and take the place of a record's extras.
+        usual = type(decoder) is ImageRecordDecoder and type(self).extras is RecordFileDataset.extras
+        region = decoder.needed_region(stages) if usual and decoder is not None else None
+        crops = None if region is None else self._open_crops(fetch=True)
+        if region is None or crops is None:
+            return None
+        _, exif, max_pixels = self._image_options
+        return CropReads(
+            crops=crops, region=region, seed=seed, upright=exif == "apply", max_pixels=max_pixels
+        )
 
     @property
     def decoder(self) -> ImageRecordDecoder:

@@ -54,11 +54,15 @@ class Spans:
         file: int64 (n,), number of the file in its byte source.
         offset: int64 (n,), byte offset of each span.
         length: int64 (n,), bytes of each span; `WHOLE_FILE` for a whole file.
+        gaps: int64 (n, 2), a stretch inside each span that is not read, or None: where it begins in the span, and its
+            bytes, which may be 0. A span that does not contain a whole item has a gap that begins behind its first
+            byte; any other has zeros. Only for a `aioloader.abc.PartialByteSource`.
     """
 
     file: IntArray
     offset: IntArray
     length: IntArray
+    gaps: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -100,6 +104,7 @@ class ReadPlan:
         failures: (place in the batch, error) of items whose size could not be found.
         mapped: int64 (m,), places in the batch of items that are not read: the executor finds them in its maps of the
             files.
+        partial: bool (n,), items of which only parts are read, one behind the other; None: there are none.
     """
 
     nbytes: int
@@ -108,6 +113,19 @@ class ReadPlan:
     reads: Any = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
     mapped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    partial: Array | None = None
+
+
+class PartialItems(NamedTuple):
+    """Items of a batch, some of which are not read whole.
+
+    Attributes:
+        spans: their spans, with gaps.
+        extras: int64 (n, m), numbers from which the decoder knows the parts of each item; zeros for one that is whole.
+    """
+
+    spans: Spans
+    extras: IntArray
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,9 @@ from aioloader.abc import (
     NamedDataset,
     NamedExecutor,
     NetworkByteSource,
+    PartialByteSource,
+    PartialDataset,
+    PartialReads,
     Program,
     ReadAheadDataset,
     RestartingExecutor,
@@ -246,7 +249,17 @@ class LoaderRuntime:
         source = base.open_source()
         if isinstance(source, NetworkByteSource):
             source.timeout = self.options.timeout
-        return replace(items, spans=base.spans, extras=base.extras, location=base.location), source
+        items = replace(items, spans=base.spans, extras=base.extras, location=base.location)
+        return replace(items, partial=self._partial_reads(source)), source
+
+    def _partial_reads(self, source: ByteSource) -> PartialReads | None:
+        """Return the finder of the parts of items that samples need, or None."""
+        base = self._resolved.base
+        # An executor of the caller's may do without the fused decoder, which alone understands parts.
+        if not isinstance(self.options.executor, str) or not isinstance(base, PartialDataset):
+            return None
+        partial = base.partial_reads(self._segments[0], self.planner.seed)
+        return partial if isinstance(source, PartialByteSource) and source.reads_parts else None
 
     @property
     def _nothing_to_run(self) -> bool:
@@ -416,6 +429,8 @@ class LoaderRuntime:
             context.executor.close()
             if context.source is not None:
                 context.source.close()
+            if context.items.partial is not None:
+                context.items.partial.close()
             context.memory.close()
         if self.tracer is not None:
             self.tracer.close()

@@ -10,7 +10,7 @@ from aioloader.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import ByteSource, Executor, SlabMemory
+    from aioloader.abc import ByteSource, Executor, PartialReads, SlabMemory
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
 
@@ -25,6 +25,7 @@ class ItemSource:
         spans, extras, location: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
         arrays: the arrays to gather from if a batch needs nothing else, or None.
         single: an item is the row of one array, not a tuple.
+        partial: finds the parts of items that need not be read, or None.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ItemSource:
     location: Callable[[int], ItemLocation] | None = None
     arrays: Sequence[Array] | None = None
     single: bool = False
+    partial: PartialReads | None = None
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.errors import LoaderClosedError, LoaderError, single
+from aioloader.errors import IncompleteItemError, LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
@@ -53,6 +53,11 @@ def _next_plan(plans: Iterator[BatchPlan]) -> BatchPlan | None:
         raise
     except BaseException as error:
         raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
+
+
+def _incomplete(result: ChunkResult) -> list[int]:
+    """Return the rows of samples that could not be made of the parts of their items that were read."""
+    return [failure.row for failure in result.failures if isinstance(failure.error, IncompleteItemError)]
 
 
 class BatchTask:
@@ -164,6 +169,8 @@ class BatchTask:
             if row in self._done:
                 continue
             result = await self._run_one(self._fetch, self._arrays, row)
+            if _incomplete(result):
+                continue  # `complete` makes it: other samples still need this memory
             self.context.guess_spill(result.spill_nbytes)
             result.spill_nbytes = 0
             self._done.append(row)
@@ -187,7 +194,9 @@ class BatchTask:
             result, arrays = self._result, self._arrays
             chunks = self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
             if chunks:
-                result.merge(await self._dispatch.run(chunks))
+                made = await self._dispatch.run(chunks)
+                incomplete = _incomplete(made)
+                result.merge(await self._again(made, incomplete) if incomplete else made)
             replacement = None
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
@@ -215,6 +224,32 @@ class BatchTask:
         finally:
             self._holders.leave()
 
+    async def _again(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
+        """Read items whole of which the parts were not enough, and make their samples; return the whole result.
+
+        A batch that is collated as a whole is made again as a whole.
+        """
+        self._fetch.count_incomplete(incomplete)
+        rows = np.array(incomplete)
+        made.failures = [failure for failure in made.failures if failure.row not in incomplete]
+        if self.context.custom_collate:
+            rows = np.setdiff1d(np.arange(self._arrays.rows), self._done)
+            before, made = made, ChunkResult(tainted=made.tainted)
+            made.add(before)
+        # Results without rows that the first attempt left in the spill are still needed.
+        spill = (self._arrays.spill[0], 0)
+        while len(rows):
+            self.timeline.enter("fetch")
+            read, failures = await self._fetch.read_whole(rows, self._owned)
+            rows = rows[len(read) :]
+            made.failures += failures
+            read = np.setdiff1d(read, [failure.row for failure in failures])
+            self.timeline.enter("work")
+            if len(read):
+                chunk = self._dispatch.chunk(self._fetch, self._arrays, read, spill=spill)
+                made.merge(await self._dispatch.run([chunk]))
+        return made
+
     async def _find_replacement(self) -> int | None:
         """Make one sample of another item for a batch whose samples all failed; by value, as its row 0.
 
@@ -233,7 +268,7 @@ class BatchTask:
         by_value = BatchRows(self._arrays.rows)
         for index in fallback_indices(int(self._fetch.index_table[INDEX, 0]), context.items.length):
             one = replace(plan, indices=np.asarray([index]), epochs=plan.epochs[:1])
-            fetch = Fetch(context, one, self._source)
+            fetch = Fetch(context, one, self._source, whole=True)
             await fetch.plan()
             if fetch.nbytes:
                 fetch.slab = context.memory.allocate(fetch.nbytes)

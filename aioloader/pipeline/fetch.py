@@ -30,8 +30,19 @@ from aioloader.foundation.types import (
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
+
+# See `aioloader.abc.PartialByteSource`.
+_ALIGNMENT = 64
+
+
+def _rooms(nbytes: IntArray) -> IntArray:
+    """Return the bytes of memory that a source needs for items of some sizes, at most."""
+    rooms: IntArray = -(-np.maximum(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+    return rooms
 
 
 class Fetch:
@@ -41,6 +52,7 @@ class Fetch:
         context: the shared parts.
         plan: the batch.
         source: reads the bytes; None without a byte part.
+        whole: read all items whole.
 
     Attributes:
         index_table: int64 (8, n), see `aioloader.foundation.types.Chunk`.
@@ -49,9 +61,13 @@ class Fetch:
         slab: takes the bytes; allocated between `plan` and `read`.
     """
 
-    def __init__(self, context: PipelineContext, plan: BatchPlan, source: ByteSource | None) -> None:
+    def __init__(
+        self, context: PipelineContext, plan: BatchPlan, source: ByteSource | None, *, whole: bool = False
+    ) -> None:
         self._context = context
         self._source = source
+        self._partial = None if whole else context.items.partial
+        self._whole_nbytes: IntArray | None = None  # of each item, if some are partial
         n = len(plan.indices)
         self.index_table = np.zeros((8, n), dtype=np.int64)
         self.index_table[ROW] = np.arange(n)
@@ -70,7 +86,14 @@ class Fetch:
     @property
     def nbytes(self) -> int:
         """Return the bytes of slab memory that the batch needs; known after `plan`."""
-        return 0 if self._reads is None else self._reads.nbytes
+        if self._reads is None:
+            return 0
+        if self._whole_nbytes is None:
+            return self._reads.nbytes
+        # Room for `read_whole`: a batch that is collated as a whole is read whole at once, any other in groups.
+        rooms = _rooms(self._whole_nbytes)
+        whole = rooms.sum() if self._context.custom_collate else rooms.max()
+        return max(self._reads.nbytes, int(whole))
 
     async def plan(self) -> None:
         """Find where the bytes are and how many."""
@@ -83,7 +106,16 @@ class Fetch:
         self.index_table[OFFSET] = spans.offset
         if items.extras is not None:
             self.extras = items.extras(base)
+        whole = spans.length
+        narrowed = None
+        if self._partial is not None:
+            narrowed = await self._partial.narrow(spans, self.index_table[INDEX], self.index_table[EPOCH])
+        if narrowed is not None:
+            spans, self.extras = narrowed
         self._reads = reads = await self._source.plan(spans)
+        if reads.partial is not None:
+            # The source may know better how long the others are.
+            self._whole_nbytes = np.where(reads.partial, whole, reads.length)
         self.failures = [Failure(place, "fetch", error) for place, error in reads.failures]
 
     async def read(self, owned: list[Slab]) -> None:
@@ -120,6 +152,43 @@ class Fetch:
         read = np.delete(np.arange(len(items)), reads.mapped)
         self.index_table[START, items[read]] = reads.start[read] + slab.offset
         return longer
+
+    def count_incomplete(self, rows: Sequence[int]) -> None:
+        """Report samples that could not be made of the parts of their items that were read."""
+        if self._partial is not None:
+            for file in self.index_table[FILE, rows].tolist():
+                self._partial.count_incomplete(file)
+
+    async def read_whole(self, rows: IntArray, owned: list[Slab]) -> tuple[IntArray, list[Failure]]:
+        """Read items whole, into the memory of the batch, which nothing else may need any more.
+
+        Args:
+            rows: of the items.
+            owned: as for `read`.
+
+        Returns:
+            the rows that had room in this memory, at least one; and the failures among them.
+        """
+        assert self._whole_nbytes is not None
+        assert self._source is not None
+        assert self.slab is not None
+        fits = np.cumsum(_rooms(self._whole_nbytes[rows])) <= self.slab.nbytes
+        rows = rows[fits]
+        spans = Spans(self.index_table[FILE, rows], self.index_table[OFFSET, rows], self._whole_nbytes[rows])
+        begin = perf_counter()
+        reads = await self._source.plan(spans)
+        before, self.failures = self.failures, []
+        longer = await self._read(reads, self.slab, rows)
+        if longer:
+            await self._read_longer(longer, owned)
+        failures, self.failures = self.failures, before
+        failures += [Failure(int(rows[place]), "fetch", error) for place, error in reads.failures]
+        if self.extras is not None:
+            self.extras[rows] = 0
+        metrics = self._context.metrics
+        metrics.fetch_s += perf_counter() - begin
+        metrics.bytes_read += int(reads.length.sum())
+        return rows, failures
 
     async def _read_longer(self, longer: dict[int, int], owned: list[Slab]) -> None:
         """Read items again whose real length is known now. That happens only where an index is wrong."""

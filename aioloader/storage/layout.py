@@ -38,20 +38,40 @@ def lay_out_apart(file: IntArray, offset: IntArray, length: IntArray) -> tuple[i
 def plan_apart(
     spans: Spans, length: IntArray, failures: Sequence[tuple[int, BaseException]] = ()
 ) -> ReadPlan:
-    """Plan one read for each item, in their order.
+    """Plan one read for each item, in their order; two for an item with a gap.
 
     Args:
         spans: of the items.
-        length: int64 (n,), bytes of each; becomes 0 for those that failed.
+        length: int64 (n,), bytes of each, with its gap; becomes 0 for those that failed.
         failures: (place in the batch, error).
     """
     failed = [place for place, _ in failures]
     if failed:
         length[failed] = 0
+    if spans.gaps is not None:
+        return _plan_with_gaps(spans, length, spans.gaps, failures)
     nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
     if failed:
         start[failed] = -1
     return ReadPlan(nbytes, start, length, reads, list(failures))
+
+
+def _plan_with_gaps(
+    spans: Spans, length: IntArray, gaps: IntArray, failures: Sequence[tuple[int, BaseException]]
+) -> ReadPlan:
+    """Plan the reads before and behind the gap of each item. In memory the item has no gap."""
+    failed = length == 0
+    before = np.where(failed, 0, gaps[:, 0])
+    left_out = np.where(failed, 0, gaps[:, 1])
+    partial = before > 0
+    kept = length - left_out
+    nbytes, start, reads = lay_out_apart(spans.file, spans.offset, kept)
+    several = partial & (left_out > 0)
+    reads[several, 2] = before[several]
+    behind = np.stack((spans.file, spans.offset + before + left_out, kept - before, start + before), axis=1)
+    start[[place for place, _ in failures]] = -1
+    reads = np.concatenate((reads, behind[several]))
+    return ReadPlan(nbytes, start, kept, reads, list(failures), partial=partial)
 
 
 def lay_out(

@@ -82,8 +82,8 @@ class ImagePlan:
     ) -> None:
         self._reader = reader
         self._names = [f"transform:{name}" for name, _ in stages]
-        parts = [_Part(fn, number) for number, (_, chain) in enumerate(stages) for fn in _flat(chain)]
-        self._decode_op, length = _decode_op([part.fn for part in parts], reader.scratch)
+        parts = [_Part(fn, number) for number, (_, chain) in enumerate(stages) for fn in flat_chain(chain)]
+        self._decode_op, length = choose_decode_op([part.fn for part in parts], reader.scratch)
         self.crops = self._decode_op.crops
         self._finishes = type(self._decode_op) is not DecodeOp
         # The time of `DecodeOp.finish` counts for the stage of its last transform.
@@ -109,6 +109,7 @@ class ImagePlan:
         timer: StageTimer,
         *,
         entry: Any = NO_INDEX,
+        rows: tuple[int, int] | None = None,
     ) -> Any:
         """Decode and transform an image.
 
@@ -119,6 +120,7 @@ class ImagePlan:
             out: array that the result may be written to if it has exactly that shape and dtype.
             timer: records the stage in progress, the time of each stage, and in which way the image was decoded.
             entry: entry of a crop index, see `LazyImageReader.open`.
+            rows: `data` is the part of a JPEG with these rows, see `LazyImageReader.open_part`; None: it is all of it.
 
         Returns:
             the image; `out` itself if it was used. It may be a view of `data`, or of memory that the plan uses
@@ -126,12 +128,16 @@ class ImagePlan:
 
         Raises:
             DecodeError: as `decode_image`.
+            IncompleteItemError: the part of a JPEG is not enough; nothing was transformed yet.
         """
         begin = perf_counter()
         decode_op, target = self._decode_op, self._target
         reader = self._reader
         reader.timer = timer
-        image = reader.open(data, path, entry=entry if self.crops else NO_CROP)
+        if rows is None:
+            image = reader.open(data, path, entry=entry if self.crops else NO_CROP)
+        else:
+            image = reader.open_part(data, path, entry=entry, rows=rows)
         place = None
         if target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray:
             place = out
@@ -170,10 +176,10 @@ class ImagePlan:
         return x
 
 
-def _flat(fn: Callable[..., Any]) -> list[Callable[..., Any]]:
+def flat_chain(fn: Callable[..., Any]) -> list[Callable[..., Any]]:
     """List the transforms of a chain."""
     if type(fn) is Compose:
-        return [inner for part in fn.transforms for inner in _flat(part)]
+        return [inner for part in fn.transforms for inner in flat_chain(part)]
     return [fn]
 
 
@@ -347,7 +353,7 @@ def _source_range(start: int, stop: int, resized: int, extent: int, reach: int) 
     return max(0, start * extent // resized - reach), min(extent, -(-stop * extent // resized) + reach)
 
 
-def _decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple[DecodeOp, int]:
+def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple[DecodeOp, int]:
     """Choose the decode operation of a chain.
 
     Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aioloader.errors import DecodeError
+from aioloader.errors import DecodeError, IncompleteItemError
 from aioloader.foundation.decodes import (
     BAD_ENTRIES,
     COMPLAINT,
@@ -34,6 +34,7 @@ from aioloader.foundation.decodes import (
 from aioloader.foundation.types import StageTimer
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
+from aioloader.jpeg.crop_rows import check_part, needed_rows, read_head
 from aioloader.jpeg.crop_window import cut_by_entry
 from aioloader.jpeg.cut import RectangleDecoder
 from aioloader.jpeg.orientation import jpeg_orientation
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioloader.foundation.types import Array
+    from aioloader.jpeg.crop_entry import EntryHead
     from aioloader.transforms.geometry import Box
 
 _RAW_START = RAW_MAGIC[0]
@@ -227,9 +229,7 @@ class LazyImageReader:
         frame = read_frame(data)
         if frame is not None:
             if self._may_be_decoded(frame.height, frame.width):
-                orientation = jpeg_orientation(data, frame) if self._exif == "apply" else 1
-                self._known.add(data, frame, orientation)
-                return _Jpeg(self, data, path, (frame, orientation), entry)
+                return _Jpeg(self, data, path, self._header(data, frame), entry)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
                 pixels = raw_image(data)
@@ -243,6 +243,46 @@ class LazyImageReader:
         pixels = self.decode(data, path)
         self.timer.decodes[WHOLE][_reason_of_whole(data, entry)] += 1
         return _Pixels(pixels, borrowed=False)
+
+    def open_part(
+        self, data: Any, path: str | None = None, *, entry: Any, rows: tuple[int, int]
+    ) -> LazyImage:
+        """Open a JPEG of which only the headers and some rows of MCUs are there (see `aioloader.jpeg.crop_rows`).
+
+        Args:
+            data: the part, bytes or a flat memoryview of bytes; the image reads from it later.
+            path: as for `open`.
+            entry: its entry of a crop index, bytes or a memoryview of bytes; or the reason why there is none.
+            rows: the first row of MCUs in the data, and the one behind the last.
+
+        Raises:
+            IncompleteItemError: it cannot be shown that this is a part of the entry's image. The methods of the image
+                raise it too, where they need other rows or a whole decode.
+        """
+        if type(entry) is str:
+            raise IncompleteItemError(f"{entry}, so that there is no entry of a crop index")
+        try:
+            head = read_head(entry)
+            left_out = check_part(data, entry, head, rows)
+        except CropEntryError as error:
+            raise IncompleteItemError(str(error)) from None
+        header = self._known.find(data)
+        if header is None:
+            frame = read_frame(data)
+            if frame is None or not self._may_be_decoded(frame.height, frame.width):
+                raise IncompleteItemError("the image is unusual")
+            header = self._header(data, frame)
+        if header[0].scan_start != head.scan_start:
+            raise IncompleteItemError("the headers are not those of the entry")
+        part = _JpegPart(self, data, path, header, entry)
+        part.keep(head, rows, left_out)
+        return part
+
+    def _header(self, data: Any, frame: Frame) -> tuple[Frame, int]:
+        """Return the frame and orientation of a JPEG, and keep its headers."""
+        orientation = jpeg_orientation(data, frame) if self._exif == "apply" else 1
+        self._known.add(data, frame, orientation)
+        return frame, orientation
 
     def _may_be_decoded(self, height: int, width: int) -> bool:
         return self._max_pixels is None or height * width <= self._max_pixels
@@ -572,6 +612,42 @@ class _Jpeg:
         if self._orientation == 1:
             return pixels
         return upright(pixels, self._orientation, self._reader.scratch)
+
+
+class _JpegPart(_Jpeg):
+    """A JPEG of which only the headers and some rows of MCUs are there; its members are those of `_Pixels`.
+
+    They raise IncompleteItemError where they need more than that.
+    """
+
+    __slots__ = ("_head", "_left_out", "_rows")
+
+    def keep(self, head: EntryHead, rows: tuple[int, int], left_out: int) -> None:
+        """Note which rows are there: the first, and the one behind the last, and the bytes of the scan before them."""
+        self._head = head
+        self._rows = rows
+        self._left_out = left_out
+
+    def pixels(self, out: Array | None = None) -> Array:
+        raise IncompleteItemError("all pixels are needed")
+
+    def _cut(self, box: Box, shrink: int) -> Cut:
+        first, stop = needed_rows(self._head, box, shrink)
+        if not self._rows[0] <= first < stop <= self._rows[1]:
+            raise IncompleteItemError("other rows are needed")
+        try:
+            piece = cut_by_entry(
+                self._data, self._frame, self._entry, box, scale=shrink, left_out=self._left_out
+            )
+        except CropEntryError as error:
+            raise IncompleteItemError(str(error)) from None
+        if piece is None:
+            raise IncompleteItemError("all rows are needed")
+        self._way, self._reason = CUT, INDEXED
+        return piece
+
+    def _whole(self) -> Array:
+        raise IncompleteItemError("a decoder complains")
 
 
 LazyImage: TypeAlias = _Pixels | _Jpeg

@@ -30,13 +30,16 @@ from recordio._framing import HEAD_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioloader.foundation.types import IntArray, ReadPlan, Spans
+    from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
 
 Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
 
 _MAX_FILE_BYTES = 1 << 30
 _SMALL_GAP = 64 << 10
+# Between parts of an item. With many requests in flight a further one costs the processors of both sides about as much
+# as this many bytes.
+_GAP_OF_PARTS = 24 << 10
 _NO_BYTES = np.empty((0, 4), np.int64)
 
 
@@ -50,7 +53,10 @@ class RemoteByteSource:
 
     Attributes:
         timeout, samples_ahead: see `aioloader.abc.NetworkByteSource`.
+        reads_parts: see `aioloader.abc.PartialByteSource`.
     """
+
+    reads_parts = True
 
     _closed = True  # until it is completely made
 
@@ -222,18 +228,29 @@ class RemoteByteSource:
 
     async def _read(self, plan: ReadPlan, out: memoryview) -> Failures:
         reads: IntArray = plan.reads if len(plan.reads) else _NO_BYTES
-        failures = await self._fetch(reads, out)
+        failures = await self._fetch(reads, out, partial=plan.partial)
         if not self.whole_files:
             await self._report_wrong_lengths(plan, out, failures)
         return sorted(failures.items())
 
-    async def _fetch(self, reads: IntArray, out: memoryview) -> dict[int, BaseException]:
-        """Read the bytes of items; `reads` are (file, offset, bytes, place), one for each item."""
+    async def _fetch(
+        self, reads: IntArray, out: memoryview, partial: Array | None = None
+    ) -> dict[int, BaseException]:
+        """Read the bytes of items.
+
+        Args:
+            reads: (file, offset, bytes, place) of each item; then of the second parts of items.
+            out: memory of the batch.
+            partial: see `ReadPlan.partial`.
+        """
         file, offset, length, start = reads.T
         # A gap as long as an item doubles the bytes that are read, at worst.
         gap = min(self._client.latencies.gap_bytes, max(_SMALL_GAP, int(length.mean()) if len(length) else 0))
+        if partial is not None:
+            gap = min(gap, _GAP_OF_PARTS)
         pieces = plan_requests(file, offset, length, max_gap_bytes=gap)
-        self._client.counters.spans += int(np.count_nonzero(length))
+        items = len(length) if partial is None else len(partial)
+        self._client.counters.spans += int(np.count_nonzero(length[:items]))
         self._client.counters.pieces += len(pieces)
         ranges = [
             ObjectRange(self.paths[piece.file], piece.offset, piece.length, self._versions[piece.file])
@@ -257,7 +274,8 @@ class RemoteByteSource:
     async def _report_wrong_lengths(
         self, plan: ReadPlan, out: memoryview, failures: dict[int, BaseException]
     ) -> None:
-        for item in wrong_length(out, plan.start, plan.length):
+        start = plan.start if plan.partial is None else np.where(plan.partial, -1, plan.start)
+        for item in wrong_length(out, start, plan.length):
             if item in failures:
                 continue
             number, offset, planned, _ = plan.reads[item].tolist()

@@ -86,8 +86,9 @@ def bucket(s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def dataset(path: Any, size: int = 32) -> Any:
-    """Return a dataset of small crops of a record file's images."""
-    return aioloader.ImageRecordDataset(path).transform_first(transforms.RandomResizedCrop(size))
+    """Return a dataset of small crops of a record file's images; it looks for no crop index, which is a request."""
+    images = aioloader.ImageRecordDataset(path, crop_index=None)
+    return images.transform_first(transforms.RandomResizedCrop(size))
 
 
 def epoch(path: Any, batch_size: int = 4, **options: Any) -> list[tuple[Any, Any]]:

@@ -2,11 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.layout import ALIGNMENT, lay_out
+from aioloader.foundation.types import Spans
+from aioloader.storage.layout import ALIGNMENT, lay_out, plan_apart
 from tests.aioloader.storage.reading import spans
 
 
@@ -74,3 +76,42 @@ def test_neighbours_become_one_read(triples: list[tuple[int, int, int]], count: 
     wanted = spans(*triples)
 
     assert len(lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=16)[2]) == count
+
+
+@given(
+    items=st.lists(
+        st.tuples(st.integers(0, 500), st.integers(1, 300), st.integers(0, 300), st.integers(0, 300)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_items_with_gaps_have_none_in_memory(items: list[tuple[int, int, int, int]]) -> None:
+    """A span is an offset, and the bytes before the gap, of the gap, and behind it; without a gap it is whole."""
+    file = bytes(number % 251 for number in range(2000))
+    offset, before, gap, behind = np.array(items, np.int64).T
+    partial = before % 2 == 1
+    gaps = np.where(partial[:, None], np.stack((before, gap), 1), 0)
+    length = before + gap + behind
+    plan = plan_apart(Spans(np.zeros(len(items), np.int64), offset, length, gaps), length.copy())
+    out = bytearray(plan.nbytes)
+    for _, at, nbytes, place in plan.reads.tolist():
+        out[place : place + nbytes] = file[at : at + nbytes]
+    for item, (at, first, left_out, last) in enumerate(items):
+        expected = file[at : at + first + left_out + last]
+        if partial[item]:
+            expected = expected[:first] + expected[first + left_out :]
+        start, nbytes = int(plan.start[item]), int(plan.length[item])
+        assert out[start : start + nbytes] == expected
+    assert plan.partial is not None
+    assert plan.partial.tolist() == partial.tolist()
+    # The reads of whole items, and the first ones of all others, are in the order of the items.
+    assert plan.reads[: len(items), 3].tolist() == plan.start.tolist()
+    assert plan.nbytes <= sum(-(-n // 64) * 64 for n in plan.length.tolist())
+
+
+def test_an_item_with_a_gap_that_failed_is_not_read() -> None:
+    wanted = Spans(np.zeros(2, np.int64), np.array([0, 50]), np.array([40, 40]), np.array([[8, 16], [8, 16]]))
+    plan = plan_apart(wanted, wanted.length.copy(), [(0, ValueError())])
+    assert plan.start.tolist() == [-1, 64]
+    assert plan.length.tolist() == [0, 24]
+    assert plan.reads[plan.reads[:, 2] > 0].tolist() == [[0, 50, 8, 64], [0, 74, 16, 72]]

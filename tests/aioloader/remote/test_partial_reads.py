@@ -1,0 +1,544 @@
+"""Tests of reading only the parts of remote images that crops need: the samples are those of local files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+import recordio
+from aioloader import transforms
+from aioloader.crop_index.layout import RECORDS
+from aioloader.crop_index.places import fetched_index, record_index
+from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.datasets import InsightFaceDataset, partial_reads
+from aioloader.errors import CropIndexWarning, ObjectChangedError, SampleError
+from aioloader.storage.remote import source
+from aioloader.storage.remote.opening import describe
+from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_record_files
+from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.transforms.fusing import oriented
+
+pytestmark = pytest.mark.remote
+
+CROP = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
+CHAINS: dict[str, list[Any]] = {
+    "resized": [CROP, transforms.RandomFlipLeftRight()],
+    "tensor": [CROP, transforms.ToTensor(), transforms.Normalize(0.5, 0.25)],
+    "random": [transforms.RandomCrop(31)],
+    "centre": [transforms.CenterCrop((40, 30))],
+    "fixed": [transforms.CropResize(10, 35, 50, 30, size=20)],
+    "resize-crop": [transforms.Resize(120), transforms.RandomCrop(40)],
+}
+
+
+class Served(NamedTuple):
+    """Record files of the golden images with crop indexes, on a server.
+
+    Attributes:
+        urls: their addresses through `proxy`.
+        paths: the files themselves.
+        proxy: a `tests.servers.fault_proxy.FaultProxy`.
+    """
+
+    urls: list[str]
+    paths: list[Path]
+    proxy: Any
+
+    def restart(self) -> None:
+        """Forget the requests."""
+        self.proxy.restart()
+
+    def targets(self) -> list[str]:
+        """Return the names of the files that were requested."""
+        return [target.rpartition("/")[2] for _, target, _ in self.proxy.log()]
+
+
+@pytest.fixture
+def golden(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Served]:
+    """Serve two record files with crop indexes next to them."""
+    folder = served_folder / uuid.uuid4().hex
+    folder.mkdir()
+    paths = write_record_files(folder)
+    urls = [f"http://{nginx_proxy.address}/{folder.name}/{path.name}" for path in paths]
+    yield Served(urls, paths, nginx_proxy)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def _gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out every gap, because the golden images are smaller than those that are requested along."""
+    monkeypatch.setattr(source, "_GAP_OF_PARTS", 0)
+
+
+def images(paths: Any, chain: str = "resized", **options: Any) -> aioloader.Dataset:
+    """Return a dataset of crops."""
+    paths = [str(path) for path in paths]
+    return aioloader.ImageRecordDataset(paths, **options).transform_first(transforms.Compose(CHAINS[chain]))
+
+
+def epochs(dataset: aioloader.Dataset, count: int = 2, **options: Any) -> tuple[list[Any], Any]:
+    """Return the batches of some epochs, and the statistics."""
+    options = {"executor": "inline", "shuffle": True, "seed": 3, **options}
+    with aioloader.DataLoader(dataset, 4, **options) as loader:
+        batches = [(pixels.copy(), labels.copy()) for _ in range(count) for pixels, labels in loader]
+        return batches, loader.stats()
+
+
+def assert_saves(golden: Served, stats: Any, count: int = 2) -> None:
+    """Fail unless the loader fetched clearly less than all records."""
+    whole = count * sum(path.stat().st_size for path in golden.paths)
+    assert 0 < stats.request_bytes < 0.9 * whole
+    assert stats.bytes_read < 0.9 * whole
+    assert not stats.bad_entries
+
+
+@pytest.fixture
+def incomplete(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect the file of each sample that could not be made of parts."""
+    found: list[int] = []
+    real = partial_reads.CropReads.count_incomplete
+
+    def count(self: partial_reads.CropReads, file: int) -> None:
+        found.append(file)
+        real(self, file)
+
+    monkeypatch.setattr(partial_reads.CropReads, "count_incomplete", count)
+    return found
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_samples_are_those_of_local_files(
+    golden: Served, chain: str, executor: str, incomplete: list[int], leftovers: Any
+) -> None:
+    expected, _ = epochs(images(golden.paths, chain, crop_index=None))
+    found, stats = epochs(images(golden.urls, chain), executor=executor, num_workers=2)
+    assert_same(found, expected)
+    assert_saves(golden, stats)
+    assert incomplete == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"dct_scaling": True}, {"flag": 0}, {"exif": "ignore"}, {"max_pixels": 100}]
+)
+def test_options_of_the_dataset_are_kept(
+    golden: Served, options: dict[str, Any], incomplete: list[int]
+) -> None:
+    skip = {"on_error": "skip", "max_errors": 10000}
+    expected, _ = epochs(images(golden.paths, crop_index=None, **options), **skip)
+    found, stats = epochs(images(golden.urls, **options), **skip)
+    assert_same(found, expected)
+    assert incomplete == []
+    if "max_pixels" not in options:
+        assert_saves(golden, stats)
+
+
+@pytest.mark.parametrize("exif", ["apply", "ignore"])
+def test_images_are_turned_upright(golden: Served, exif: str, incomplete: list[int]) -> None:
+    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
+    from aioloader.jpeg.crop_scan import build_entry
+
+    path = golden.paths[0]
+    with recordio.RecordWriter(path) as writer:
+        for number in range(16):
+            data = oriented(IMAGES[number % 4][1], 1 + number // 2)
+            writer.write(recordio.pack(recordio.IRHeader(0, number, number, 0), data), number)
+    crops = CropIndexWriter(path.with_suffix(".crops"), kind=RECORDS)
+    for number, offset in enumerate(recordio.Index.open(path.with_suffix(".idx")).offsets.tolist()):
+        data = oriented(IMAGES[number % 4][1], 1 + number // 2)
+        crops.put(offset, len(data), build_entry(data, interval=2))
+    crops.finish()
+    expected, _ = epochs(images([path], exif=exif, crop_index=None), 4)
+    found, stats = epochs(images(golden.urls[:1], exif=exif), 4)
+    assert_same(found, expected)
+    assert stats.bytes_read < 0.9 * 4 * path.stat().st_size
+    assert incomplete == []
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_several_labels_are_those_of_the_record(golden: Served, executor: str, incomplete: list[int]) -> None:
+    path = golden.paths[0]
+    crops = CropIndexWriter(path.with_suffix(".crops"), kind=RECORDS)
+    with recordio.RecordWriter(path) as writer:
+        for number, (_, data, _) in enumerate(IMAGES):
+            labels = np.arange(3, dtype=np.float32) + number
+            writer.write(recordio.pack(recordio.IRHeader(0, labels, number, 0), data), number)
+    for (_, data, entry), offset in zip(
+        IMAGES, recordio.Index.open(path.with_suffix(".idx")).offsets.tolist(), strict=True
+    ):
+        crops.put(offset, len(data), entry)
+    crops.finish()
+    expected, _ = epochs(images([path], crop_index=None))
+    found, stats = epochs(images(golden.urls[:1]), executor=executor)
+    assert_same(found, expected)
+    assert found[0][1].shape == (4, 3)
+    assert stats.bytes_read < 0.9 * 2 * path.stat().st_size
+    assert incomplete == []
+
+
+def _flip_bytes(path: Path) -> None:
+    """Change one byte in the scan of every image, in its middle."""
+    data = bytearray(path.read_bytes())
+    offsets = recordio.Index.open(path.with_suffix(".idx")).offsets.tolist()
+    for begin, end in zip(offsets, [*offsets[1:], len(data)], strict=True):
+        data[(begin + 2 * end) // 3] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("executor", ["inline", "process"])
+@pytest.mark.parametrize("custom", [False, True], ids=["rows", "batchify"])
+def test_an_index_of_other_bytes_changes_no_pixel_and_is_one_warning_a_file(
+    golden: Served, executor: str, custom: bool, incomplete: list[int]
+) -> None:
+    for path in golden.paths:
+        _flip_bytes(path)
+    options: dict[str, Any] = {"batchify_fn": _stacked} if custom else {}
+    options |= {"on_error": "skip", "max_errors": 10000}
+    expected, _ = epochs(images(golden.paths, crop_index=None), **options)
+    with pytest.warns(CropIndexWarning) as caught:
+        found, stats = epochs(images(golden.urls), executor=executor, **options)
+    assert_same(found, expected)
+    assert len(caught) == 2
+    assert len(stats.bad_entries) == 2
+    assert set(incomplete) == {0, 1}
+
+
+def _stacked(samples: list[Any]) -> tuple[Any, Any]:
+    return np.stack([pixels for pixels, _ in samples]), np.array([label for _, label in samples])
+
+
+def test_a_custom_batchify_function_gets_the_same_samples(golden: Served, incomplete: list[int]) -> None:
+    expected, _ = epochs(images(golden.paths, crop_index=None), batchify_fn=_stacked)
+    found, stats = epochs(images(golden.urls), batchify_fn=_stacked, executor="process")
+    assert_same(found, expected)
+    assert_saves(golden, stats)
+    assert incomplete == []
+
+
+def test_damaged_entries_change_no_pixel(golden: Served) -> None:
+    spoil_entries(golden.paths[0].parent)
+    expected, _ = epochs(images(golden.paths, crop_index=None))
+    with pytest.warns(CropIndexWarning) as caught:
+        found, _ = epochs(images(golden.urls), executor="thread")
+    assert_same(found, expected)
+    assert len(caught) == 2
+
+
+def test_one_damaged_image_is_read_whole(golden: Served, incomplete: list[int]) -> None:
+    path = golden.paths[0]
+    data = bytearray(path.read_bytes())
+    begin, end = recordio.Index.open(path.with_suffix(".idx")).offsets[1:3].tolist()
+    data[(begin + 2 * end) // 3] ^= 4
+    path.write_bytes(data)
+    expected, _ = epochs(images(golden.paths, crop_index=None), 8)
+    with pytest.warns(CropIndexWarning):
+        found, stats = epochs(images(golden.urls), 8)
+    assert_same(found, expected)
+    assert set(incomplete) == {0}
+    assert len(incomplete) <= 8  # no other image
+    assert stats.bytes_read < 0.9 * 8 * sum(path.stat().st_size for path in golden.paths)
+
+
+def test_a_wrong_index_is_not_tried_for_ever(
+    golden: Served, incomplete: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_reads, "_MOST_INCOMPLETE", 3)
+    for path in golden.paths:
+        _flip_bytes(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CropIndexWarning)
+        epochs(images(golden.urls), 10, prefetch=1, on_error="skip", max_errors=10000)
+    # Three for each file, and the rest of the batch in which the third one was.
+    assert 6 <= len(incomplete) <= 2 * (3 + 4)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_a_record_that_cannot_be_decoded_fails_as_from_a_local_file(golden: Served, policy: str) -> None:
+    for path in golden.paths:
+        data = bytearray(path.read_bytes())
+        begin, end = recordio.Index.open(path.with_suffix(".idx")).offsets[1:3].tolist()
+        data[begin + 32 : end] = bytes(end - begin - 32)
+        path.write_bytes(data)
+
+    def run(paths: Any, **options: Any) -> tuple[list[Any], list[SampleError]]:
+        dataset = images(paths, **options)
+        with aioloader.DataLoader(
+            dataset, 4, shuffle=True, executor="inline", on_error=policy, max_errors=10000
+        ) as loader:
+            return [(pixels.copy(), labels.copy()) for pixels, labels in loader], list(loader.errors)
+
+    expected, errors = run(golden.paths, crop_index=None)
+    found, others = run(golden.urls)
+    assert_same(found, expected)
+    assert len(errors) == 2
+    assert [(e.index, e.stage, type(e.__cause__)) for e in others] == [
+        (e.index, e.stage, type(e.__cause__)) for e in errors
+    ]
+
+
+def test_an_object_that_is_replaced_during_an_epoch_is_noticed(golden: Served) -> None:
+    with aioloader.DataLoader(
+        images(golden.urls[:1]), 2, executor="inline", prefetch=1, on_error="skip"
+    ) as loader:
+        batches = iter(loader)
+        next(batches)
+        new = golden.paths[0].with_suffix(".new")
+        shutil.copyfile(golden.paths[0], new)
+        os.utime(new, (1e9, 1e9))
+        new.rename(golden.paths[0])
+        with pytest.raises(ObjectChangedError):
+            list(batches)
+
+
+def test_a_state_continues_with_the_same_batches(golden: Served) -> None:
+    expected, _ = epochs(images(golden.paths, crop_index=None), 1)
+    options: dict[str, Any] = {"shuffle": True, "seed": 3, "executor": "inline"}
+    with aioloader.DataLoader(images(golden.urls), 4, **options) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+    with aioloader.DataLoader(images(golden.urls), 4, **options) as loader:
+        loader.load_state_dict(state)
+        rest = [(pixels.copy(), labels.copy()) for pixels, labels in loader]
+    assert_same(rest, expected[1:])
+
+
+def test_an_async_loader_is_not_blocked(golden: Served, backend: str, no_blocking: None) -> None:
+    expected, _ = epochs(images(golden.paths, crop_index=None), 1)
+    there = images(golden.urls)
+
+    async def main() -> list[Any]:
+        async with aioloader.AsyncDataLoader(
+            there, 4, shuffle=True, seed=3, executor="thread", num_workers=2
+        ) as loader:
+            return [(pixels.copy(), labels.copy()) async for pixels, labels in loader]
+
+    assert_same(anyio.run(main, backend=backend), expected)
+
+
+def test_leaving_an_epoch_frees_everything(golden: Served, leftovers: Any) -> None:
+    for path in golden.paths:
+        _flip_bytes(path)  # so that items are being read whole
+    golden.proxy.behave(latency_s=0.05)
+
+    async def main() -> None:
+        async with aioloader.AsyncDataLoader(
+            images(golden.urls), 2, executor="thread", num_workers=2
+        ) as loader:
+            with anyio.move_on_after(5) as scope:
+                async for _ in loader:
+                    scope.cancel()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CropIndexWarning)
+        anyio.run(main)
+
+
+async def _doubled(pixels: Any) -> Any:
+    await anyio.sleep(0)
+    return pixels * 2
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_async_transforms_follow_a_crop(golden: Served, flip: bool, incomplete: list[int]) -> None:
+    if flip:
+        for path in golden.paths:
+            _flip_bytes(path)
+    options: dict[str, Any] = {"on_error": "skip", "max_errors": 10000}
+    expected, _ = epochs(images(golden.paths, crop_index=None).transform_first(_doubled), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CropIndexWarning)
+        found, _ = epochs(images(golden.urls).transform_first(_doubled), executor="process", **options)
+    assert_same(found, expected)
+    assert bool(incomplete) == flip
+
+
+def _mirrored(pixels: Any) -> Any:
+    return pixels[:, ::-1]
+
+
+def _cut_first(pixels: Any) -> Any:
+    return pixels[:20, :20]
+
+
+def test_a_chain_that_does_not_begin_with_a_crop_reads_records_whole(golden: Served) -> None:
+    whole = sum(path.stat().st_size for path in golden.paths)
+    for fn in (_cut_first, transforms.Resize(24)):
+        golden.restart()
+        there = aioloader.ImageRecordDataset(golden.urls).transform_first(fn)
+        _, stats = epochs(there, 1)
+        assert stats.bytes_read == whole
+        assert "part-0.crops" not in golden.targets()
+    there = images(golden.urls).transform_first(_mirrored)
+    found, stats = epochs(there)
+    assert_saves(golden, stats)
+    assert_same(found, epochs(images(golden.paths, crop_index=None).transform_first(_mirrored))[0])
+
+
+@pytest.mark.parametrize("place", ["memory", "folder"])
+def test_a_cache_gets_whole_records(golden: Served, place: str, tmp_path: Path) -> None:
+    cache = "memory" if place == "memory" else str(tmp_path / "cache")
+    whole = sum(path.stat().st_size for path in golden.paths)
+    expected, _ = epochs(images(golden.paths, crop_index=None))
+    found, stats = epochs(images(golden.urls, cache=cache))
+    assert_same(found, expected)
+    assert stats.bytes_read == 2 * whole
+    assert stats.hit_rate == 0.5
+    assert stats.decodes  # by the fetched index
+
+
+def test_an_index_is_fetched_once_and_again_when_it_changed(golden: Served) -> None:
+    epochs(images(golden.urls), 1)
+    assert golden.targets().count("part-0.crops") > 1
+    golden.restart()
+    epochs(images(golden.urls), 1)
+    assert golden.targets().count("part-0.crops") == 1  # one byte, which shows the version
+    crops = golden.paths[0].with_suffix(".crops")
+    os.utime(crops, (1e9, 1e9))
+    golden.restart()
+    _, stats = epochs(images(golden.urls), 1)
+    assert golden.targets().count("part-0.crops") > 1
+    assert golden.targets().count("part-1.crops") == 1
+    assert_saves(golden, stats, 1)
+    version = describe(golden.urls[0].replace(".rec", ".crops"))
+    path = Path(fetched_index(golden.urls[0], version))
+    assert path.read_bytes() == crops.read_bytes()
+    assert len(list(path.parent.iterdir())) == 2  # the old version is gone
+
+
+def test_a_missing_index_is_no_reason_for_a_warning(golden: Served) -> None:
+    golden.paths[0].with_suffix(".crops").unlink()
+    expected, _ = epochs(images(golden.paths, crop_index=None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, stats = epochs(images(golden.urls))
+    assert_same(found, expected)
+    sizes = [path.stat().st_size for path in golden.paths]
+    assert 2 * sizes[0] < stats.bytes_read < 2 * sum(sizes)
+    golden.restart()
+    epochs(images(golden.urls, crop_index=None), 1)
+    assert not any(name.endswith(".crops") for name in golden.targets())
+
+
+def test_an_index_that_was_made_here_comes_first(golden: Served) -> None:
+    for url, path in zip(golden.urls, golden.paths, strict=True):
+        here = Path(record_index(url))
+        here.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".crops").rename(here)
+    expected, _ = epochs(images(golden.paths, crop_index=None))
+    golden.restart()
+    found, stats = epochs(images(golden.urls))
+    assert not any(name.endswith(".crops") for name in golden.targets())
+    assert_same(found, expected)
+    assert_saves(golden, stats)
+
+
+@pytest.mark.parametrize("fault", ["damaged", "directory"])
+def test_an_index_that_cannot_be_used_is_a_warning(
+    golden: Served, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = epochs(images(golden.paths, crop_index=None))
+    if fault == "damaged":
+        for path in golden.paths:
+            path.with_suffix(".crops").write_bytes(b"damaged" * 100)
+    else:
+        blocked = tmp_path / "blocked"
+        blocked.write_bytes(b"")
+        monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(blocked))
+    with pytest.warns(CropIndexWarning, match="no crop index is used") as caught:
+        found, _ = epochs(images(golden.urls))
+    assert len(caught) == 2
+    assert_same(found, expected)
+
+
+def test_single_samples_fetch_no_index(golden: Served) -> None:
+    there, here = images(golden.urls, "centre"), images(golden.paths, "centre")
+    golden.restart()
+    assert np.array_equal(there[1][0], here[1][0])
+    assert not any(name.endswith(".crops") for name in golden.targets())
+    assert_saves(golden, epochs(there)[1])
+
+
+def test_a_wrong_line_of_the_idx_fails_only_its_own_sample(golden: Served) -> None:
+    for path in golden.paths:
+        lines = path.with_suffix(".idx").read_text().splitlines()
+        key, offset = lines[2].split("\t")
+        lines[2] = f"{key}\t{int(offset) + 8}"
+        path.with_suffix(".idx").write_text("\n".join(lines) + "\n")
+    options: dict[str, Any] = {"on_error": "skip", "max_errors": 10000}
+    expected, _ = epochs(images(golden.paths, crop_index=None), **options)
+    found, _ = epochs(images(golden.urls), **options)
+    assert_same(found, expected)
+
+
+def test_little_memory_is_enough(golden: Served, incomplete: list[int]) -> None:
+    """Items are read whole into the memory of their batch."""
+    for path in golden.paths:
+        _flip_bytes(path)
+    expected, _ = epochs(images(golden.paths, crop_index=None), on_error="skip", max_errors=10000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CropIndexWarning)
+        found, _ = epochs(
+            images(golden.urls), memory_limit=96 << 10, prefetch=2, on_error="skip", max_errors=10000
+        )
+    assert_same(found, expected)
+    assert incomplete
+
+
+def test_a_record_in_several_parts_is_read_whole(golden: Served, incomplete: list[int]) -> None:
+    """Its image contains the magic number of records, so that it does not lie in one piece."""
+    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
+    from aioloader.jpeg.crop_scan import build_entry
+
+    path, jpeg = golden.paths[0], IMAGES[0][1]
+    # The payload begins with 24 bytes, so that offset 8 of the image is aligned.
+    data = jpeg[:2] + b"\xff\xfe\0\x0c" + bytes(2) + recordio.MAGIC.to_bytes(4, "little") * 2 + jpeg[2:]
+    with recordio.RecordWriter(path) as writer:
+        for number in range(6):
+            writer.write(recordio.pack(recordio.IRHeader(0, number, number, 0), data), number)
+    crops = CropIndexWriter(path.with_suffix(".crops"), kind=RECORDS)
+    for offset in recordio.Index.open(path.with_suffix(".idx")).offsets.tolist():
+        crops.put(offset, len(data), build_entry(data, interval=2))
+    crops.finish()
+    expected, _ = epochs(images([path], crop_index=None))
+    found, stats = epochs(images(golden.urls[:1]))
+    assert_same(found, expected)
+    assert incomplete
+    assert not stats.bad_entries
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_objects_in_a_bucket_are_read_in_parts(
+    bucket: str, s3_server: Any, tmp_path: Path, with_index: bool, incomplete: list[int]
+) -> None:
+    path = write_record_files(tmp_path)[0]
+    for suffix in (".rec", ".idx", ".crops") if with_index else (".rec", ".idx"):
+        s3_server.put_file(bucket, f"golden/part-0{suffix}", path.with_suffix(suffix))
+    expected, _ = epochs(images([path], crop_index=None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CropIndexWarning)
+        found, stats = epochs(images([f"s3://{bucket}/golden/part-0.rec"]))
+    assert_same(found, expected)
+    assert (stats.bytes_read < 0.9 * 2 * path.stat().st_size) == with_index
+    assert incomplete == []
+
+
+def test_the_images_of_a_set_of_faces_are_read_in_parts(golden: Served, incomplete: list[int]) -> None:
+    def faces(path: Any, **options: Any) -> aioloader.Dataset:
+        return InsightFaceDataset(str(path), **options).transform_first(CROP)
+
+    expected, _ = epochs(faces(golden.paths[0], crop_index=None))
+    found, stats = epochs(faces(golden.urls[0]))
+    assert_same(found, expected)
+    assert stats.bytes_read < 0.9 * 2 * golden.paths[0].stat().st_size
+    assert incomplete == []

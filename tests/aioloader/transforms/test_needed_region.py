@@ -1,0 +1,70 @@
+"""The rectangle that a chain needs, found without the image: the one that its plan requests of the image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioloader import transforms
+from aioloader.foundation.types import StageTimer
+from aioloader.rng import Rng
+from aioloader.transforms import lazy_image
+from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.lazy_image import LazyImageReader
+from aioloader.transforms.needed_region import NeededRegion
+from tests.aioloader.jpeg.samples import encode
+from tests.aioloader.transforms.fusing import oriented
+
+CHAINS: list[list[Any]] = [
+    [transforms.RandomResizedCrop(24)],
+    [
+        transforms.Compose([transforms.RandomResizedCrop(8), transforms.ToTensor()]),
+        transforms.RandomFlipLeftRight(),
+    ],
+    [transforms.RandomCrop(31)],
+    [transforms.CenterCrop((40, 20))],
+    [transforms.CropResize(5, 7, 30, 20, size=10)],
+    [transforms.Resize(60), transforms.RandomCrop(40)],
+]
+
+
+@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("chain", CHAINS, ids=range(len(CHAINS)))
+def test_it_is_the_one_that_the_plan_requests(
+    chain: list[Any], orientation: int, scales: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested: list[Any] = []
+    for name in ("region", "frame"):
+        real = getattr(lazy_image._Jpeg, name)
+
+        def request(self: Any, box: Any, shrink: int = 1, real: Any = real) -> Any:
+            requested.append((box, shrink))
+            return real(self, box, shrink)
+
+        monkeypatch.setattr(lazy_image._Jpeg, name, request)
+    data = oriented(encode(131, 93, "420"), orientation)
+    height, width = (131, 93) if orientation == 6 else (93, 131)
+    plan = ImagePlan(LazyImageReader(dct_scaling=scales), [(str(n), fn) for n, fn in enumerate(chain)])
+    region = NeededRegion(chain, shrinks=scales)
+    assert region.crops
+    for index in range(20):
+        timer = StageTimer()
+        timer.transforms = [0.0] * len(chain)
+        plan(data, None, Rng(3, 1, index), None, timer)
+        assert region.find(height, width, Rng(3, 1, index)) == requested.pop()
+    assert not requested
+
+
+@pytest.mark.parametrize(
+    "chain", [[], [transforms.Resize(20)], [transforms.RandomFlipLeftRight()], [lambda image: image[:9]]]
+)
+def test_a_chain_that_begins_otherwise_does_not_crop(chain: list[Any]) -> None:
+    region = NeededRegion(chain, shrinks=False)
+    assert not region.crops
+
+
+def test_a_rectangle_outside_of_the_image_is_not_known() -> None:
+    region = NeededRegion([transforms.CropResize(5, 7, 300, 20)], shrinks=False)
+    assert region.find(93, 131, Rng(0)) is None
