@@ -10,6 +10,8 @@ alternately in the same run:
   interpreter that has it), and against plain reads of the bytes, 256 requests in flight, without a loader. Payloads
   first; then images, cropped to 224, for which the decoder is the limit. Also the lag of the loader's event loop.
 - proxy: the rate of the proxy and the server without latency, to show that they are not the limit.
+- crops: images, cropped to 224, with a crop index next to the record file, against the same without: bytes, requests,
+  samples/s, and the CPU time of this process and its workers. Needs the extra ``crops``.
 - lag: the lag of the loader's event loop with 256 requests in flight. The servers run only when a core is idle,
   as if they were on another machine; at four times the latency too, where that many requests leave cores free.
 - faults: 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s, against the same without; the batches must be identical,
@@ -27,7 +29,7 @@ import os
 import statistics
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -39,6 +41,7 @@ import psutil
 import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
+from aioloader.tools.crops import index_crops
 from aioloader.tools.lag import LoopLag
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec
@@ -48,7 +51,7 @@ from tests.servers.nginx import Nginx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PARTS = ("proxy", "speed", "lag", "faults", "cache", "away")
+PARTS = ("proxy", "speed", "crops", "lag", "faults", "cache", "away")
 FAULTS = (
     Rule("status", share=0.01),
     Rule("reset", share=0.01),
@@ -238,6 +241,72 @@ async def _second_epoch(path: Any, images: bool, options: argparse.Namespace) ->
     return rate, lag.result().p99_ms
 
 
+@dataclass
+class _CropEpochs:
+    """Second epochs: samples/s, bytes and requests, and CPU seconds of this process and its workers."""
+
+    rates: list[float]
+    nbytes: list[float]
+    requests: list[float]
+    cpu_s: list[float]
+
+
+def crops(bench: Bench) -> None:
+    """Compare epochs with and without a crop index."""
+    reports = index_crops([str(bench.rec)], num_workers=bench.options.workers)
+    bench.proxy.behave(latency_s=bench.options.latency)
+    kinds = {"with": "auto", "without": None}
+    found = {name: _CropEpochs([], [], [], []) for name in kinds}
+    digests = set()
+    for _ in range(bench.options.rounds):
+        for name, crop_index in kinds.items():
+            digests.add(asyncio.run(_crop_epochs(bench, crop_index, found[name])))
+    share = sum(report.nbytes for report in reports) / bench.rec.stat().st_size
+    print(
+        f"crops: images of 224, {bench.options.latency * 1e3:.0f} ms latency; the index has {share:.3f} of the bytes"
+    )
+    for name, epochs in found.items():
+        megabytes = [nbytes / 1e6 for nbytes in epochs.nbytes]
+        print(
+            f"  {name:8} {_figures(epochs.rates)} samples/s, {_figures(megabytes)} MB in "
+            f"{_figures(epochs.requests)} requests, {_figures(epochs.cpu_s, '.2f')} s of CPU time"
+        )
+    one, other = found["with"], found["without"]
+    print(
+        f"  with to without: samples/s {_ratio(one.rates, other.rates)}, bytes {_ratio(one.nbytes, other.nbytes)}, "
+        f"requests {_ratio(one.requests, other.requests)}, CPU time {_ratio(one.cpu_s, other.cpu_s)}; "
+        f"batches {'identical' if len(digests) == 1 else 'DIFFERENT'}"
+    )
+    bench.rec.with_suffix(".crops").unlink()
+
+
+async def _crop_epochs(bench: Bench, crop_index: str | None, found: _CropEpochs) -> str:
+    """Measure a second epoch, after one that opened connections; return the digest of the first."""
+    digest = Digest()
+    async with _loader(
+        _dataset(bench.url, True, crop_index=crop_index), True, bench.options, seed=0
+    ) as loader:
+        await one_epoch(loader, digest)
+        before, cpu_s = loader.stats(), _cpu_s()
+        found.rates.append(await one_epoch(loader))
+        after = loader.stats()
+        found.cpu_s.append(_cpu_s() - cpu_s)
+    found.nbytes.append(after.request_bytes - before.request_bytes)
+    found.requests.append(after.requests - before.requests)
+    return str(digest)
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and its workers so far; the servers are not among them."""
+    own = psutil.Process()
+    times = [own.cpu_times()]
+    for child in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if not {"nginx", "tests.servers.proxy"} & {child.name(), *child.cmdline()}:
+                times.append(child.cpu_times())
+    return float(sum(time.user + time.system for time in times))
+
+
 def lag(bench: Bench) -> None:
     """Measure the loop's lag while the servers take only idle cores."""
     ordinary = [os.sched_getscheduler(process) for process in bench.servers]
@@ -411,6 +480,7 @@ def main() -> None:
     parts: dict[str, Callable[[Bench], None]] = {
         "proxy": proxy,
         "speed": speed,
+        "crops": crops,
         "lag": lag,
         "faults": faults,
         "cache": cache,
