@@ -272,11 +272,9 @@ class LazyImageReader:
             if frame is None or not self._may_be_decoded(frame.height, frame.width):
                 raise IncompleteItemError("the image is unusual")
             header = self._header(data, frame)
-        if header[0].scan_start != head.scan_start:
+        if not _describes(head, header[0]):
             raise IncompleteItemError("the headers are not those of the entry")
-        part = _JpegPart(self, data, path, header, entry)
-        part.keep(head, rows, left_out)
-        return part
+        return _JpegPart(self, data, path, header, entry, part=(head, rows, left_out))
 
     def _header(self, data: Any, frame: Frame) -> tuple[Frame, int]:
         """Return the frame and orientation of a JPEG, and keep its headers."""
@@ -297,6 +295,12 @@ class LazyImageReader:
             scratch=self.scratch,
             path=path,
         )
+
+
+def _describes(head: EntryHead, frame: Frame) -> bool:
+    """Return whether the head of an entry has the sizes of a frame. Only that of an entry that was made up has not."""
+    found = head.scan_start, head.width, head.height, 8 * head.mcu_blocks_down, head.y_margin
+    return found == (frame.scan_start, frame.width, frame.height, frame.mcu_height, frame.y_margin)
 
 
 def _reason_of_whole(data: Any, entry: Any) -> str:
@@ -618,15 +622,27 @@ class _JpegPart(_Jpeg):
     """A JPEG of which only the headers and some rows of MCUs are there; its members are those of `_Pixels`.
 
     They raise IncompleteItemError where they need more than that.
+
+    Args:
+        reader, data, path, header, entry: as for `_Jpeg`.
+        part: the head of the entry; the first row that is there and the one behind the last; and the bytes of the scan
+            before these rows.
     """
 
     __slots__ = ("_head", "_left_out", "_rows")
 
-    def keep(self, head: EntryHead, rows: tuple[int, int], left_out: int) -> None:
-        """Note which rows are there: the first, and the one behind the last, and the bytes of the scan before them."""
-        self._head = head
-        self._rows = rows
-        self._left_out = left_out
+    def __init__(
+        self,
+        reader: LazyImageReader,
+        data: Any,
+        path: str | None,
+        header: tuple[Frame, int],
+        entry: Any,
+        *,
+        part: tuple[EntryHead, tuple[int, int], int],
+    ) -> None:
+        super().__init__(reader, data, path, header, entry)
+        self._head, self._rows, self._left_out = part
 
     def pixels(self, out: Array | None = None) -> Array:
         raise IncompleteItemError("all pixels are needed")
@@ -642,7 +658,7 @@ class _JpegPart(_Jpeg):
         except CropEntryError as error:
             raise IncompleteItemError(str(error)) from None
         if piece is None:
-            raise IncompleteItemError("all rows are needed")
+            raise IncompleteItemError("they cannot be cut")
         self._way, self._reason = CUT, INDEXED
         return piece
 

@@ -1,7 +1,7 @@
 """Target: entries of a crop index that are damaged, forged or of another image; damaged images under valid entries.
 
 An input is one byte, which selects the options of the decode, one byte, which selects the parts of the entry that are
-made right again (see `_sealed`), the length of the JPEG (uint32, little endian), the JPEG, and the entry.
+made right again (see `sealed`), the length of the JPEG (uint32, little endian), the JPEG, and the entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LENGTH = struct.Struct("<BBI")
 _CRC = struct.Struct("<I")
 _BOXES = 3
 _MOST_NBYTES = 1 << 26
-_SEALED, _BOUND = 1, 2
+SEALED, _BOUND = 1, 2
 """The CRC-32 of the entry is right; length and checksum of the JPEG are right too."""
 
 # Fields of the head of an entry: (offset, bytes).
@@ -73,18 +73,18 @@ class Entries:
         seal = 0
         kind = draw()
         if kind < 0.2:  # the entry is damaged
-            entry = self._damaged(entry, draw)
+            entry = damaged(entry, draw)
         elif kind < 0.6:  # the entry is forged
-            entry, seal = self._damaged(entry, draw), _SEALED
+            entry, seal = damaged(entry, draw), SEALED
         elif kind < 0.8:  # the image is damaged
             data = changed(data, draw, self._other)
         else:  # the entry is another image's
             entry = self._pairs[int(draw() * len(self._pairs))][1]
-            seal = 0 if draw() < 0.3 else _SEALED | _BOUND
+            seal = 0 if draw() < 0.3 else SEALED | _BOUND
             if draw() < 0.3:
                 data = changed(data, draw, self._other)
             if draw() < 0.3:
-                entry = self._damaged(entry, draw)
+                entry = damaged(entry, draw)
         made = _LENGTH.pack(int(draw() * 256), seal, len(data)) + data + entry
         if self._kept and draw() < 0.05:
             again = bytearray(pick(draw, self._kept))
@@ -95,35 +95,13 @@ class Entries:
     def _other(self, draw: Draw) -> bytes:
         return self._pairs[int(draw() * len(self._pairs))][0]
 
-    def _damaged(self, entry: bytes, draw: Draw) -> bytes:
-        """Return an entry with one to three faults, most of them in its head."""
-        result = bytearray(entry)
-        for _ in range((1, 1, 2, 3)[int(draw() * 4)]):
-            kind = draw()
-            if kind < 0.45 and len(result) >= HEAD.size:
-                at, nbytes = _FIELDS[int(draw() * len(_FIELDS))]
-                old = int.from_bytes(result[at : at + nbytes], "little")
-                most = (1 << 8 * nbytes) - 1
-                choices = (0, 1, most, most >> 1, old + 1, old - 1, old * 2, int(draw() * most), old ^ 8, 255)
-                new = choices[int(draw() * len(choices))]
-                result[at : at + nbytes] = (min(max(new, 0), most)).to_bytes(nbytes, "little")
-            elif kind < 0.65 and len(result) > TABLES_AT:  # codes and their lengths
-                result[HEAD.size + int(draw() * CODES.size)] = (0, 1, 31, 32, 33, 255, int(draw() * 256))[
-                    int(draw() * 7)
-                ]
-            elif kind < 0.9 and len(result) > TABLES_AT:  # tables, empty blocks, starts of rows, points
-                result[TABLES_AT + int(draw() * (len(result) - TABLES_AT))] ^= 1 << int(draw() * 8)
-            else:
-                change(result, 0, draw, PIECES)
-        return bytes(result)
-
     def check(self, data: bytes) -> str:
         """See `Target.check`."""
         if len(data) < _LENGTH.size:
             return "empty"
         number, seal, length = _LENGTH.unpack_from(data)
         stored = data[_LENGTH.size : _LENGTH.size + length]
-        entry = _sealed(data[_LENGTH.size + length :], stored, seal)
+        entry = sealed(data[_LENGTH.size + length :], stored, seal)
         key = key_of(data)
         options = DecodeOptions.of(number, key)
         genuine = (stored, entry) in self._valid
@@ -197,6 +175,29 @@ class Entries:
         return "forged, noticed"
 
 
+def damaged(entry: bytes, draw: Draw) -> bytes:
+    """Return an entry with one to three faults, most of them in its head."""
+    result = bytearray(entry)
+    for _ in range((1, 1, 2, 3)[int(draw() * 4)]):
+        kind = draw()
+        if kind < 0.45 and len(result) >= HEAD.size:
+            at, nbytes = _FIELDS[int(draw() * len(_FIELDS))]
+            old = int.from_bytes(result[at : at + nbytes], "little")
+            most = (1 << 8 * nbytes) - 1
+            choices = (0, 1, most, most >> 1, old + 1, old - 1, old * 2, int(draw() * most), old ^ 8, 255)
+            new = choices[int(draw() * len(choices))]
+            result[at : at + nbytes] = (min(max(new, 0), most)).to_bytes(nbytes, "little")
+        elif kind < 0.65 and len(result) > TABLES_AT:  # codes and their lengths
+            result[HEAD.size + int(draw() * CODES.size)] = (0, 1, 31, 32, 33, 255, int(draw() * 256))[
+                int(draw() * 7)
+            ]
+        elif kind < 0.9 and len(result) > TABLES_AT:  # tables, empty blocks, starts of rows, points
+            result[TABLES_AT + int(draw() * (len(result) - TABLES_AT))] ^= 1 << int(draw() * 8)
+        else:
+            change(result, 0, draw, PIECES)
+    return bytes(result)
+
+
 def _cut(data: bytes, frame: Any, entry: bytes, box: tuple[int, int, int, int], scale: int) -> str:
     """Cut by a forged entry, and decode the cut."""
     try:
@@ -217,9 +218,9 @@ def _cut(data: bytes, frame: Any, entry: bytes, box: tuple[int, int, int, int], 
     return "forged, cut"
 
 
-def _sealed(entry: bytes, data: bytes, seal: int) -> bytes:
+def sealed(entry: bytes, data: bytes, seal: int) -> bytes:
     """Make parts of an entry right again: its CRC-32, and before that length and checksum of the JPEG."""
-    if not seal & _SEALED or len(entry) < HEAD.size + _CRC.size:
+    if not seal & SEALED or len(entry) < HEAD.size + _CRC.size:
         return entry
     result = bytearray(entry)
     if seal & _BOUND:

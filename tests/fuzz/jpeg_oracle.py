@@ -98,7 +98,7 @@ class Oracle:
         try:
             lazy = self.reader(options).open(data, entry=entry)
             box = box_of(key, lazy.width, lazy.height)
-            found = _part(lazy, box, options)
+            found = decode_box(lazy, box, options)
         except DecodeError:
             pass
         if whole is None:
@@ -107,14 +107,7 @@ class Oracle:
             return _judge_alone(data, options, box, found), lazy, box
         if found is None or lazy is None:
             raise Finding("a part is refused of what can be decoded whole")
-        if (lazy.height, lazy.width) != whole.shape[:2]:
-            raise Finding(f"{lazy.height} x {lazy.width} announced, {whole.shape} decoded")
-        x, y, width, height = box
-        scale = options.scale
-        if not np.array_equal(found, whole[y : y + height, x : x + width]) and (
-            scale == 1 or not _is_scaled(data, lazy, box, options, found)
-        ):
-            raise Finding(f"the box {box} at 1/{scale} differs from that of a full decode")
+        compare_box(data, lazy, box, options, found=found, whole=whole)
         return EQUAL, lazy, box
 
 
@@ -146,7 +139,33 @@ def box_of(key: int, width: int, height: int) -> tuple[int, int, int, int]:
     return x, y, 1 + mixed % most_across, 1 + mixed // 4093 % most_down
 
 
-def _part(lazy: Any, box: tuple[int, int, int, int], options: DecodeOptions) -> Any:
+def compare_box(
+    data: bytes, lazy: Any, box: tuple[int, int, int, int], options: DecodeOptions, *, found: Any, whole: Any
+) -> None:
+    """Compare a box of an opened image with that of the full decode.
+
+    Args:
+        data: the JPEG.
+        lazy: the opened image.
+        box: the box.
+        options: options of the decode.
+        found: result of `decode_box`.
+        whole: result of `decode_whole`, not None.
+
+    Raises:
+        Finding: they differ.
+    """
+    if (lazy.height, lazy.width) != whole.shape[:2]:
+        raise Finding(f"{lazy.height} x {lazy.width} announced, {whole.shape} decoded")
+    x, y, width, height = box
+    scale = options.scale
+    if not np.array_equal(found, whole[y : y + height, x : x + width]) and (
+        scale == 1 or not _is_scaled(data, lazy, box, options, found)
+    ):
+        raise Finding(f"the box {box} at 1/{scale} differs from that of a full decode")
+
+
+def decode_box(lazy: Any, box: tuple[int, int, int, int], options: DecodeOptions) -> Any:
     """Return the pixels of the box, by one of the decoding methods."""
     x, y, width, height = box
     if options.scale > 1 or options.method < 4:

@@ -70,6 +70,16 @@ TARGETS = {
         ),
         1 << 33,
     ),
+    "parts": Entry(
+        "tests.fuzz.parts:Parts",
+        400_000,
+        (
+            "aioloader/jpeg/crop_rows.py",
+            "aioloader/jpeg/crop_window.py",
+            "aioloader/transforms/lazy_image.py",
+        ),
+        1 << 33,
+    ),
     "crop-indexes": Entry(
         "tests.fuzz.crop_indexes:CropIndexes",
         100_000,

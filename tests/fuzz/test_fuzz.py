@@ -24,6 +24,7 @@ QUICK = {
     "jpeg": 200,
     "crops": 150,
     "entries": 100,
+    "parts": 120,
     "crop-indexes": 60,
     "index": 200,
     "files": 8,
