@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aioloader.observability.decode_report import advise_crop_index, describe_decodes
+from aioloader.observability.decode_report import advise_crop_index, advise_partial_reads, describe_decodes
 from aioloader.observability.derived_metrics import (
     HIGH_CPU_SHARE,
     HIGH_OCCUPANCY,
@@ -287,7 +287,8 @@ class _Explanation(DerivedMetrics):
         if stats.latency_p50_s is not None and stats.latency_p99_s is not None:
             latency = f" in {1e3 * stats.latency_p50_s:.0f} ms (p99 {1e3 * stats.latency_p99_s:.0f} ms)"
         failed = f", {stats.retries} of them tried again" if stats.retries else ""
-        return f"It is the network: {stats.requests:,} requests for {each:,.0f} KiB each, answered{latency}{failed}."
+        text = f"It is the network: {stats.requests:,} requests for {each:,.0f} KiB each, answered{latency}{failed}."
+        return " ".join(filter(None, (text, advise_partial_reads(stats))))
 
     def _reads_in_workers(self) -> str:
         """Explain workers that wait for files while decoding: little `cpu_s` against `decode_s`, many `pauses`."""

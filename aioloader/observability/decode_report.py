@@ -100,6 +100,21 @@ def advise_crop_index(stats: Stats) -> str:
     return f"A crop index (`aioloader index --crops PATH`) would save about {saved:.0%} of the decoding time."
 
 
+def advise_partial_reads(stats: Stats) -> str:
+    """Return a sentence that recommends a crop index for fetching less; empty if it would not.
+
+    A loader with a cache fetches whole items.
+    """
+    without = sum(count for (_, reason), count in stats.decodes.items() if reason == NO_INDEX)
+    most = 2 * without > sum(stats.decodes.values())
+    if not most or not stats.measured_crops or not stats.requests or stats.hit_rate is not None:
+        return ""
+    return (
+        "Of record files with a crop index (`aioloader index --crops`) a loader fetches only the rows that the crops "
+        "need."
+    )
+
+
 def saved_by_index(stats: Stats) -> float:
     """Return the share of the decoding time that a crop index would save; negative if it would cost time.
 

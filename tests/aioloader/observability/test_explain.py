@@ -274,6 +274,28 @@ def test_the_network_is_reported_in_numbers():
     assert 'cache="DIR"' in text
 
 
+@pytest.mark.parametrize(
+    ("facts", "advised"),
+    [
+        ({}, True),
+        ({"hit_rate": 0.0}, False),  # a cache gets whole records
+        ({"requests": 0}, False),
+        ({"measured_crops": 0}, False),
+        ({"decodes": {("early stop", "no index"): 400, ("cut", "indexed"): 600}}, False),
+    ],
+    ids=str,
+)
+def test_a_crop_index_is_recommended_where_the_network_is_the_limit(facts, advised):
+    crops = {
+        "decodes": {("early stop", "no index"): 1000},
+        "measured_crops": 20,
+        "crop_pixels": 50,
+        "read_pixels": 100,
+    }
+    text = explain(case("storage", **{"requests": 20, "request_bytes": 20 << 20, **crops, **facts}))
+    assert ("fetches only the rows that the crops need" in text) == advised
+
+
 def test_enough_workers_are_counted_where_the_consumer_is_the_limit():
     text = explain(case("consumer", workers=8, decode_s=11.0))
     assert "Two of the 8 workers would do." in text
