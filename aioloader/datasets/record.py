@@ -360,7 +360,7 @@ class ImageRecordDataset(RecordFileDataset):
         if remote and fetch:
             from aioloader.crop_index.fetched import fetch_indexes
 
-            places = fetch_indexes(self._paths)
+            places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
         self._crops = open_record_crops(option, self._paths, places)
         self._crops_looked_up = True
         if fetch or not remote:

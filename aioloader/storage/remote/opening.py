@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,6 @@ from aioloader.observability.progress import ProgressBar
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
 from aioloader.storage.remote.openers import BlockingObject, Stream, register
-from aioloader.storage.remote.request_merging import MOST_BYTES
 from aioloader.storage.remote.source import RemoteByteSource
 from aioloader.storage.remote.stores import library
 from aioloader.storage.urls import BUCKETS, beside, locate, redact_url, scheme_of
@@ -28,13 +27,11 @@ from recordio import Index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from aioloader.storage.remote.transport import Version
 
 _HEADS_AT_A_TIME = 1 << 14
 _LISTING_S = 120.0
-_SHOWN_NBYTES = 64 << 20
 # One pass uses all of the network, and has a progress bar.
 _one_pass = threading.Lock()
 
@@ -88,34 +85,6 @@ def read_text(url: str) -> bytes:
     finally:
         source.close()
     return data
-
-
-def download(url: str, path: Path) -> None:
-    """Copy an object to a file, of which it is the whole content then; show a progress bar if it is large.
-
-    Raises:
-        ObjectMissingError: it does not exist; the error is a FileNotFoundError.
-        RemoteReadError: it cannot be read.
-        OSError: the file cannot be written.
-    """
-    source = BlockingObject(url)
-    try:
-        size, stream = source.size(), Stream(source)
-        label = f"copy of {source.path.rpartition('/')[2]}"
-        try:
-            with open(path, "wb") as file, ExitStack() as stack:
-                bar = None
-                if size > _SHOWN_NBYTES:
-                    bar = stack.enter_context(ProgressBar(label, size >> 20, unit="MiB"))
-                for at in range(0, size, MOST_BYTES):
-                    (block,) = stream.read_ranges([(at, min(MOST_BYTES, size - at))])
-                    file.write(block)
-                    if bar is not None:
-                        bar.update(at + len(block) >> 20)
-        finally:
-            stream.close()
-    finally:
-        source.close()
 
 
 def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) -> Index:
