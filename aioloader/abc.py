@@ -260,11 +260,11 @@ class PartialReads(Protocol):
         """
         ...
 
-    def count_incomplete(self, file: int) -> None:
-        """Count a sample that could not be made of the parts of its item.
+    def exclude(self, file: int, offset: int) -> None:
+        """Read an item whole from now on, because its sample could not be made of its parts.
 
         Args:
-            file: number of the item's file in `Spans`.
+            file, offset: of the item, as in `Spans`.
         """
         ...
 
@@ -274,8 +274,8 @@ class PartialReads(Protocol):
 
 
 @runtime_checkable
-class PartialDataset(ByteDataset[T_co], Protocol[T_co]):
-    """A byte dataset that can find, before an item is read, which parts of it a loader's sample needs."""
+class PartialDataset(Protocol):
+    """A byte dataset (`ByteDataset`) that can find, before an item is read, which parts of it a loader's sample needs."""
 
     def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
         """Return the finder of these parts; None if items have to be read whole. May block: called at opening.

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,8 +38,9 @@ _WORDS_OF_FIELDS = np.arange(RECORD_FIELDS.size // 4)
 
 _LABEL = struct.Struct("<f")
 
-_STOP = 1
-"""Place in an item's extra of the row of MCUs behind the last one that was read; see `CropReads`."""
+PARTS = np.dtype([("first", np.int64), ("stop", np.int64), ("nbytes", np.int64)])
+"""Extra of a record of which only parts may have been read: the first row of MCUs that was read and the one behind the
+last, and the bytes of the whole record; zeros if it was read whole. See `aioloader.datasets.partial_reads`."""
 
 
 def _scratch() -> Scratch:
@@ -142,10 +143,7 @@ class ImageDecoder:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `LazyImageReader`; used only by the fused decoder.
         crops: crop indexes of the files, or None; used only by the fused decoder.
-        takes_parts: extras of items say which parts of them were read; see `parse_part`.
     """
-
-    takes_parts: ClassVar[bool] = False
 
     flag: int = 1
     exif: str = "apply"
@@ -182,7 +180,7 @@ class ImageDecoder:
             self.parse,
             self.crops,
             parse_many=self.parse_many,
-            parse_part=self.parse_part if self.takes_parts else None,
+            parse_part=self.parse_part,
         )
 
     def needed_region(self, stages: Sequence[Stage]) -> NeededRegion | None:
@@ -223,8 +221,6 @@ class ImageRecordDecoder(ImageDecoder):
         vector_dtype: numpy name of the dtype of label arrays.
         first_label: if a record has several labels, the first one is the label, a scalar.
     """
-
-    takes_parts = True
 
     scalar_dtype: str = "int64"
     vector_dtype: str = "float32"
@@ -332,8 +328,8 @@ class FusedImages:
         parse: returns the encoded image of an item, and the other elements of its sample.
         crops: crop indexes of the files, or None.
         parse_many: returns the same of many items, see `BulkParser`; None: `parse` is called for each item.
-        parse_part: returns the same of an item of which only parts were read, see `ImageDecoder.parse_part`; None: all
-            items are read whole.
+        parse_part: returns the same of an item of which only parts were read (its extra is one of `PARTS`), see
+            `ImageDecoder.parse_part`; None: all items are read whole.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
@@ -374,7 +370,7 @@ class FusedImages:
         trace: StageTimer,
         file: int | None = None,
     ) -> tuple[Any, ...]:
-        if self._parse_part is not None and extra is not None and extra[_STOP]:
+        if type(extra) is np.void and extra.dtype == PARTS and extra["stop"]:
             return self._make_part(data, extra, location, rng=rng, out=out, trace=trace, file=file)
         parsed = self._parse(data, extra, location)
         if self._crops is None:
@@ -398,10 +394,9 @@ class FusedImages:
         file: int | None,
     ) -> tuple[Any, ...]:
         """Make the sample of an item of which `aioloader.datasets.partial_reads` chose the parts."""
-        assert self._parse_part is not None
-        if self._crops is None:
-            raise IncompleteItemError("there is no crop index")
-        first, stop, nbytes = extra.tolist()
+        if self._crops is None or self._parse_part is None:
+            raise IncompleteItemError("there is no crop index, or nothing that reads parts")
+        first, stop, nbytes = extra.item()
         parsed = self._parse_part(data, nbytes)
         entry = self._crops.entry(None, file, location.offset)
         image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry, rows=(first, stop))

@@ -8,12 +8,12 @@ right: the worker compares them with the CRCs of the entry.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from aioloader.datasets.decoding import RECORD_FIELDS
+from aioloader.datasets.decoding import PARTS, RECORD_FIELDS
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import IntArray, PartialItems, Spans
 from aioloader.jpeg.crop_entry import CropEntryError
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 # Saving less than this share of a record is not worth a second request or the check.
 _LEAST_SAVING: Final = 1 / 16
-# Samples of a file that may fail for want of bytes before its records are read whole: its crop index is wrong.
-_MOST_INCOMPLETE: Final = 64
+# Records of a file whose parts were not enough, as a number and as a share of those that were read in parts: with more
+# of them the file's crop index is wrong, and all its records are read whole.
+_MOST_EXCLUDED: Final = 16
+_MOST_EXCLUDED_SHARE: Final = 1 / 8
 _MOST_LABELS: Final = 1 << 16
 
 
 class CropReads:
     """Finder of the parts of image records; implements `PartialReads`.
 
-    The extras of an item are int64 (3,): the first row of MCUs that is read, the one behind the last, and the bytes of
-    the whole record.
+    The extras of its items are `aioloader.datasets.decoding.PARTS`.
 
     Args:
         crops: crop indexes of the files.
@@ -62,7 +63,8 @@ class CropReads:
         self._upright = upright
         self._max_pixels = max_pixels
         self._rng = Rng(seed)
-        self._incomplete: Counter[int] = Counter()
+        self._tried: Counter[int] = Counter()
+        self._excluded: defaultdict[int, set[int]] = defaultdict(set)
         self._threads: Threads | None = None
 
     def close(self) -> None:
@@ -71,9 +73,16 @@ class CropReads:
         if threads is not None:
             threads.close()
 
-    def count_incomplete(self, file: int) -> None:
-        """Count a sample that could not be made of parts; after some of them the file's records are read whole."""
-        self._incomplete[file] += 1
+    def exclude(self, file: int, offset: int) -> None:
+        """Read a record whole from now on, because its sample could not be made of its parts."""
+        self._excluded[file].add(offset)
+
+    def _may_be_narrowed(self, file: int, offset: int) -> bool:
+        excluded = self._excluded.get(file)
+        if not excluded:
+            return True
+        most = max(_MOST_EXCLUDED, _MOST_EXCLUDED_SHARE * self._tried[file])
+        return len(excluded) < most and offset not in excluded
 
     async def narrow(self, spans: Spans, index: IntArray, epoch: IntArray) -> PartialItems | None:
         """Leave out what the samples do not need.
@@ -96,7 +105,7 @@ class CropReads:
             strict=True,
         )
         for place, file, offset, nbytes, sample in columns:
-            if self._incomplete[file] >= _MOST_INCOMPLETE:
+            if not self._may_be_narrowed(file, offset):
                 continue
             entry = self._crops.find(file, offset)
             if entry is None:
@@ -109,7 +118,8 @@ class CropReads:
                 continue
             rows, gap, end = found
             if extras is None:
-                extras = np.zeros((len(spans), 3), np.int64)
+                extras = np.zeros(len(spans), PARTS)
+            self._tried[file] += 1
             length[place], gaps[place], extras[place] = end, gap, (*rows, nbytes)
         if extras is None:
             return None

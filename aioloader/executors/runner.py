@@ -347,7 +347,8 @@ class Runner:
         result.transform_s = sum(trace.transforms)
         for step, seconds in zip(leg.stages, trace.transforms, strict=True):
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
-        if chunk.custom_collate and samples:
+        # With incomplete items the whole batch is made again: the batchify function never gets a part of it.
+        if chunk.custom_collate and samples and not (result.failures and result.incomplete):
             start = perf_counter()
             if self._many is not None and self._generators is not None:
                 # What the batchify function draws follows the last sample, however that was made.

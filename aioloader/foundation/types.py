@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import NO_CROP, WAYS, WHOLE
 
 if TYPE_CHECKING:
@@ -121,11 +122,11 @@ class PartialItems(NamedTuple):
 
     Attributes:
         spans: their spans, with gaps.
-        extras: int64 (n, m), numbers from which the decoder knows the parts of each item; zeros for one that is whole.
+        extras: array of n rows, from which the decoder knows the parts of each item; zeros for one that is whole.
     """
 
     spans: Spans
-    extras: IntArray
+    extras: Array
 
 
 @dataclass(slots=True, eq=False)
@@ -506,6 +507,11 @@ class ChunkResult(WorkCounters):
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
     tainted: bool = False
+
+    @property
+    def incomplete(self) -> list[int]:
+        """Return the rows of samples that could not be made of the parts of their items that were read."""
+        return [failure.row for failure in self.failures if isinstance(failure.error, IncompleteItemError)]
 
     @property
     def counters(self) -> tuple[Any, ...]:

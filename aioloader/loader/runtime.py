@@ -146,8 +146,9 @@ class LoaderRuntime:
         """Return True if an epoch needs no event loop."""
         if not self.inline:
             return False
-        source = self.open().source
-        return source is None or isinstance(source, BlockingByteSource)
+        context = self.open()
+        source = context.source
+        return source is None or (context.items.partial is None and isinstance(source, BlockingByteSource))
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -215,6 +216,8 @@ class LoaderRuntime:
         except BaseException:
             if source is not None:
                 source.close()
+            if items.partial is not None:
+                items.partial.close()
             raise
         self._workers = workers
         return context
@@ -258,8 +261,12 @@ class LoaderRuntime:
         # An executor of the caller's may do without the fused decoder, which alone understands parts.
         if not isinstance(self.options.executor, str) or not isinstance(base, PartialDataset):
             return None
+        # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
         partial = base.partial_reads(self._segments[0], self.planner.seed)
-        return partial if isinstance(source, PartialByteSource) and source.reads_parts else None
+        if partial is None or (isinstance(source, PartialByteSource) and source.reads_parts):
+            return partial
+        partial.close()
+        return None
 
     @property
     def _nothing_to_run(self) -> bool:

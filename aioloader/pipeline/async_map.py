@@ -208,6 +208,8 @@ class AsyncMapExecutor:
                     made = await self._executor.run([self._part(chunk, segment, given, holders)])
                     given, made.values = made.values, {}
                     result.merge(made)
+                    if chunk.custom_collate and made.incomplete:
+                        return result  # the whole batch is made again
                 given = await self._await_all(group, chunk, given, result)
             last = len(self._groups)
             if given is None or self._segments[last] or chunk.custom_collate:

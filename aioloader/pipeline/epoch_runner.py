@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.errors import IncompleteItemError, LoaderClosedError, LoaderError, single
+from aioloader.errors import LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
@@ -53,11 +53,6 @@ def _next_plan(plans: Iterator[BatchPlan]) -> BatchPlan | None:
         raise
     except BaseException as error:
         raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
-
-
-def _incomplete(result: ChunkResult) -> list[int]:
-    """Return the rows of samples that could not be made of the parts of their items that were read."""
-    return [failure.row for failure in result.failures if isinstance(failure.error, IncompleteItemError)]
 
 
 class BatchTask:
@@ -169,7 +164,7 @@ class BatchTask:
             if row in self._done:
                 continue
             result = await self._run_one(self._fetch, self._arrays, row)
-            if _incomplete(result):
+            if result.incomplete:
                 continue  # `complete` makes it: other samples still need this memory
             self.context.guess_spill(result.spill_nbytes)
             result.spill_nbytes = 0
@@ -195,8 +190,8 @@ class BatchTask:
             chunks = self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
             if chunks:
                 made = await self._dispatch.run(chunks)
-                incomplete = _incomplete(made)
-                result.merge(await self._again(made, incomplete) if incomplete else made)
+                incomplete = made.incomplete if made.failures else []
+                result.merge(await self._remake(made, incomplete) if incomplete else made)
             replacement = None
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
@@ -224,14 +219,15 @@ class BatchTask:
         finally:
             self._holders.leave()
 
-    async def _again(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
+    async def _remake(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
         """Read items whole of which the parts were not enough, and make their samples; return the whole result.
 
         A batch that is collated as a whole is made again as a whole.
         """
-        self._fetch.count_incomplete(incomplete)
+        self._fetch.exclude(incomplete)
         rows = np.array(incomplete)
-        made.failures = [failure for failure in made.failures if failure.row not in incomplete]
+        again = set(incomplete)
+        made.failures = [failure for failure in made.failures if failure.row not in again]
         if self.context.custom_collate:
             rows = np.setdiff1d(np.arange(self._arrays.rows), self._done)
             before, made = made, ChunkResult(tainted=made.tainted)

@@ -153,11 +153,11 @@ class Fetch:
         self.index_table[START, items[read]] = reads.start[read] + slab.offset
         return longer
 
-    def count_incomplete(self, rows: Sequence[int]) -> None:
-        """Report samples that could not be made of the parts of their items that were read."""
+    def exclude(self, rows: Sequence[int]) -> None:
+        """Exclude items from partial reads: their samples could not be made of the parts that were read."""
         if self._partial is not None:
-            for file in self.index_table[FILE, rows].tolist():
-                self._partial.count_incomplete(file)
+            for file, offset in self.index_table[[FILE, OFFSET]][:, rows].T.tolist():
+                self._partial.exclude(file, offset)
 
     async def read_whole(self, rows: IntArray, owned: list[Slab]) -> tuple[IntArray, list[Failure]]:
         """Read items whole, into the memory of the batch, which nothing else may need any more.

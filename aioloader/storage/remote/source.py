@@ -53,10 +53,8 @@ class RemoteByteSource:
 
     Attributes:
         timeout, samples_ahead: see `aioloader.abc.NetworkByteSource`.
-        reads_parts: see `aioloader.abc.PartialByteSource`.
+        reads_parts: see `aioloader.abc.PartialByteSource`; only of records.
     """
-
-    reads_parts = True
 
     _closed = True  # until it is completely made
 
@@ -69,6 +67,7 @@ class RemoteByteSource:
     ) -> None:
         self.paths = urls
         self.whole_files = whole_files
+        self.reads_parts = not whole_files
         self.timeout = 120.0
         # A batch waits for its slowest response. Several times the most requests in flight, so that others continue.
         self.samples_ahead = 1024
