@@ -275,7 +275,7 @@ class PartialReads(Protocol):
 
 @runtime_checkable
 class PartialDataset(Protocol):
-    """A byte dataset (`ByteDataset`) that can find, before an item is read, which parts of it a loader's sample needs."""
+    """A byte dataset (`ByteDataset`) that can find, before items are read, which parts of them a loader needs."""
 
     def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
         """Return the finder of these parts; None if items have to be read whole. May block: called at opening.

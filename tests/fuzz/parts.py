@@ -113,7 +113,7 @@ class Parts:
         if whole is not None:
             if not genuine:
                 raise Finding("a part is accepted that is not one of this JPEG")
-            outcome = self._compare(whole, lazy, entry, (first, stop), options, key)
+            outcome = self._compare(whole, lazy, entry, rows=(first, stop), options=options, key=key)
         elif not seal & SEALED:
             raise Finding("an entry is accepted that is damaged")
         else:
@@ -127,6 +127,7 @@ class Parts:
         data: bytes,
         lazy: Any,
         entry: bytes,
+        *,
         rows: tuple[int, int],
         options: DecodeOptions,
         key: int,
