@@ -99,11 +99,14 @@ class Rng:
     def ahead(self, seed: int, places: Iterable[tuple[int, int]]) -> list[list[int]]:
         """Draw the first words of many streams, for `seek`: cheaper together than each at its first draw.
 
+        Call `seek` before the next draw of this object.
+
         Args:
             seed: the seed of all.
             places: (epoch, index) of each.
 
-        Use `seek` before the next draw of this object.
+        Returns:
+            the words of each stream.
         """
         found = []
         for epoch, index in places:

@@ -14,7 +14,18 @@ from aioloader.jpeg.huffman import HuffmanTable, NotIndexableError, codes, read_
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-_scratch = threading.local()
+
+class _Scratch(threading.local):
+    """Memory of each thread for the data of a scan.
+
+    Attributes:
+        buffer: uint8 (nbytes,), of the largest scan so far.
+    """
+
+    buffer: Array = np.empty(0, np.uint8)
+
+
+_scratch = _Scratch()
 
 
 def build_entry(data: bytes | memoryview, *, interval: int | None = None) -> bytes:
@@ -99,10 +110,9 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
 
 def _buffer(nbytes: int) -> Array:
     """Return this thread's memory for the data of a scan."""
-    buffer: Array | None = getattr(_scratch, "buffer", None)
-    if buffer is None or len(buffer) < nbytes:
-        buffer = _scratch.buffer = np.empty(nbytes, np.uint8)
-    return buffer
+    if len(_scratch.buffer) < nbytes:
+        _scratch.buffer = np.empty(nbytes, np.uint8)
+    return _scratch.buffer
 
 
 def _lookups(tables: dict[int, HuffmanTable], scan_walk: Any) -> tuple[Any, ...]:
