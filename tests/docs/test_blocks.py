@@ -38,6 +38,7 @@ NOT_RUN = {
     "pytest": "the suite itself",
     "aioloader demo": ".ci/run runs it, from the wheel",
     "python examples/ray_train.py": "a separate cluster: tests/aioloader/interop/test_guides.py",
+    "aws": "a bucket: tests/aioloader/remote/test_partial_reads.py reads indexes from servers",
     "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
 }
 """Beginnings of commands that do not run here, with the reason. A longer one in `RUN_ALL_THE_SAME` overrides it."""
