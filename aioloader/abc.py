@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         PartialItems,
         ReadPlan,
         Slab,
+        SpanKind,
         Spans,
         StageTimer,
         StorageStats,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 __all__ = (
+    "AnnouncedByteSource",
     "AwaitingExecutor",
     "Batchify",
     "BlockingByteSource",
@@ -80,6 +82,7 @@ __all__ = (
     "RestartingExecutor",
     "RowBatchify",
     "Sampler",
+    "ShuffledDataset",
     "SizedFilesDataset",
     "SlabMemory",
     "Stage",
@@ -364,6 +367,20 @@ class ReadAheadDataset(Protocol):
 
 
 @runtime_checkable
+class ShuffledDataset(Protocol):
+    """A dataset that proposes the order of a loader with ``shuffle=True``, because random reads of it are slow."""
+
+    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
+        """Return the sampler; None for a full shuffle.
+
+        Args:
+            indices: int64 (n,), for a loader over a view (`take`, `shard`, `filter`, `sample`): the index in this
+                dataset of each of its samples. The sampler yields places in this array. None: all samples in order.
+        """
+        ...
+
+
+@runtime_checkable
 class NamedDataset(Protocol):
     """A dataset that wraps another one and is named after it in errors."""
 
@@ -454,6 +471,7 @@ class ByteSource(Protocol):
     - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
     - `PartialByteSource`: reading only the parts of images that crops need
     - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
+    - `AnnouncedByteSource`: reading what the next batches need before they are planned
 
     The package's own datasets need more of the sources that they open in `aioloader.datasets.files`:
 
@@ -555,6 +573,25 @@ class PartialByteSource(ByteSource, Protocol):
 
 
 @runtime_checkable
+class AnnouncedByteSource(ByteSource, Protocol):
+    """A byte source that begins to read items before their batch is planned, where the order is computed.
+
+    Attributes:
+        announced: how many samples behind the batch that is planned next are announced.
+    """
+
+    announced: int
+
+    def announce(self, spans: Spans) -> None:
+        """Begin to read; returns at once, and never raises because something cannot be read. Called in the event loop.
+
+        Args:
+            spans: of the items of one batch. The loader may leave an epoch, so that some are never planned.
+        """
+        ...
+
+
+@runtime_checkable
 class CountingByteSource(ByteSource, Protocol):
     """A byte source that counts its requests."""
 
@@ -570,10 +607,10 @@ class ObjectByteSource(FileByteSource, NetworkByteSource, CountingByteSource, Pr
     `ReadPlan.reads` is an array as `aioloader.storage.layout.plan_apart` makes it.
 
     Attributes:
-        whole_files: spans are whole objects, not records.
+        kind: of the spans.
     """
 
-    whole_files: bool
+    kind: SpanKind
 
     def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run an async function to its end, in the thread of the source's event loop."""

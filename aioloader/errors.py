@@ -12,28 +12,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = (
+    "AmbiguousPathError",
     "CropIndexBusyError",
     "CropIndexError",
     "CropIndexWarning",
     "DecodeError",
+    "EmptyDatasetError",
     "ForkedError",
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "MissingFieldError",
     "MissingPackageError",
     "NotResumableError",
     "ObjectChangedError",
     "ObjectDeniedError",
     "ObjectMissingError",
     "OutputError",
+    "ParquetError",
     "ReceiptError",
     "RemoteReadError",
     "RemoteWriteError",
     "ResumeError",
     "SampleError",
+    "SampleFormatError",
     "SpanTooShortError",
     "StalledError",
     "TooManyErrorsError",
+    "UnknownFormatError",
     "UnknownSchemeError",
     "WorkerError",
     "error_report",
@@ -216,6 +222,147 @@ class LayoutError(LoaderError, ValueError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.key = key
+
+
+class UnknownFormatError(LoaderError, ValueError):
+    """Error raised when a path is not a data set of a format that is read.
+
+    Attributes:
+        path: the path.
+        found: description of what is there.
+        advice: what helps, or "".
+    """
+
+    def __init__(self, path: str, found: str, *, advice: str = "", supported: str = "") -> None:
+        text = f"{path!r} is {found}{f': {advice}' if advice else ''}"
+        super().__init__(f"{text}. These can be read: {supported}" if supported else text)
+        self.path = path
+        self.found = found
+        self.advice = advice
+
+
+class EmptyDatasetError(LoaderError, ValueError):
+    """Error raised by a loader of `aioloader.images`, and by `aioloader bench` and `pack`, if files have no samples.
+
+    Attributes:
+        path: the file, or the first one of several.
+        files: number of files.
+    """
+
+    def __init__(self, path: str, files: int) -> None:
+        others = f" and the {files - 1:,} file{'s' * (files > 2)} after it" if files > 1 else ""
+        super().__init__(
+            f"there are no samples in {path!r}{others}: check how the files were made; `aioloader verify` finds damage"
+        )
+        self.path = path
+        self.files = files
+
+
+class AmbiguousPathError(LoaderError, ValueError):
+    """Error raised when a folder contains several data sets, and the path does not say which of them is meant.
+
+    Attributes:
+        path: the folder.
+        choices: a path or pattern for each data set.
+        reason: description of what the folder contains.
+        images: True if its own sub-folders of images are one of the data sets.
+    """
+
+    def __init__(
+        self, path: str, choices: Sequence[str], reason: str, *, images: bool = False, advice: str = ""
+    ) -> None:
+        text = f"{path!r} contains {reason}: pass one of {', '.join(map(repr, choices))}"
+        super().__init__(f"{text}{advice}")
+        self.path = path
+        self.choices = tuple(choices)
+        self.reason = reason
+        self.images = images
+
+
+class MissingFieldError(LoaderError, ValueError):
+    """Error raised when a sample does not have a field that was asked for.
+
+    Attributes:
+        field: the name, or several names separated by ``;``.
+        found: names of the fields that the sample has.
+        path: the shard, or None.
+        key: key of the sample; None in a worker, where the `SampleError` has it.
+    """
+
+    def __init__(
+        self, field: str, found: Sequence[str], *, path: str | None = None, key: object = None
+    ) -> None:
+        has = ", ".join(sorted(found)[:20]) or "no field"
+        sample = "a sample" if key is None else f"the sample {key!r}"
+        super().__init__(
+            f"{sample} of {path} has no field {field!r}; it has {has}: pass the names of yours as image=, "
+            "label= or fields= to the dataset"
+        )
+        self.field = field
+        self.found = tuple(found)
+        self.path = path
+        self.key = key
+
+
+class SampleFormatError(LoaderError, ValueError):
+    """Error raised when a shard, or a sample in it, is not what its format demands: damaged, truncated or changed.
+
+    Attributes:
+        reason: the fault, in words.
+        path: the shard, or None.
+        offset: where in it, bytes, or None.
+        key: key of the sample, or None.
+        expected, found: what should be there, and what is; None where the fault is of another kind.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        key: object = None,
+        expected: object = None,
+        found: object = None,
+    ) -> None:
+        place = "" if path is None else f"{path}: " if offset is None else f"{path}, byte {offset}: "
+        facts = "" if expected is None else f" (expected {expected}, found {found})"
+        super().__init__(f"{place}{reason}{facts}")
+        self.reason = reason
+        self.path = path
+        self.offset = offset
+        self.key = key
+        self.expected = expected
+        self.found = found
+
+
+class ParquetError(SampleFormatError):
+    """Error raised when a Parquet file, a row group or a row cannot be read, or the file lacks a column.
+
+    Attributes:
+        reason, path, offset, expected, found: see `SampleFormatError`.
+        row_group: number of the row group in the file, or None.
+        row: number of the row in the file, or None; it is also the `key`.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str,
+        offset: int | None = None,
+        row_group: int | None = None,
+        row: int | None = None,
+        expected: object = None,
+        found: object = None,
+    ) -> None:
+        places = (("row group", row_group), ("row", row))
+        where = ", ".join(f"{name} {number}" for name, number in places if number is not None)
+        text = f"{where}: {reason}" if where else reason
+        super().__init__(text, path=path, offset=offset, key=row, expected=expected, found=found)
+        self.reason = reason
+        self.row_group = row_group
+        self.row = row
 
 
 class CropIndexError(LoaderError, ValueError):

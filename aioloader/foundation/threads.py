@@ -124,6 +124,13 @@ class Threads:
         result: T = self._outcome(job)
         return result
 
+    def start(self, fn: Callable[..., object], /, *args: Any) -> None:
+        """Call `fn(*args)` in a thread, and do not wait for it. Its result and its error are lost.
+
+        To be called in an event loop.
+        """
+        self._start(fn, args)
+
     async def run_abandonable(
         self, fn: Callable[..., T], /, *args: Any, abandoned: Callable[[], object]
     ) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -27,6 +28,17 @@ Array: TypeAlias = npt.NDArray[Any]
 
 WHOLE_FILE = -1
 """Length of a span that is a whole file, whose size the byte source finds."""
+
+
+class SpanKind(Enum):
+    """Kind of the spans of a byte source: how far their lengths can be trusted."""
+
+    FILE = "file"
+    """Whole files or objects, of length `WHOLE_FILE`."""
+    RECORD = "record"
+    """RecordIO records. The length is a guess from an index; the record's own header has the real one."""
+    EXACT = "exact"
+    """Bytes of a known length. Only the end of the file is checked."""
 
 
 @dataclass(frozen=True, slots=True)

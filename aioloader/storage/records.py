@@ -28,7 +28,7 @@ from recordio._framing import (
     starts_record,
     unpack_head,
 )
-from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedRecordError
+from recordio.errors import CorruptIndexError, CorruptRecordError, ShortReadError, TruncatedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -61,6 +61,17 @@ def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecord
         offset=offset,
         expected=f"{needed} bytes",
         found=f"{max(held, 0)} bytes",
+    )
+
+
+def exact_shortage(path: str, offset: int, needed: int, held: int) -> ShortReadError:
+    """Return the error for a sample of a known length that needs more bytes than the file has from its offset on."""
+    return ShortReadError(
+        "the file ends inside this sample; it was cut or replaced after its index had been read",
+        path=path,
+        offset=offset,
+        expected=needed,
+        found=max(held, 0),
     )
 
 

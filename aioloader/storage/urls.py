@@ -1,11 +1,12 @@
 """URLs of objects: tests of paths, the store of an object, and names of objects next to it. Pure.
 
-A URL of object storage is a bucket and a key: nothing in it is escaped, and ``?`` is a character of the key. A URL of
-HTTP is escaped as in a browser, and may have a query (a signature), which belongs to the object and is kept.
+A URL of object storage is a bucket and a key: nothing in it is escaped, and ``?`` is a character of the key. The same
+holds for a path in a data set on the Hugging Face Hub (``hf://``, see `aioloader.storage.hub_names`). A URL of HTTP is
+escaped as in a browser, and may have a query (a signature), which belongs to the object and is kept.
 
-A new scheme is added to `BUCKETS`; `aioloader.storage.remote.stores` opens its store with the package obstore, which
-must support it, and with the settings of `_FROM_ENVIRONMENT`; `aioloader.storage.remote.openers` registers all schemes
-with `recordio`.
+A new scheme of object storage is added to `BUCKETS`; `aioloader.storage.remote.stores` opens its store with the package
+obstore, which must support it, and with the settings of `_FROM_ENVIRONMENT`; `aioloader.storage.remote.openers`
+registers all schemes with `recordio`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from aioloader.errors import UnknownSchemeError
+from aioloader.storage.hub_names import SCHEME, parse_hub_url, without_revision
 
 WEB = ("http", "https")
 BUCKETS = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
-SCHEMES = WEB + BUCKETS
+LISTED = (*BUCKETS, SCHEME)
+"""Schemes whose objects can be listed."""
+SCHEMES = WEB + LISTED
 """Schemes of the paths that are read over the network."""
 
+_HUB = f"{SCHEME}://"
 _UNUSUAL_PARTS = {"", ".", ".."}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -48,6 +53,28 @@ def scheme_of(path: str) -> str | None:
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is read over the network; False for ``file://`` URLs and plain paths."""
     return isinstance(path, str) and scheme_of(path) in SCHEMES
+
+
+def is_hub(path: str) -> bool:
+    """Return whether a path is a URL of a data set on the Hugging Face Hub."""
+    return path[: len(_HUB)].lower() == _HUB
+
+
+def can_list(url: str) -> bool:
+    """Return whether a URL is of a store that lists its objects: object storage or the Hub, not HTTP."""
+    return scheme_of(url) in LISTED
+
+
+def check_writable(url: str) -> None:
+    """Raise if a URL can only be read.
+
+    Raises:
+        ValueError: it is one of the Hub.
+    """
+    if is_hub(url):
+        raise ValueError(
+            f"{url!r} can only be read; write to a local path, and upload the files with `hf upload`"
+        )
 
 
 def path_of(path: str | os.PathLike[str]) -> str:
@@ -77,6 +104,9 @@ def locate(url: str) -> Location:
     store, slash, path = url[len(scheme) + 3 :].partition("/")
     if not store:
         raise ValueError(f"{url!r} has no {'host' if scheme in WEB else 'bucket'}")
+    if scheme == SCHEME:
+        file = parse_hub_url(url)
+        return Location(file.store, file.path)
     if scheme in BUCKETS:
         return Location(f"{scheme}://{store}", path)
     parts = urlsplit(url)
@@ -99,7 +129,7 @@ def join(url: str, path: str) -> str:
         url: of a folder.
         path: with slashes, unescaped.
     """
-    if scheme_of(url) in BUCKETS:
+    if can_list(url):
         return f"{url.rstrip('/')}/{path}"
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(path)}"))
@@ -107,7 +137,7 @@ def join(url: str, path: str) -> str:
 
 def sibling(url: str, name: str) -> str:
     """Return the URL of another object in the same folder; a query is kept."""
-    if scheme_of(url) in BUCKETS:
+    if can_list(url):
         return f"{url.rpartition('/')[0]}/{name}"
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{quote(name)}"))
@@ -115,7 +145,7 @@ def sibling(url: str, name: str) -> str:
 
 def suffix_of(url: str) -> str:
     """Return the suffix of an object's name with its dot, such as ".rec", or ""."""
-    return posixpath.splitext(url if scheme_of(url) in BUCKETS else urlsplit(url).path)[1]
+    return posixpath.splitext(url if can_list(url) else urlsplit(url).path)[1]
 
 
 def name_of(path: str) -> str:
@@ -133,6 +163,14 @@ def beside(url: str, suffix: str) -> str:
     return urlunsplit(parts._replace(path=posixpath.splitext(parts.path)[0] + suffix))
 
 
+def appended(url: str, suffix: str) -> str:
+    """Return the URL or path of the whole name with a suffix behind it; a query is kept."""
+    if scheme_of(url) not in WEB:
+        return url + suffix
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path + suffix))
+
+
 def redact_url(url: str) -> str:
     """Return a URL for errors: without a password, and without a query, which may be a signature."""
     if scheme_of(url) not in WEB:
@@ -140,3 +178,12 @@ def redact_url(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=host, query="..." if parts.query else "", fragment=""))
+
+
+def cache_name(url: str) -> str:
+    """Return the name of an object in caches, where its version distinguishes its contents.
+
+    Without a password and a query, as in errors, and without the revision of a data set on the Hub: a file that a
+    commit does not change stays in the cache.
+    """
+    return without_revision(url) if is_hub(url) else redact_url(url)

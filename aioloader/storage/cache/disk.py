@@ -16,7 +16,6 @@ import os
 import sys
 import threading
 import time
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,14 +96,15 @@ class SpanCache(Cache):
                 self._open()
             if (name, version) in self._objects:
                 return self._objects[name, version]
+            from aioloader.storage.cache.disk_quota import name_key, object_folder
             from aioloader.storage.cache.object_cache import ObjectCache
 
-            folder = f"{_key(name)}-{_key(version)}"
+            folder = object_folder(name, version)
             label = name.partition("?")[0] + "\n"  # without a query, which may be a signature
             segment_nbytes = min(_MOST_SEGMENT_NBYTES, max(1, self._limit // _SEGMENTS))
             cached = None
             try:
-                self._quota.drop_versions(_key(name), folder)
+                self._quota.drop_versions(name_key(name), folder)
                 cached = ObjectCache(os.path.join(self._root, folder), label, self._quota, segment_nbytes)
             except OSError as error:
                 self._stop(error)
@@ -149,7 +149,3 @@ class SpanCache(Cache):
     def taken_nbytes(self) -> int:
         """Return the bytes that all processes together have taken of the directory."""
         return self._quota.taken_nbytes
-
-
-def _key(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()

@@ -26,6 +26,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,16 @@ def lock_within(fd: int, kind: int, seconds: float) -> bool:
 def open_file(path: str) -> int:
     """Open a file for reading and writing; make it if it is missing."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def object_folder(name: str, version: str) -> str:
+    """Return the name of the folder of one version of an object."""
+    return f"{name_key(name)}-{name_key(version)}"
+
+
+def name_key(name: str) -> str:
+    """Return the first part of the names of all folders of an object."""
+    return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -223,6 +234,41 @@ class DiskQuota:
         status = os.statvfs(self._root)
         spare = min(_SPARE_NBYTES, status.f_blocks * status.f_frsize // _SPARE_SHARE)
         return status.f_bavail * status.f_frsize - spare
+
+    def open_object(self, folder: str, label: bytes) -> int:
+        """Mark an object as in use: nothing in its folder is evicted until the descriptor is closed.
+
+        Args:
+            folder: of the object; made if it is missing.
+            label: text written to the folder, for people who look into it.
+
+        Returns:
+            a descriptor of the file `in-use`, locked.
+
+        Raises:
+            OSError: the folder cannot be made, or another process keeps it locked.
+        """
+        deadline = time.monotonic() + 10 * _PATIENCE_S
+        path = os.path.join(folder, IN_USE)
+        while True:
+            os.makedirs(folder, exist_ok=True)
+            try:
+                fd = open_file(path)
+            except FileNotFoundError:  # the folder is being deleted
+                continue
+            try:
+                # The file may have been deleted while this process waited for its lock.
+                if lock_within(fd, fcntl.LOCK_SH, _PATIENCE_S) and os.fstat(fd).st_nlink:
+                    if os.fstat(fd).st_size == 0 and self.take(np.array([len(label)])).all():
+                        os.pwrite(fd, label, 0)
+                    os.utime(fd)
+                    return fd
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another process keeps {path} locked")
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
 
     # -- eviction --------------------------------------------------------------------------------------------------
 

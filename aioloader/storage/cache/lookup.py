@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.foundation.types import SpanKind
 from aioloader.storage.cache.base import Cache, PlacedSpans
 from aioloader.storage.records import wrong_length
 
@@ -46,8 +47,9 @@ class Lookup:
 
     Args:
         cache: of the bytes.
-        name: of a set of whole files; "" for records.
-        identify: for records: returns name and version of a file by its number; None if they are not known.
+        name: of a set of whole files; "" for spans of files.
+        identify: for spans: returns name and version of a file by its number; None if they are not known.
+        kind: of the spans.
         keys: for whole files: returns the `file_key` of each by its number, int64 (n,); -1 for files that cannot be
             cached.
     """
@@ -58,11 +60,13 @@ class Lookup:
         name: str,
         *,
         identify: Callable[[int], tuple[str, str] | None],
+        kind: SpanKind,
         keys: Callable[[IntArray], IntArray] | None = None,
     ) -> None:
         self._cache = cache
         self._name = name
         self._identify = identify
+        self._kind = kind
         self._keys = keys
         self._lock = threading.Lock()
         self._hits = self._lookups = 0
@@ -86,7 +90,7 @@ class Lookup:
             some = items[chosen]
             spans = PlacedSpans(offset, plan.length[some], plan.start[some])
             here[chosen] = self._cache.read(name, version, spans, out)
-        if self._keys is None and here.any():
+        if self._kind is SpanKind.RECORD and here.any():
             # If a record is longer than its span, the source has to find that out.
             held = np.flatnonzero(here)
             here[held[wrong_length(out, plan.start[items[held]], plan.length[items[held]])]] = False

@@ -6,7 +6,6 @@ bytes that its journal lists never change, and a deleted file stays readable to 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.disk_quota import DATA, IN_USE, LINES, DiskQuota, lock_within, open_file
+from aioloader.storage.cache.disk_quota import DATA, LINES, DiskQuota
 from aioloader.storage.cache.entries import ENTRY, Entries
 from aioloader.storage.cache.segment import LINE_NBYTES, SegmentWriter, parse_lines
 from aioloader.storage.local.descriptors import Descriptors, read_into
@@ -29,7 +28,6 @@ _OPEN_FILES = 64
 _REFRESH_S = 1.0
 _TOUCH_S = 60.0
 _CHECK_AT = LINE_NBYTES - 4
-_PATIENCE_S = 1.0
 
 
 class ObjectCache:
@@ -59,34 +57,10 @@ class ObjectCache:
         self._writer: SegmentWriter | None = None
         self._descriptors = Descriptors(_OPEN_FILES)
         self._kernel_aio = KernelAioReader()
-        self._in_use = self._open(label.encode()[:200])
+        self._in_use = quota.open_object(folder, label.encode()[:200])
         self._touched = time.monotonic()
         self._refreshed = 0.0
         self._refresh()
-
-    def _open(self, label: bytes) -> int:
-        """Open and lock the file that marks the object as in use; return its descriptor."""
-        deadline = time.monotonic() + 10 * _PATIENCE_S
-        path = os.path.join(self._folder, IN_USE)
-        while True:
-            os.makedirs(self._folder, exist_ok=True)
-            try:
-                fd = open_file(path)
-            except FileNotFoundError:  # the folder is being deleted
-                continue
-            try:
-                # The file may have been deleted while this process waited for its lock.
-                if lock_within(fd, fcntl.LOCK_SH, _PATIENCE_S) and os.fstat(fd).st_nlink:
-                    if os.fstat(fd).st_size == 0 and self._quota.take(np.array([len(label)])).all():
-                        os.pwrite(fd, label, 0)
-                    os.utime(fd)
-                    return fd
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"another process keeps {path} locked")
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)
 
     def close(self) -> None:
         """Close all files; may be called twice."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import fetch_with, plan_apart
@@ -50,11 +50,12 @@ class CachedByteSource:
         self._source = source
         self._cache = cache
         self._versions: dict[int, tuple[float, str]] = {}
-        if source.whole_files:
+        if source.kind is SpanKind.FILE:
             self._nbytes = np.full(len(source.paths), -1, np.int64)
             self._keys = np.zeros(len(source.paths), np.int64)
-        name, keys = (os.path.abspath(name), self._keys_of) if source.whole_files else ("", None)
-        self._lookup = Lookup(cache, name, identify=self._identify, keys=keys)
+        whole = source.kind is SpanKind.FILE
+        name, keys = (os.path.abspath(name), self._keys_of) if whole else ("", None)
+        self._lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
 
     def stats(self) -> StorageStats:
         """Return the statistics so far."""
@@ -65,9 +66,9 @@ class CachedByteSource:
         self._cache.close()
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        if self._source.whole_files:
+        if self._source.kind is SpanKind.FILE:
             must_read = bool((self._nbytes[spans.file] < 0).any())
-        elif not (must_read := bool(_large(spans).any())):
+        elif not (must_read := bool(_large(spans, self._source.kind).any())):
             return await self._source.plan(spans)
         return (
             await self._source.run_in_thread(self.plan_blocking, spans)
@@ -76,7 +77,7 @@ class CachedByteSource:
         )
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        if not self._source.whole_files:
+        if self._source.kind is not SpanKind.FILE:
             return self._plan_records(spans)
         failures: Failures = []
         for place in np.flatnonzero(self._nbytes[spans.file] < 0).tolist():
@@ -93,7 +94,7 @@ class CachedByteSource:
         return replace(plan, reads=plan.reads[plan.start >= 0])
 
     def _plan_records(self, spans: Spans) -> ReadPlan:
-        large = _large(spans)
+        large = _large(spans, self._source.kind)
         if not large.any():
             return self._source.plan_blocking(spans)
         known = _KnownLengths(spans, large, self._lookup.held(spans))
@@ -158,8 +159,8 @@ class CachedObjectSource:
         self._threads: Threads | None = None
         self._closed = False
         self._warned = False
-        name, keys = (name, self._keys_of) if source.whole_files else ("", None)
-        self._lookup = Lookup(cache, name, identify=self._identify, keys=keys)
+        name, keys = (name, self._keys_of) if source.kind is SpanKind.FILE else ("", None)
+        self._lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
 
     def __del__(self) -> None:
         if not self._closed:
@@ -187,7 +188,7 @@ class CachedObjectSource:
         self._cache.close()
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        large = np.zeros(len(spans), bool) if self._source.whole_files else _large(spans)
+        large = _large(spans, self._source.kind)
         if not large.any():
             return await self._source.plan(spans)
         known = _KnownLengths(spans, large, await self._run_in_thread(self._lookup.held, spans))
@@ -239,9 +240,10 @@ class CachedObjectSource:
         return await self._threads.run(fn, *args)
 
 
-def _large(spans: Spans) -> Array:
+def _large(spans: Spans, kind: SpanKind) -> Array:
     """Mark spans so large that a source reads the length from the records' own headers: bool (n,)."""
-    return spans.length > TRUSTED_SPAN_BYTES
+    flags: Array = spans.length > TRUSTED_SPAN_BYTES
+    return flags if kind is SpanKind.RECORD else np.zeros(len(spans), bool)
 
 
 class _KnownLengths:

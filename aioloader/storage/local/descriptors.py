@@ -12,10 +12,13 @@ import stat
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
+from aioloader.errors import SampleFormatError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 # Programs that this process starts do not inherit the descriptors (PEP 446). Without O_NONBLOCK, open() of a named pipe
@@ -64,6 +67,48 @@ def read_into(fd: int, out: memoryview, offset: int) -> int:
             break
         done += got
     return done
+
+
+@contextmanager
+def opened_regular(path: str) -> Iterator[tuple[int, Callable[[int, int], memoryview]]]:
+    """Open a regular file: yield its size, and a function that returns the bytes at an offset, of a length.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: the file cannot be opened.
+        SampleFormatError: by the function: the file ends before these bytes, because it shrank after it was opened.
+    """
+    fd = open_regular(path)
+    try:
+        yield os.fstat(fd).st_size, partial(_read_all, path, fd)
+    finally:
+        os.close(fd)
+
+
+def _read_all(path: str, fd: int, offset: int, nbytes: int) -> memoryview:
+    data = memoryview(bytearray(nbytes))
+    got = read_into(fd, data, offset)
+    if got < nbytes:
+        raise SampleFormatError(
+            "the file shrank while it was read",
+            path=path,
+            offset=offset,
+            expected=f"{nbytes} bytes",
+            found=f"{got} bytes",
+        )
+    return data
+
+
+def read_at(fd: int, nbytes: int, offset: int) -> bytes:
+    """Return bytes of a file from an offset on; fewer than `nbytes` only at the end of the file."""
+    if hasattr(os, "pread"):
+        found = os.pread(fd, nbytes, offset)
+        if len(found) == nbytes:  # no copy, and half of the time of `read_into` for short reads
+            return found
+    data = bytearray(nbytes)
+    return bytes(data[: read_into(fd, memoryview(data), offset)])
 
 
 def _read_some(fd: int, out: memoryview, offset: int) -> int:

@@ -21,10 +21,10 @@ import numpy as np
 
 from aioloader.abc import FileByteSource
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.page_cache import Residency, resident
-from aioloader.storage.records import cut_short, doubtful, record_extent
+from aioloader.storage.records import cut_short, doubtful, exact_shortage, record_extent
 from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, unpack_head
 
 if TYPE_CHECKING:
@@ -45,9 +45,13 @@ class FileMaps:
         paths: the files, for errors.
         fds: their descriptors.
         sizes: bytes of each that are mapped.
+        kind: of the spans, `RECORD` or `EXACT`.
     """
 
-    def __init__(self, paths: Sequence[str], fds: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, paths: Sequence[str], fds: Sequence[int], sizes: Sequence[int], kind: SpanKind
+    ) -> None:
+        self.kind = kind
         self.paths = tuple(paths)
         self.fds = tuple(fds)
         self.sizes = tuple(sizes)
@@ -55,11 +59,15 @@ class FileMaps:
         self._views: dict[int, memoryview] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileMaps, (self.paths, self.fds, self.sizes)
+        return FileMaps, (self.paths, self.fds, self.sizes, self.kind)
 
     @classmethod
-    def open(cls, paths: Sequence[str]) -> FileMaps:
+    def open(cls, paths: Sequence[str], kind: SpanKind) -> FileMaps:
         """Open files that other processes will map.
+
+        Args:
+            paths: the files.
+            kind: of the spans, `RECORD` or `EXACT`.
 
         Raises:
             OSError: a file cannot be opened or mapped; an empty one cannot.
@@ -78,7 +86,7 @@ class FileMaps:
             for fd in fds:
                 os.close(fd)
             raise
-        return cls(paths, fds, sizes)
+        return cls(paths, fds, sizes, kind)
 
     def close(self) -> None:
         """Close the descriptors; a map stays as long as a view of it is in use."""
@@ -89,13 +97,27 @@ class FileMaps:
     def _map(self, file: int) -> mmap.mmap:
         mapped = self._maps.get(file)
         if mapped is None:
-            mapped = mmap.mmap(self.fds[file], self.sizes[file], prot=mmap.PROT_READ)
+            try:
+                mapped = mmap.mmap(self.fds[file], self.sizes[file], prot=mmap.PROT_READ)
+            except ValueError:
+                mapped = self._map_rest(file)
             self._maps[file] = mapped
             self._views[file] = memoryview(mapped)
         return mapped
 
+    def _map_rest(self, file: int) -> mmap.mmap:
+        """Map a file that was truncated after it was opened: the items before the cut can still be read."""
+        try:
+            return mmap.mmap(self.fds[file], 0, prot=mmap.PROT_READ)
+        except ValueError as error:
+            raise OSError(f"{self.paths[file]}: {error}") from error
+
+    def _held(self, file: int) -> int:
+        """Return the bytes of a mapped file that can be read: a map does not grow with its file again."""
+        return min(os.fstat(self.fds[file]).st_size, len(self._map(file)))
+
     def record(self, file: int, offset: int, length: int) -> memoryview:
-        """Return the framed bytes of a record, read-only.
+        """Return the bytes of a record (with its framing) or of another item, read-only.
 
         Args:
             file: number of the file.
@@ -104,15 +126,17 @@ class FileMaps:
 
         Raises:
             OSError: the file cannot be read.
+            ShortReadError: the file ends inside the item, which is not a record.
             TruncatedRecordError: the file ends inside the record.
             CorruptRecordError: the record has another length and is damaged.
         """
-        self._map(file)
-        held = os.fstat(self.fds[file]).st_size
+        held = self._held(file)
+        exact = self.kind is SpanKind.EXACT
         if offset + length > held:
-            raise cut_short(self.paths[file], offset, length, held - offset)
+            shortage = exact_shortage if exact else cut_short
+            raise shortage(self.paths[file], offset, length, held - offset)
         view = self._views[file]
-        if length >= HEAD_SIZE:
+        if not exact and length >= HEAD_SIZE:
             magic, word = unpack_head(view, offset)
             # A record in one part has the flag 0, so that the word is its length.
             if magic == MAGIC and (word > MAX_PAYLOAD or (word + 11) & -4 != length):
@@ -121,18 +145,24 @@ class FileMaps:
 
     def _extent(self, file: int, offset: int, length: int) -> int:
         extent = record_extent(self.fds[file], self.paths[file], offset, length)
-        if offset + extent > self.sizes[file]:
-            raise cut_short(self.paths[file], offset, extent, self.sizes[file] - offset)
+        held = self._held(file)
+        if offset + extent > held:
+            raise cut_short(self.paths[file], offset, extent, held - offset)
         return extent
 
     def whole(self, file: int, end: IntArray) -> mmap.mmap | None:
         """Return the map of a file, or None if the file no longer reaches as far as `end`, int64 (n,)."""
-        mapped = self._map(file)
-        return mapped if int(end.max(initial=0)) <= os.fstat(self.fds[file]).st_size else None
+        return self._map(file) if int(end.max(initial=0)) <= self._held(file) else None
 
 
 class RecordSource(FileByteSource, Protocol):
-    """A byte source of local record files that reads what is not in memory."""
+    """A byte source of local record files, or files of items of a known length, that reads what is not in memory.
+
+    Attributes:
+        kind: of the spans, `RECORD` or `EXACT`.
+    """
+
+    kind: SpanKind
 
     def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
         """Return the lengths of records by their headers, and the records whose length could not be found."""
@@ -148,12 +178,6 @@ class _PartialReads(NamedTuple):
 
     plan: ReadPlan
     places: IntArray
-
-
-def _usual(spans: Spans) -> Array:
-    """Return bool (n,): False for a record whose length has to be read before it is mapped."""
-    flags: Array = (spans.offset >= 0) & ~doubtful(spans.length)
-    return flags
 
 
 class MappedByteSource:
@@ -184,7 +208,7 @@ class MappedByteSource:
         if not 0 < len(source.paths) <= _MOST_FILES:
             return None
         try:
-            return cls(source, FileMaps.open(source.paths))
+            return cls(source, FileMaps.open(source.paths, source.kind))
         except OSError:
             return None  # reading the file raises the error
 
@@ -202,9 +226,16 @@ class MappedByteSource:
             return await self._source.plan(spans)
         return await self._plan_mixed(spans, in_memory)
 
+    def _usual(self, spans: Spans) -> Array:
+        """Return bool (n,): False for a record whose length has to be read before it is mapped."""
+        if self.maps.kind is SpanKind.EXACT:
+            return np.ones(len(spans), bool)
+        flags: Array = (spans.offset >= 0) & ~doubtful(spans.length)
+        return flags
+
     def _in_memory(self, spans: Spans) -> Array:
         """Return a flag for each record: True if it is in memory and its span is usual. Blocking."""
-        usual = _usual(spans)
+        usual = self._usual(spans)
         fds = self.maps.fds
         for place in np.flatnonzero(usual).tolist():
             fd, offset, length = fds[spans.file[place]], int(spans.offset[place]), int(spans.length[place])
@@ -229,7 +260,7 @@ class MappedByteSource:
     async def _plan_mapped(self, spans: Spans) -> ReadPlan:
         length = spans.length
         failures: Failures = []
-        if not _usual(spans).all():
+        if not self._usual(spans).all():
             length, failures = await self._source.run_in_thread(self._source.extents, spans)
         n = len(length)
         return ReadPlan(0, np.full(n, -1, np.int64), length, (), failures, mapped=np.arange(n))

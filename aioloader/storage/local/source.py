@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from aioloader.errors import SpanTooShortError, single
-from aioloader.foundation.types import IntArray, ReadPlan, Spans
+from aioloader.foundation.types import IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.layout import Read, fetch_with, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
@@ -22,7 +22,14 @@ from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.mapped import Failures, MappedByteSource
 from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
 from aioloader.storage.local.whole_files import WholeFiles
-from aioloader.storage.records import check_spans, cut_short, doubtful, record_extent, wrong_length
+from aioloader.storage.records import (
+    check_spans,
+    cut_short,
+    doubtful,
+    exact_shortage,
+    record_extent,
+    wrong_length,
+)
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ class LocalByteSource:
 
     Args:
         paths: the files; `Spans.file` counts them.
-        whole_files: spans are whole files (length -1), not records.
+        kind: of the spans.
         threads: most calls that read at a time; further ones wait. Slow reads use more threads.
         watch: check how much of a record file is in memory, and read accordingly. That takes microseconds for each
             megabyte in memory: too long for reading only a few records.
@@ -61,13 +68,13 @@ class LocalByteSource:
         self,
         paths: Sequence[str],
         *,
-        whole_files: bool,
+        kind: SpanKind,
         threads: int = 4,
         watch: bool = True,
         direct: bool = False,
     ) -> None:
         self.paths = paths
-        self.whole_files = whole_files
+        self.kind = kind
         self.direct = direct
         self._thread_count = threads
         self._watch = watch
@@ -78,13 +85,13 @@ class LocalByteSource:
         self._threads: Threads | None = None
         self._part_threads: Threads | None = None
         self._files = WholeFiles(paths)
-        self._latency = self._files.latency if whole_files else ReadLatency()
+        self._latency = self._files.latency if kind is SpanKind.FILE else ReadLatency()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(
             LocalByteSource,
-            whole_files=self.whole_files,
+            kind=self.kind,
             threads=self._thread_count,
             watch=self._watch,
             direct=self.direct,
@@ -109,19 +116,19 @@ class LocalByteSource:
 
     def mapped(self) -> MappedByteSource | None:
         """Return a source that maps the same files and closes this one; None for whole files and direct reads too."""
-        return None if self.whole_files or self.direct else MappedByteSource.over(self)
+        return None if self.kind is SpanKind.FILE or self.direct else MappedByteSource.over(self)
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """Return the plan; uses a thread only if sizes of files or headers of records have to be read."""
-        if self.whole_files and self._files.size_latency.slow:
+        if self.kind is SpanKind.FILE and self._files.size_latency.slow:
             length = spans.length.copy()
             failures: Failures = []
             parts = [(spans.file, places, length, failures) for places in _split(np.arange(len(spans)))]
             await self._run_parts(self._files.find_sizes, parts)
             return self._laid_out(spans, length, sorted(failures, key=itemgetter(0)))
-        if self.whole_files or doubtful(spans.length).any():
+        if self.kind is SpanKind.FILE or (self.kind is SpanKind.RECORD and doubtful(spans.length).any()):
             return await self.run_in_thread(self.plan_blocking, spans)
         return self.plan_blocking(spans)
 
@@ -129,9 +136,9 @@ class LocalByteSource:
         """Return the bytes of each item, and the failures of items that cannot be read. Blocking."""
         length = spans.length.copy()
         failures: Failures = []
-        if self.whole_files:
+        if self.kind is SpanKind.FILE:
             self._files.find_sizes(spans.file, np.arange(len(spans)), length, failures)
-        else:
+        elif self.kind is SpanKind.RECORD:
             for place, number, offset, guess in check_spans(spans, self.paths, failures):
                 try:
                     length[place] = self._extent(number, offset, guess)
@@ -178,7 +185,7 @@ class LocalByteSource:
 
     def _is_cached(self, files: IntArray) -> bool:
         """Return whether all items are in one file that was in memory at the last check."""
-        if self.whole_files or self.direct or not len(files) or (files != files[0]).any():
+        if self.kind is SpanKind.FILE or self.direct or not len(files) or (files != files[0]).any():
             return False
         residency = self._residencies.get(int(files[0]))
         return residency is not None and residency.complete
@@ -200,7 +207,9 @@ class LocalByteSource:
             return False
         with self._descriptors.borrow(number, self.paths[number]) as fd:
             got = kernel_aio.read(fd, reads, out, wait=False)
-        return bool((got == reads[:, 2]).all()) and not wrong_length(out, plan.start, plan.length)
+        if not (got == reads[:, 2]).all():
+            return False
+        return self.kind is not SpanKind.RECORD or not wrong_length(out, plan.start, plan.length)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         if self._closed:
@@ -213,7 +222,7 @@ class LocalByteSource:
     def _read_part(self, plan: ReadPlan, reads: IntArray, out: memoryview) -> Failures:
         """Make some of the reads of a plan."""
         failures: Failures = []
-        if self.whole_files:
+        if self.kind is SpanKind.FILE:
             for read, got in self._files.read(reads, out):
                 if isinstance(got, OSError):
                     failures += [(item, got) for item in _items_of(plan, read)]
@@ -226,7 +235,7 @@ class LocalByteSource:
         return failures
 
     def _checked(self, plan: ReadPlan, out: memoryview, failures: Failures) -> Failures:
-        if not self.whole_files:
+        if self.kind is SpanKind.RECORD:
             self._report_wrong_lengths(plan, out, failures)
         return sorted(failures, key=itemgetter(0))
 
@@ -326,23 +335,33 @@ class LocalByteSource:
                 failures.append((item, own))
             else:
                 if got < length:
-                    failures.append((item, cut_short(self.paths[number], alone[1], length, got)))
+                    failures.append((item, self._shortage(number, alone[1], length, got)))
 
     def _report_missing(self, plan: ReadPlan, read: Read, got: int, failures: Failures) -> None:
         number, offset, _, place = read
-        path = self.paths[number]
         for item in _items_of(plan, read):
             begin = int(plan.start[item]) - place
             length = int(plan.length[item])
             held = max(0, got - begin)
-            if held >= length:
-                continue
-            if self.whole_files:
-                message = f"{path} shrank from {length} to {held} bytes while it was read"
-                lost: Exception = ShortReadError(message, path=path, offset=0, expected=length, found=held)
-            else:
-                lost = cut_short(path, offset + begin, length, held)
-            failures.append((item, lost))
+            if held < length:
+                failures.append((item, self._shortage(number, offset + begin, length, held)))
+
+    def _shortage(self, number: int, offset: int, needed: int, held: int) -> Exception:
+        """Return the error for an item of which the file has only some bytes.
+
+        Args:
+            number: of the file.
+            offset: where the item begins.
+            needed: bytes of the item.
+            held: bytes of it that the file has.
+        """
+        path = self.paths[number]
+        if self.kind is SpanKind.RECORD:
+            return cut_short(path, offset, needed, held)
+        if self.kind is SpanKind.FILE:
+            message = f"{path} shrank from {needed} to {held} bytes while it was read"
+            return ShortReadError(message, path=path, offset=0, expected=needed, found=held)
+        return exact_shortage(path, offset, needed, held)
 
     def _report_wrong_lengths(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
         failed = {item for item, _ in failures}

@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
+from aioloader.storage.hub_names import crowded_folders
 from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
 from aioloader.storage.remote.failures import Kind, RequestFailure, backoff_s, classify, remote_error
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.transport import ObjectRange, Response, Transport, Version
+from aioloader.storage.remote.transport import Level, ObjectRange, Response, Transport, Version
+from aioloader.storage.urls import is_hub
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,6 +48,11 @@ _HEDGED_SHARE = 0.05
 _HEDGES = 4
 _NOWHERE_ATTEMPTS = 4
 _LEAST_CHECK_S = 0.01
+# Files of one folder from which on it is listed; pages of a thousand files, and how many more for how many files.
+_CROWDED = 8
+_PAGES_OF_CROWDED = 2
+_FILES_OF_CROWDED_PAGE = 100
+_MOST_PAGES = 2000
 # Once the usual latency is known only one request in this many returns more than its bytes, see `_request`.
 _DETAILED_EVERY = 16
 _DETAILED_EVERY_WHILE_GROWING = 4
@@ -56,7 +63,8 @@ class Counters:
     """Counts since the client was made; used from one thread.
 
     Attributes:
-        requests: requests of every kind, including retries and hedges.
+        requests: requests of every kind, including retries and hedges, but not those that `Transport` sends to find
+            the address of a file.
         nbytes: bytes of the complete responses.
         retries: requests that were sent because an earlier one had failed.
         hedges: requests that were sent because an earlier one was late.
@@ -124,6 +132,11 @@ class Client:
         self.counters = Counters()
         self.latencies = Latencies()
 
+    @property
+    def request_count(self) -> int:
+        """Return the number of requests of every kind, with those to the Hugging Face Hub for addresses."""
+        return self.counters.requests + self._transport.lookup_count
+
     def close(self) -> None:
         """Close connections."""
         self._transport.close()
@@ -186,7 +199,7 @@ class Client:
                 failure = await self._attempt(call, pending)
                 if failure is None:
                     return
-                pause = backoff_s(pending.attempts, self._random.random())
+                pause = failure.pause_s + backoff_s(pending.attempts, self._random.random())
                 if not failure.again or monotonic() + pause >= call.deadline:
                     self._finish(call, pending)
                     url, offset, length, _ = pending.range
@@ -347,11 +360,15 @@ class Client:
         """Return the version of an object, from the headers of a response with its first byte.
 
         It sends no HEAD request: a signed URL allows one method only, and this one shows that ranges are supported.
+        For a file on the Hugging Face Hub its answer is enough.
 
         Raises:
             ObjectMissingError: there is no such object.
             RemoteReadError: it cannot be read.
         """
+        if is_hub(url):
+            send = partial(self._transport.describe_at_hub, url)
+            return await self._retry(send, url, timeout_s, counts=False)
 
         async def look() -> Version:
             try:
@@ -372,7 +389,16 @@ class Client:
     async def describe_all(
         self, urls: Sequence[str], timeout_s: float
     ) -> tuple[dict[int, Version], dict[int, RemoteReadError]]:
-        """Describe several objects at once; return versions and errors, by the objects' numbers."""
+        """Describe several objects at once; return versions and errors, by the objects' numbers.
+
+        Of many files in one folder on the Hugging Face Hub the folder is listed instead.
+        """
+        crowded = crowded_folders(urls, _CROWDED)
+        async with anyio.create_task_group() as tasks:
+            for folder, count in crowded.items():
+                if not self._transport.is_listed(folder):
+                    await self._limiter.acquire()
+                    tasks.start_soon(self._list_crowded, folder, count, timeout_s)
         found: dict[int, Version] = {}
         failures: dict[int, RemoteReadError] = {}
 
@@ -390,14 +416,84 @@ class Client:
                 tasks.start_soon(one, number)
         return found, failures
 
-    async def list(self, url: str, timeout_s: float = OPENING_S) -> list[tuple[str, Version]]:
-        """List all objects below a prefix: path in the store, and version.
+    async def pin(self, url: str, timeout_s: float = OPENING_S) -> str:
+        """Return a URL of the Hugging Face Hub with the commit that its branch, tag or ref has now.
+
+        Raises:
+            ObjectMissingError: there is no such data set or revision.
+            RemoteReadError: the Hub does not answer, or refuses.
+        """
+        return await self._retry(partial(self._transport.pin, url), url, timeout_s, counts=False)
+
+    async def list(
+        self, url: str, timeout_s: float = OPENING_S, *, recursive: bool = True
+    ) -> list[tuple[str, Version]]:
+        """List the objects below a prefix: path in the store, and version.
+
+        Args:
+            url: of the prefix.
+            timeout_s: seconds for all of it.
+            recursive: with those in folders below it; object storage always lists them.
 
         Raises:
             RemoteReadError: the store cannot be listed.
         """
+        if is_hub(url):
+            return (await self._list_all_pages(url, timeout_s, recursive=recursive)).objects
         # A listing is long: one attempt may take all of the time.
         return await self._retry(partial(self._transport.list, url), url, timeout_s, attempt_s=timeout_s)
+
+    async def list_level(self, url: str, timeout_s: float = OPENING_S) -> Level:
+        """List what is directly below a prefix.
+
+        Raises:
+            RemoteReadError: the store cannot be listed.
+        """
+        if is_hub(url):
+            return await self._list_all_pages(url, timeout_s, recursive=False)
+        return await self._retry(
+            partial(self._transport.list_level, url), url, timeout_s, attempt_s=timeout_s
+        )
+
+    async def _list_all_pages(self, url: str, timeout_s: float, *, recursive: bool) -> Level:
+        """Return a whole listing of the Hub."""
+        level, complete = await self._list_pages(url, timeout_s, recursive=recursive, most_pages=_MOST_PAGES)
+        if not complete:
+            text = f"the listing has more than {len(level.objects):,} files"
+            failure = RequestFailure(Kind.REFUSED, False, text, advice="name a smaller folder")
+            raise remote_error(failure, url, attempts=_MOST_PAGES, seconds=0.0, timeout_s=timeout_s)
+        return level
+
+    async def _list_crowded(self, folder: str, count: int, timeout_s: float) -> None:
+        """List a folder on the Hub for the versions of some of its files; of a far larger folder only the beginning.
+
+        Begins with a place of the limiter.
+        """
+        pages = _PAGES_OF_CROWDED + count // _FILES_OF_CROWDED_PAGE
+        try:
+            level, complete = await self._list_pages(folder, timeout_s, recursive=False, most_pages=pages)
+        except RemoteReadError:
+            return  # each file is described separately, and reports its own error
+        finally:
+            self._limiter.release()
+        self._transport.add_listing(folder, level.objects, complete=complete)
+
+    async def _list_pages(
+        self, url: str, timeout_s: float, *, recursive: bool, most_pages: int
+    ) -> tuple[Level, bool]:
+        """Return the first pages of a listing of the Hub, and whether there are no others."""
+        deadline = anyio.current_time() + timeout_s
+        found = Level([], [])
+        page: str | None = None
+        for _ in range(most_pages):
+            send = partial(self._transport.list_page, url, page, recursive=recursive)
+            remaining_s = max(0.0, deadline - anyio.current_time())
+            level, page = await self._retry(send, url, remaining_s, counts=False)
+            found.folders.extend(level.folders)
+            found.objects.extend(level.objects)
+            if page is None:
+                return found, True
+        return found, False
 
     async def _retry(
         self,
@@ -406,6 +502,7 @@ class Client:
         timeout_s: float,
         *,
         attempt_s: float | None = None,
+        counts: bool = True,
     ) -> T:
         """Send a request until it is answered.
 
@@ -414,6 +511,7 @@ class Client:
             url: of the object or prefix.
             timeout_s: seconds for all attempts.
             attempt_s: seconds for one; None: twice as many for each further attempt.
+            counts: an attempt is a request; False: the transport counts it.
 
         Raises:
             RemoteReadError: there was no response before the deadline, or it is an error that retries do not fix.
@@ -422,7 +520,7 @@ class Client:
         attempts = 0
         while True:
             attempts += 1
-            self.counters.requests += 1
+            self.counters.requests += counts
             now = anyio.current_time()
             response: list[T] = []
             try:
@@ -436,7 +534,7 @@ class Client:
                 failure = self._note(classify(error))
             if response:
                 return response[0]
-            pause = backoff_s(attempts, self._random.random())
+            pause = failure.pause_s + backoff_s(attempts, self._random.random())
             now = anyio.current_time()
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
             nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS

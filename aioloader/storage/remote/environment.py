@@ -1,19 +1,23 @@
 """Settings that the tools of each cloud read from the environment and files, and the client library does not.
 
-Each function adds settings to the options of a store that are not set yet, and returns the endpoint, whose scheme
-decides whether the connection is encrypted.
+The functions for the clouds add settings to the options of a store that are not set yet, and return the endpoint, whose
+scheme decides whether the connection is encrypted. Those for the Hugging Face Hub return its endpoint and the token.
 """
 
 from __future__ import annotations
 
 import configparser
 import os
+import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_MOST_TOKEN_CHARACTERS = 4096
+_TRUE = {"1", "ON", "YES", "TRUE"}
 _PROFILE_KEYS = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -127,6 +131,62 @@ def _connection(environment: Mapping[str, str]) -> dict[str, Any]:
         "endpoint": endpoint.rstrip("/"),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def hub_endpoint(environment: Mapping[str, str]) -> str:
+    """Return the address of the Hugging Face Hub, or of a mirror: ``HF_ENDPOINT``, without a slash at its end.
+
+    Raises:
+        ValueError: it is not a URL of HTTP, or contains a password or a query.
+    """
+    endpoint = environment.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
+    parts = urlsplit(endpoint)
+    plain = not (parts.query or parts.fragment or "@" in parts.netloc) and re.fullmatch(
+        r"[\x21-\x7e]+", endpoint
+    )
+    if parts.scheme.lower() not in ("http", "https") or not parts.hostname or not plain:
+        raise ValueError(
+            "HF_ENDPOINT must be a URL such as https://huggingface.co, without a password or a query"
+        )
+    return endpoint
+
+
+def hub_token(environment: Mapping[str, str]) -> str | None:
+    """Return the user's token for the Hugging Face Hub; None without one.
+
+    From ``HF_TOKEN`` or its former name ``HUGGING_FACE_HUB_TOKEN``, else from the file that ``hf auth login`` writes:
+    ``HF_TOKEN_PATH``, else ``token`` in ``HF_HOME`` (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables).
+
+    Raises:
+        ValueError: it contains characters that cannot be sent.
+    """
+    if environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").strip().upper() in _TRUE:
+        return None
+    token, source = "", "HF_TOKEN"
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if not token:
+            token, source = environment.get(name, "").strip(), name
+    if not token:
+        source = _hub_token_file(environment)
+        try:
+            with open(source, encoding="utf-8") as file:
+                token = file.read(_MOST_TOKEN_CHARACTERS).strip()
+        except (OSError, ValueError):
+            return None
+    if not token:
+        return None
+    if not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ValueError(
+            f"the token of the Hugging Face Hub in {source} is malformed; run `hf auth login` again"
+        )
+    return token
+
+
+def _hub_token_file(environment: Mapping[str, str]) -> str:
+    caches = environment.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
+    path = environment.get("HF_TOKEN_PATH") or os.path.join(home, "token")
+    return os.path.expandvars(os.path.expanduser(path))
 
 
 def _first(options: Mapping[str, Any], *names: str) -> str:

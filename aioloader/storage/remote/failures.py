@@ -16,8 +16,8 @@ FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_LATER = {408, 425, 429, 500, 502, 503, 504}
-_BUSY = {429, 503}
+RETRIED_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
+BUSY_STATUSES = frozenset((429, 503))
 _HOPELESS = re.compile(
     r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error|following redirect",
     re.IGNORECASE,
@@ -26,6 +26,8 @@ _HOPELESS = re.compile(
 _UNSIZED = re.compile(
     r"(Content-Length|Content-Range) Header missing|parse value for CONTENT_", re.IGNORECASE
 )
+# The query of a URL may be a signature.
+_QUERY = re.compile(r"(https?://[^\s?\"'<>]+)\?[^\s\"'<>]+")
 _NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such host is known")
 
 
@@ -59,15 +61,39 @@ class RequestFailure(NamedTuple):
         kind: one of `Kind`.
         again: another attempt may succeed.
         text: description, one line.
+        advice: what to do; "": that of the kind.
+        pause_s: seconds that the server asks to wait before another attempt.
     """
 
     kind: str
     again: bool
     text: str
+    advice: str = ""
+    pause_s: float = 0.0
+
+
+class RequestFailedError(Exception):
+    """Error raised for a failure that is classified already.
+
+    Attributes:
+        failure: the failure.
+    """
+
+    def __init__(self, failure: RequestFailure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that an error of the client library reports, if there is one."""
+    found = _STATUS.search(str(error))
+    return None if found is None else int(found[1])
 
 
 def classify(error: BaseException) -> RequestFailure:
     """Classify an error of a request."""
+    if isinstance(error, RequestFailedError):
+        return error.failure
     if isinstance(error, TimeoutError):
         return RequestFailure(Kind.LOST, True, str(error) or "no response in time")
     text = str(error)
@@ -80,11 +106,10 @@ def classify(error: BaseException) -> RequestFailure:
     unranged = name in ("NotSupportedError", "NotImplementedError") or ("Range" in line and "upport" in line)
     if unranged or _UNSIZED.search(text):
         return RequestFailure(Kind.UNRANGED, False, line)
-    found = _STATUS.search(text)
-    if found:
-        status = int(found.group(1))
-        if status in _LATER:
-            return RequestFailure(Kind.BUSY if status in _BUSY else Kind.LOST, True, line)
+    status = status_of(error)
+    if status is not None:
+        if status in RETRIED_STATUSES:
+            return RequestFailure(Kind.BUSY if status in BUSY_STATUSES else Kind.LOST, True, line)
         return RequestFailure(Kind.MISSING if status == 404 else Kind.REFUSED, False, line)
     if isinstance(error, (ValueError, TypeError, ImportError)) or _HOPELESS.search(text):
         return RequestFailure(Kind.REFUSED, False, line)
@@ -96,6 +121,7 @@ def _first_line(text: str) -> str:
     line = text.split("\n", 1)[0].strip()
     line = re.sub(r"Error performing (\w+) \S+ in [\d.]+\S* - ", r"\1: ", line)
     line = re.sub(r":?[ \ufeff]+<[?!\w].*", "", line)  # an HTML page or XML begins here
+    line = _QUERY.sub(r"\1?...", line)
     deeper = re.findall(r'(?:message|error): "([^"]+)"', text)
     kind = re.search(r"kind: (Timeout|Connect|Interrupted)\b", text)
     reason = deeper[-1] if deeper else _REASONS.get(kind.group(1) if kind else "", "")
@@ -104,6 +130,7 @@ def _first_line(text: str) -> str:
         reason = message.group(1).strip().split("\n", 1)[0].rstrip(".")
     if "InvalidContentType" in text:
         reason = "the server answers without encryption: is it http:// and not https://?"
+    reason = _QUERY.sub(r"\1?...", reason)
     return f"{line} ({reason})" if reason and reason not in line else line
 
 
@@ -131,7 +158,7 @@ def remote_error(
     timeout_s: float,
 ) -> RemoteReadError:
     """Return the error for the last failure of a request, with the object, the range, the attempts and advice."""
-    advice = _ADVICE.get(failure.kind, "")
+    advice = failure.advice or _ADVICE.get(failure.kind, "")
     if failure.again and not advice:
         advice = f"given up at the deadline of {timeout_s:g} s"
     return _ERRORS.get(failure.kind, RemoteReadError)(

@@ -73,7 +73,16 @@ class _Running:
         try:
             self.loop.run_forever()
         finally:
+            self._cancel_rest()
             self.loop.close()
+
+    def _cancel_rest(self) -> None:
+        """End what still runs, so that nobody waits for it."""
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import recordio
@@ -14,7 +15,7 @@ from aioloader.storage.remote.transport import ObjectRange, Version
 from aioloader.storage.urls import SCHEMES, redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -217,3 +218,16 @@ class Stream:
     def close(self) -> None:
         """Wait for the blocks in flight, and end the threads."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def object_blocks(url: str) -> Generator[bytes]:
+    """Yield the bytes of an object in blocks of up to 8 MiB, with the next ones read ahead. Blocking.
+
+    Raises:
+        ObjectMissingError: it does not exist; the error is a FileNotFoundError.
+        RemoteReadError: it cannot be read.
+    """
+    with closing(BlockingObject(url)) as source, closing(Stream(source)) as stream:
+        for at in range(0, stream.size(), MOST_BYTES):
+            (block,) = stream.read_ranges([(at, MOST_BYTES)])
+            yield block

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aioloader.errors import ObjectMissingError, RemoteReadError
-from aioloader.foundation.types import Array, IntArray, Spans
+from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
 from aioloader.observability.progress import ProgressBar
+from aioloader.storage.hub_names import HubFile, parse_hub_url
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
 from aioloader.storage.remote.openers import BlockingObject, Stream, register
 from aioloader.storage.remote.source import RemoteByteSource
 from aioloader.storage.remote.stores import library
-from aioloader.storage.urls import BUCKETS, beside, locate, redact_url, scheme_of
+from aioloader.storage.urls import beside, can_list, is_hub, locate, name_of, redact_url
 from recordio import Index
 
 if TYPE_CHECKING:
@@ -61,6 +62,33 @@ def describe(url: str) -> Version:
     return describe_all([url])[0]
 
 
+def pin_urls(urls: Sequence[str]) -> list[str]:
+    """Return URLs in which the Hugging Face Hub's branches, tags and refs are replaced by their present commits.
+
+    All readers of a dataset, and its copies in other processes, then read the same files, also if a branch is moved.
+    Other URLs, and local paths, are returned unchanged. One request is sent for each revision of a data set.
+
+    Raises:
+        ImportError: obstore is not installed.
+        ObjectMissingError: there is no such data set or revision; the error is a FileNotFoundError.
+        RemoteReadError: the Hub does not answer, or refuses.
+        ValueError: a URL of the Hub does not name a data set.
+    """
+    files = {url: parse_hub_url(url) for url in urls if is_hub(url)}
+    stores = {file.store for file in files.values() if not file.is_pinned}
+    pinned: dict[str, str] = {}
+    if stores:
+        library()
+        with client_and_thread() as (client, thread):
+            pinned = {store: thread.call(client.pin, store) for store in sorted(stores)}
+
+    def pin(file: HubFile) -> str:
+        store = pinned.get(file.store, file.store)
+        return file._replace(revision=parse_hub_url(store).revision).url
+
+    return [pin(files[url]) if url in files else url for url in urls]
+
+
 @contextmanager
 def client_and_thread() -> Iterator[tuple[Client, LoopThread]]:
     """Return a context manager of a client and the thread that runs it; both are closed at the end."""
@@ -72,8 +100,12 @@ def client_and_thread() -> Iterator[tuple[Client, LoopThread]]:
         client.close()
 
 
-def read_text(url: str) -> bytes:
+def read_text(url: str, most_nbytes: int | None = None) -> bytes:
     """Return all bytes of a small object, such as a list.
+
+    Args:
+        url: the object.
+        most_nbytes: of a larger object only as many bytes are read, and one more; None: no limit.
 
     Raises:
         ObjectMissingError: it does not exist; the error is a FileNotFoundError.
@@ -81,7 +113,8 @@ def read_text(url: str) -> bytes:
     """
     source = BlockingObject(url)
     try:
-        (data,) = source.read_ranges([(0, source.size())])
+        nbytes = source.size()
+        (data,) = source.read_ranges([(0, nbytes if most_nbytes is None else min(nbytes, most_nbytes + 1))])
     finally:
         source.close()
     return data
@@ -143,7 +176,7 @@ def read_heads(url: str, version: Version | None, offsets: IntArray, nbytes: int
     rows = np.zeros((len(offsets), nbytes), np.uint8)
     inside = (offsets >= 0) & (offsets < version.nbytes)
     got: IntArray = np.where(inside, np.minimum(nbytes, version.nbytes - offsets), 0)
-    source = RemoteByteSource([url], whole_files=True, versions=[version])
+    source = RemoteByteSource([url], kind=SpanKind.EXACT, versions=[version])
     try:
         for low in range(0, len(offsets), _HEADS_AT_A_TIME):
             part = slice(low, low + _HEADS_AT_A_TIME)
@@ -204,7 +237,7 @@ def as_answered(version: Version) -> Version:
 
 
 def list_matching(pattern: str) -> list[str]:
-    """Return the URLs of the objects that match a pattern (``*``, ``?``, ``[...]``) of object storage.
+    """Return the URLs of the objects that match a pattern (``*``, ``?``, ``[...]``) of object storage or the Hub.
 
     As with files, the exact name of an object is not treated as a pattern.
 
@@ -214,13 +247,14 @@ def list_matching(pattern: str) -> list[str]:
         ValueError: the bucket contains a pattern.
     """
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
-    folder = fixed.rpartition("/")[0]
+    folder, _, begin = fixed.rpartition("/")
     if "://" not in folder:
         raise ValueError(
             f"{pattern!r}: the bucket cannot be a pattern; pass one pattern for each bucket, as a list"
         )
     with client_and_thread() as (client, thread):
-        found = thread.call(partial(client.list, folder, _LISTING_S))
+        recursive = "/" in begin + pattern[len(fixed) :]
+        found = thread.call(partial(client.list, folder, _LISTING_S, recursive=recursive))
     store, name = locate(pattern)
     names = [path for path, _ in found]
     matching = re.compile(glob_pattern(name))
@@ -234,14 +268,14 @@ def glob_pattern(path: str) -> str:
 
 
 def list_folder(url: str) -> Folder:
-    """List a URL of object storage. Blocking; sends a request for every 1,000 objects.
+    """List a URL of object storage or the Hub. Blocking; sends a request for every 1,000 objects.
 
     Raises:
         ImportError: obstore is not installed.
         ObjectMissingError: it is empty; the error is a FileNotFoundError.
         RemoteReadError: it cannot be listed; HTTP never allows it.
     """
-    if scheme_of(url) not in BUCKETS:
+    if not can_list(url):
         raise RemoteReadError(
             redact_url(url),
             0,
@@ -257,13 +291,44 @@ def list_folder(url: str) -> Folder:
         found = thread.call(partial(client.list, url, _LISTING_S))
     folder = arrange(((path, as_answered(version)) for path, version in found), locate(url).path)
     if not folder.folders and not folder.files:
-        raise ObjectMissingError(
-            redact_url(url),
-            0,
-            None,
-            attempts=1,
-            seconds=0.0,
-            reason="it contains no object",
-            kind="missing",
-        )
+        raise _nothing_below(url)
     return folder
+
+
+def list_level(url: str) -> tuple[list[str], list[str]]:
+    """List what is directly below a URL of object storage. Blocking; one request for every 1,000 entries.
+
+    Returns:
+        names of the folders, and of the objects that are not in a folder.
+
+    Raises:
+        ImportError: obstore is not installed.
+        ObjectMissingError: it is empty; the error is a FileNotFoundError.
+        RemoteReadError: it cannot be listed.
+    """
+    with client_and_thread() as (client, thread):
+        below, objects = thread.call(partial(client.list_level, url, _LISTING_S))
+    folders = [name_of(path.rstrip("/")) for path in below]
+    # Cloud consoles mark folders by empty objects, with their names or with the name of the listed folder.
+    root = locate(url).path.strip("/")
+    marked = {*folders, ""}
+    files = [
+        name_of(path)
+        for path, version in objects
+        if path != root and (version.nbytes or name_of(path) not in marked)
+    ]
+    if not folders and not files:
+        raise _nothing_below(url)
+    return folders, files
+
+
+def _nothing_below(url: str) -> ObjectMissingError:
+    return ObjectMissingError(
+        redact_url(url),
+        0,
+        None,
+        attempts=1,
+        seconds=0.0,
+        reason="it contains no object",
+        kind="missing",
+    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
+from aioloader.foundation.types import SpanKind
 from aioloader.metrics import StorageStats
 from aioloader.storage.layout import fetch_with, lay_out_apart, plan_apart
 from aioloader.storage.records import check_spans, doubtful, extent_steps, wrong_length
@@ -24,7 +25,7 @@ from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.request_merging import plan_requests, scatter
 from aioloader.storage.remote.stores import library
 from aioloader.storage.remote.transport import ObjectRange, Response, Version
-from aioloader.storage.urls import redact_url
+from aioloader.storage.urls import cache_name
 from recordio._framing import HEAD_SIZE
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ class RemoteByteSource:
 
     Args:
         urls: the objects; `Spans.file` counts them.
-        whole_files: spans are whole objects (length -1), not records.
+        kind: of the spans.
         versions: of each object, by its number; None: requested at first use.
 
     Attributes:
         timeout, samples_ahead: see `aioloader.abc.NetworkByteSource`.
-        reads_parts: see `aioloader.abc.PartialByteSource`; only of records.
+        reads_parts: see `aioloader.abc.PartialByteSource`; not of whole objects.
     """
 
     _closed = True  # until it is completely made
@@ -62,12 +63,12 @@ class RemoteByteSource:
         self,
         urls: Sequence[str],
         *,
-        whole_files: bool,
+        kind: SpanKind,
         versions: Sequence[Version | None] | None = None,
     ) -> None:
         self.paths = urls
-        self.whole_files = whole_files
-        self.reads_parts = not whole_files
+        self.kind = kind
+        self.reads_parts = kind is not SpanKind.FILE
         self.timeout = 120.0
         # A batch waits for its slowest response. Several times the most requests in flight, so that others continue.
         self.samples_ahead = 1024
@@ -77,7 +78,7 @@ class RemoteByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RemoteByteSource, whole_files=self.whole_files, versions=self._versions), (self.paths,)
+        return partial(RemoteByteSource, kind=self.kind, versions=self._versions), (self.paths,)
 
     def __del__(self) -> None:
         if not self._closed:
@@ -98,13 +99,13 @@ class RemoteByteSource:
         """
         version = self._versions[number]
         tag = None if version is None else version.tag
-        return None if tag is None else (redact_url(self.paths[number]), tag)
+        return None if tag is None else (cache_name(self.paths[number]), tag)
 
     def stats(self) -> StorageStats:
         """Return the statistics so far."""
         counters, latencies = self._client.counters, self._client.latencies
         return StorageStats(
-            requests=counters.requests,
+            requests=self._client.request_count,
             request_bytes=counters.nbytes,
             merged=counters.spans / counters.pieces if counters.pieces else None,
             retries=counters.retries,
@@ -119,7 +120,8 @@ class RemoteByteSource:
         """Return the plan; sends requests only if a span is doubtful or a size is not known."""
         files = np.unique(spans.file).tolist()
         known = all(self._versions[number] is not None for number in files)
-        if known and not self.whole_files and not doubtful(spans.length).any():
+        exact = self.kind is SpanKind.EXACT
+        if known and (exact or (self.kind is SpanKind.RECORD and not doubtful(spans.length).any())):
             return plan_apart(spans, spans.length.copy())
         return await self._here(self._plan, spans)
 
@@ -174,9 +176,9 @@ class RemoteByteSource:
         failures: Failures = [
             (place, unknown[number]) for place, number in enumerate(spans.file.tolist()) if number in unknown
         ]
-        if self.whole_files:
+        if self.kind is SpanKind.FILE:
             self._find_sizes(spans, length, failures)
-        else:
+        elif self.kind is SpanKind.RECORD:
             for place, number, offset, guess in check_spans(spans, self.paths, failures):
                 try:
                     length[place] = await self._extent(number, offset, guess)
@@ -194,7 +196,7 @@ class RemoteByteSource:
         for place, version in found.items():
             self._versions[numbers[place]] = version
         for error in failures.values():
-            if error.kind not in _OF_ONE_OBJECT or not self.whole_files:
+            if error.kind not in _OF_ONE_OBJECT or self.kind is not SpanKind.FILE:
                 raise error
         return {numbers[place]: error for place, error in failures.items()}
 
@@ -228,7 +230,7 @@ class RemoteByteSource:
     async def _read(self, plan: ReadPlan, out: memoryview) -> Failures:
         reads: IntArray = plan.reads if len(plan.reads) else _NO_BYTES
         failures = await self._fetch(reads, out, partial=plan.partial)
-        if not self.whole_files:
+        if self.kind is SpanKind.RECORD:
             await self._report_wrong_lengths(plan, out, failures)
         return sorted(failures.items())
 
@@ -264,8 +266,8 @@ class RemoteByteSource:
         failed = await self._client.fetch(ranges, take, self.timeout)
         failures: dict[int, BaseException] = {}
         for number, error in sorted(failed.items()):
-            one = self.whole_files and (error.kind in _OF_ONE_OBJECT or isinstance(error, ObjectChangedError))
-            if not one:
+            one = error.kind in _OF_ONE_OBJECT or isinstance(error, ObjectChangedError)
+            if not one or self.kind is not SpanKind.FILE:
                 raise error
             failures.update((item, error) for item in pieces[number].items if item not in failures)
         return failures

@@ -1,0 +1,245 @@
+"""Footers of Parquet files: the rows, sizes and places of the row groups, and the schema. Parsing needs pyarrow.
+
+A file ends with the footer (Thrift), its length (4 bytes, little-endian) and the magic ``PAR1``. The numbers in it are
+not trusted: the places of column chunks are compared with the size of the file when a row group is read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aioloader.errors import MissingPackageError, ParquetError
+from aioloader.storage.blocks.columns import Column, ColumnKind
+from aioloader.storage.blocks.parquet.arrow_columns import columns_of
+from aioloader.storage.urls import redact_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioloader.foundation.types import Array, IntArray
+
+TAIL_NBYTES: Final = 8
+"""Bytes behind the footer: its length and the magic."""
+LIKELY_NBYTES: Final = 64 << 10
+"""Bytes at the end of a file that contain the footer of most files."""
+
+_MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
+_MOST_FOOTER_NBYTES: Final = 256 << 20
+_MOST_ROWS: Final = 1 << 40
+
+# Columns of the table of column chunks.
+OFFSET, STORED, DECODED, VALUES = range(4)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ParquetFooter:
+    """Footer of one file.
+
+    Attributes:
+        path: the file, or its URL.
+        nbytes: size of the file.
+        rows: int64 (groups,), rows of each row group.
+        chunks: int64 (groups, leaves, 4), of each column chunk: offset in the file, bytes there, bytes after
+            decompression, number of values.
+        leaves: path of each leaf of the schema, its names separated by dots.
+        columns: the columns.
+        features: text of the schema's metadata "huggingface" (JSON), or "".
+        raw: the footer, its length and the magic.
+    """
+
+    path: str
+    nbytes: int
+    rows: IntArray
+    chunks: IntArray
+    leaves: tuple[str, ...]
+    columns: tuple[Column, ...]
+    features: str
+    raw: bytes
+
+    def leaves_of(self, names: Sequence[str]) -> IntArray:
+        """Return the numbers of the leaves of some columns, ascending."""
+        return np.array(
+            [
+                number
+                for number, leaf in enumerate(self.leaves)
+                if any(leaf == name or leaf.startswith(f"{name}.") for name in names)
+            ],
+            np.int64,
+        )
+
+    def chunks_of(self, groups: Sequence[int], leaves: IntArray) -> IntArray:
+        """Return `chunks` of some row groups and leaves, int64 (groups, leaves, 4)."""
+        found: IntArray = self.chunks[np.array(groups, np.int64)][:, leaves]
+        return found
+
+    def column(self, name: str) -> Column | None:
+        """Return a column by its name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def metadata(self) -> Any:
+        """Return pyarrow's object for the footer."""
+        return _metadata(self.raw, self.path)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the footer as arrays, for an index."""
+        columns = [[column.name, column.kind.value, column.dtype] for column in self.columns]
+        schema = json.dumps({"leaves": self.leaves, "columns": columns, "features": self.features})
+        return {
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "schema": np.frombuffer(schema.encode(), np.uint8),
+            "raw": np.frombuffer(self.raw, np.uint8),
+        }
+
+    @classmethod
+    def of_arrays(cls, path: str, nbytes: int, arrays: Mapping[str, Array]) -> ParquetFooter:
+        """Return the footer of some arrays that `arrays` returned.
+
+        Args:
+            path: the file, or its URL.
+            nbytes: its size.
+            arrays: name to array.
+
+        Raises:
+            ValueError, KeyError, TypeError: they are not those of a footer.
+        """
+        schema = json.loads(arrays["schema"].tobytes())
+        leaves = tuple(map(str, schema["leaves"]))
+        rows, chunks = arrays["rows"].astype(np.int64), arrays["chunks"].astype(np.int64)
+        if chunks.shape != (len(rows), len(leaves), 4):
+            raise ValueError(f"the table of column chunks has the shape {chunks.shape}")
+        return cls(
+            path=path,
+            nbytes=nbytes,
+            rows=rows,
+            chunks=chunks,
+            leaves=leaves,
+            columns=tuple(Column(name, ColumnKind(kind), dtype) for name, kind, dtype in schema["columns"]),
+            features=str(schema["features"]),
+            raw=arrays["raw"].tobytes(),
+        )
+
+
+def footer_nbytes(tail: memoryview, path: str, nbytes: int) -> int:
+    """Return the bytes at the end of a file that are its footer, length and magic included.
+
+    Args:
+        tail: the last bytes of the file, 8 or more unless it is shorter.
+        path: the file, for errors.
+        nbytes: its size.
+
+    Raises:
+        ParquetError: it is not a Parquet file, is encrypted, or ends before its footer does.
+    """
+    name = redact_url(path)
+    end = bytes(tail[-TAIL_NBYTES:])
+    if end[4:] == _ENCRYPTED:
+        raise ParquetError("the file is encrypted, which is not supported", path=name)
+    if len(end) < TAIL_NBYTES or end[4:] != _MAGIC or nbytes < TAIL_NBYTES + len(_MAGIC):
+        raise ParquetError(
+            "this is not a Parquet file, or it was cut off",
+            path=name,
+            offset=max(0, nbytes - len(_MAGIC)),
+            expected=f"{_MAGIC!r} at the end",
+            found=repr(end[4:]),
+        )
+    length = int.from_bytes(end[:4], "little")
+    if length > min(nbytes - TAIL_NBYTES - len(_MAGIC), _MOST_FOOTER_NBYTES):
+        raise ParquetError(
+            "the length of the footer is wrong",
+            path=name,
+            offset=nbytes - TAIL_NBYTES,
+            expected=f"{min(nbytes - TAIL_NBYTES - len(_MAGIC), _MOST_FOOTER_NBYTES)} bytes at most",
+            found=f"{length} bytes",
+        )
+    return length + TAIL_NBYTES
+
+
+def parse_footer(raw: bytes, path: str, nbytes: int) -> ParquetFooter:
+    """Parse a footer.
+
+    Args:
+        raw: the footer, its length and the magic.
+        path: the file, or its URL.
+        nbytes: its size.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+        ParquetError: the footer is damaged.
+    """
+    metadata = _metadata(raw, path)
+    name = redact_url(path)
+    try:
+        schema = metadata.schema.to_arrow_schema()
+        leaves = tuple(metadata.schema.column(number).path for number in range(metadata.num_columns))
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        rows = np.array([group.num_rows for group in groups], np.int64)
+        chunks = np.array(
+            [[_chunk(group.column(leaf)) for leaf in range(len(leaves))] for group in groups], np.int64
+        )
+    except Exception as error:
+        raise ParquetError(f"the footer is damaged: {type(error).__name__}: {error}", path=name) from error
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) <= _MOST_ROWS:
+        raise ParquetError("the footer has an impossible number of rows", path=name, found=rows.tolist()[:10])
+    if int(rows.sum()) != metadata.num_rows:
+        raise ParquetError(
+            "the rows of the row groups are not those of the file",
+            path=name,
+            expected=f"{metadata.num_rows} rows",
+            found=f"{int(rows.sum())}",
+        )
+    features = (schema.metadata or {}).get(b"huggingface", b"")
+    return ParquetFooter(
+        path=path,
+        nbytes=nbytes,
+        rows=rows,
+        chunks=chunks.reshape(len(rows), len(leaves), 4),
+        leaves=leaves,
+        columns=columns_of(schema),
+        features=features.decode("utf-8", "replace"),
+        raw=raw,
+    )
+
+
+def _metadata(raw: bytes, path: str) -> Any:
+    pa, pq = load_pyarrow()
+    try:
+        # The places in a footer are not followed here, so the rest of the file may be missing.
+        return pq.read_metadata(pa.BufferReader(_MAGIC + raw))
+    except Exception as error:
+        raise ParquetError(
+            f"the footer is damaged: {type(error).__name__}: {error}", path=redact_url(path)
+        ) from error
+
+
+def _chunk(chunk: Any) -> tuple[int, int, int, int]:
+    """Return place and sizes of a column chunk; one in another file has no place."""
+    offset = chunk.data_page_offset
+    if (
+        chunk.has_dictionary_page
+        and chunk.dictionary_page_offset
+        and 0 < chunk.dictionary_page_offset < offset
+    ):
+        offset = chunk.dictionary_page_offset
+    if chunk.file_path:
+        offset = -1
+    return offset, chunk.total_compressed_size, chunk.total_uncompressed_size, chunk.num_values
+
+
+def load_pyarrow() -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingPackageError("pyarrow", extra="parquet") from error
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,254 @@
+"""Decompressed copies of the files of a data set, in a directory with a limit, shared by all processes that use it.
+
+    DIR/unpacked-1/room, users          bytes taken, and the processes that make copies
+    DIR/unpacked-1/<set>-<version>/     one folder for each version of a data set
+        in-use                          locked by the processes that have the set open; contains its name
+        <file>.data                     a decompressed file
+
+The rules of `aioloader.storage.cache.disk_quota` decide on the space: to make some, sets that no process has open are
+evicted, the least recently used first. The copies of a set that is open stay, because every epoch reads all of them.
+
+No file in it is needed: the directory may be deleted while no process uses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sys
+import threading
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+
+from aioloader.errors import SampleFormatError
+from aioloader.storage.decompression import BlockStream, DecompressionError, decompressed
+from aioloader.storage.file_check import FileCheck
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.made_files import FileMaker
+from aioloader.storage.urls import cache_name, redact_url
+from recordio._index_cache import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from aioloader.storage.cache.disk_quota import DiskQuota
+
+_LAYOUT: Final = "unpacked-1"
+_BLOCK_NBYTES: Final = 1 << 20
+_SUFFIX: Final = ".data"  # by which `DiskQuota` finds what it may evict
+
+
+@dataclass(frozen=True)
+class PackedFile:
+    """Compressed file of a data set.
+
+    Attributes:
+        path: the file, or its URL.
+        state: text that changes whenever its bytes change.
+        nbytes: its size.
+        codec: see `aioloader.storage.decompression.decompressed`; None: it is not compressed, and is copied.
+        unpacked_nbytes: size of the decompressed file.
+        hashes: name of an algorithm to the hexadecimal digest of the decompressed file.
+        packed_hashes: the same for the compressed file.
+    """
+
+    path: str
+    state: str
+    nbytes: int
+    codec: str | None
+    unpacked_nbytes: int
+    hashes: Mapping[str, str]
+    packed_hashes: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return the name of its decompressed copy."""
+        text = f"{cache_name(self.path)}\0{self.state}\0{self.unpacked_nbytes}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest() + _SUFFIX
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Decompressed copy; see `aioloader.storage.made_files.MadeFile`."""
+
+    packed: PackedFile
+    path: Path
+
+    @property
+    def nbytes(self) -> int:
+        return self.packed.unpacked_nbytes
+
+
+class UnpackedFiles:
+    """Decompressed copies of the files of a data set. Picklable; used from any thread.
+
+    They stay in the directory while this object exists in any process.
+
+    Args:
+        name: of the data set, its folder or URL.
+        version: text that changes with its contents; copies of other versions are deleted.
+        directory: of the copies; None: the user's cache directory.
+        limit_nbytes: most bytes of all copies of all data sets in the directory.
+        read: yields the bytes of a file at a path, or its URL.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        *,
+        directory: str | os.PathLike[str] | None,
+        limit_nbytes: int,
+        read: Callable[[str], Generator[bytes]],
+    ) -> None:
+        self._name = name
+        self._version = version
+        place = cache_directory() if directory is None else directory
+        self._root = os.path.join(os.path.abspath(os.path.expanduser(os.fspath(place))), _LAYOUT)
+        self._limit = limit_nbytes
+        self._read = read
+        self._lock = threading.Lock()
+        self._in_use = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None, "_in_use": -1}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the copies be evicted, unless another process has the data set open; may be called twice."""
+        fd, self._in_use = self.__dict__.get("_in_use", -1), -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.utime(fd)  # used until now
+            os.close(fd)
+
+    def make(self, files: Sequence[PackedFile]) -> list[str]:
+        """Return the path of the copy of each file; make those that do not exist yet. Blocking, with a progress bar.
+
+        Args:
+            files: of the data set.
+
+        Raises:
+            SampleFormatError: a file is damaged, or does not have the size or the hash that it should have.
+            ImportError: the package that decompresses them is not installed.
+            OSError: a file cannot be read, or the copies take more space than there is.
+        """
+        if sys.platform == "win32":
+            raise OSError("compressed shards need file locks of POSIX; decompress them here")
+        from aioloader.storage.cache.disk_quota import DiskQuota, name_key, object_folder
+
+        name = object_folder(self._name, self._version)
+        folder = Path(self._root, name)
+        copies = [_Copy(file, folder / file.name) for file in files]
+        with self._lock:
+            if self._in_use < 0 or not all(map(_exists, copies)):
+                with closing(DiskQuota(self._root, self._limit)) as quota:
+                    # From here on the copies cannot be evicted.
+                    if self._in_use < 0:
+                        self._in_use = quota.open_object(
+                            str(folder), os.fsencode(redact_url(self._name))[:200] + b"\n"
+                        )
+                    quota.drop_versions(name_key(self._name), name)
+                    self._make(copies, quota)
+        return [str(copy.path) for copy in copies]
+
+    def _make(self, copies: Sequence[_Copy], quota: DiskQuota) -> None:
+        total = sum(copy.nbytes for copy in copies)
+        if total > self._limit:
+            raise self._no_space(total, f"the limit is {self._limit:,}")
+        for error in _Unpacker(self._read, quota, self._no_space).make(copies):
+            if error is not None:
+                raise error
+
+    def _no_space(self, nbytes: int, why: str) -> OSError:
+        return OSError(
+            errno.ENOSPC,
+            f"the decompressed shards of {redact_url(self._name)} take {nbytes:,} bytes, and {why}: pass "
+            "cache='DIR', a directory with enough space, and cache_limit='SIZE' to the dataset",
+            self._root,
+        )
+
+
+class _Unpacker(FileMaker[_Copy]):
+    """Maker of decompressed copies.
+
+    Args:
+        read: yields the bytes of a file at a path, or its URL.
+        quota: of the directory.
+        no_space: returns the error for a number of bytes for which there is no space, and the reason.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], Generator[bytes]],
+        quota: DiskQuota,
+        no_space: Callable[[int, str], OSError],
+    ) -> None:
+        super().__init__("decompressed shards", stop_at_error=True)
+        self._read = read
+        self._quota = quota
+        self._no_space = no_space
+
+    def exists(self, file: _Copy) -> bool:
+        return _exists(file)
+
+    def write(self, file: _Copy, stream: BinaryIO) -> None:
+        nbytes = file.nbytes
+        if not self._quota.take(np.array([nbytes])).all():
+            raise self._no_space(nbytes, "so much is not free within the limit, or on the disk")
+        try:
+            self._write(file.packed, stream)
+        except BaseException:
+            self._quota.release(nbytes)
+            raise
+
+    def _write(self, packed: PackedFile, stream: BinaryIO) -> None:
+        own, of_packed = FileCheck(packed.hashes), FileCheck(packed.packed_hashes)
+        with closing(self._read(packed.path)) as blocks, BlockStream(blocks, of_packed.add) as source:
+            try:
+                if packed.codec is None:
+                    unpacked = iter(lambda: source.read(_BLOCK_NBYTES) or b"", b"")
+                else:
+                    unpacked = decompressed(source, packed.codec, packed.unpacked_nbytes)
+                for block in unpacked:
+                    own.add(block)
+                    if own.nbytes > packed.unpacked_nbytes:
+                        break
+                    stream.write(block)
+                    self.advance(len(block))
+            except DecompressionError as error:
+                raise SampleFormatError(
+                    f"the shard cannot be decompressed: {error}; copy it again", path=redact_url(packed.path)
+                ) from None
+        path = redact_url(packed.path)
+        own.require(packed.unpacked_nbytes, path, "the decompressed shard")
+        of_packed.require(packed.nbytes, path, "the compressed shard")
+
+
+def _exists(copy: _Copy) -> bool:
+    try:
+        return copy.path.stat().st_size == copy.nbytes
+    except OSError:
+        return False
+
+
+def file_blocks(path: str) -> Generator[bytes]:
+    """Yield the bytes of a local file in blocks of a megabyte.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(open_regular(path), "rb", buffering=0) as file:
+        while block := file.read(_BLOCK_NBYTES):
+            yield block
