@@ -36,9 +36,14 @@ if TYPE_CHECKING:
         ImageRecordDataset,
         InsightFaceDataset,
         IterableDataset,
+        MDSDataset,
+        ParquetDataset,
         RecordFileDataset,
         SimpleDataset,
+        TarDataset,
+        TFRecordDataset,
     )
+    from aioloader.datasets.opening import open_dataset
     from aioloader.errors import (
         DecodeError,
         LayoutError,
@@ -77,7 +82,9 @@ __all__ = (
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "MDSDataset",
     "NotResumableError",
+    "ParquetDataset",
     "Receipt",
     "ReceiptError",
     "RecordFileDataset",
@@ -85,12 +92,15 @@ __all__ = (
     "Rng",
     "SampleError",
     "SimpleDataset",
+    "TFRecordDataset",
+    "TarDataset",
     "TooManyErrorsError",
     "WorkerError",
     "__version__",
     "abc",
     "batchify",
     "images",
+    "open_dataset",
     "samplers",
     "transforms",
 )
@@ -100,8 +110,10 @@ __all__ = (
 _NAMES_OF = {
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
-        "ImageRecordDataset InsightFaceDataset IterableDataset RecordFileDataset SimpleDataset"
+        "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "
+        "SimpleDataset TarDataset TFRecordDataset"
     ),
+    "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
         "DecodeError LayoutError LoaderClosedError LoaderError NotResumableError ReceiptError ResumeError SampleError "
         "TooManyErrorsError WorkerError"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
-from aioloader.crop_index.places import folder_index, given_index, record_index
+from aioloader.crop_index.places import folder_index, given_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.caller import warn_caller
@@ -21,7 +21,7 @@ from aioloader.storage.urls import is_url
 from recordio import MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aioloader.foundation.types import IntArray
 
@@ -90,6 +90,44 @@ class RecordCrops:
         return index.path
 
 
+class BlockCrops(RecordCrops):
+    """Crop indexes of files whose samples are rows of blocks. The keys of an index are numbers of rows of its file.
+
+    Args:
+        crops: crop indexes of the files.
+        file: int64 (blocks,), number of the file of each block.
+        first: int64 (blocks,), number in that file of the first row of each block.
+    """
+
+    def __init__(self, crops: RecordCrops, file: IntArray, first: IntArray) -> None:
+        super().__init__(crops.__getstate__())
+        self._files = file, first
+
+    def __getstate__(self) -> Any:
+        return super().__getstate__(), self._files
+
+    def __setstate__(self, state: Any) -> None:
+        indexes, self._files = state
+        super().__setstate__(indexes)
+
+    def entry(self, extra: Any, file: int | None, offset: int | None) -> memoryview | str:
+        """Return the entry of a row, or the reason why there is none, see `CropIndex.lookup`.
+
+        Args:
+            extra: not used.
+            file: number of the block; None where it is not known.
+            offset: row in the block; None where it is not known.
+        """
+        if file is None or offset is None:
+            return NO_INDEX
+        files, first = self._files
+        return super().entry(extra, int(files[file]), int(first[file]) + offset)
+
+    def path(self, file: int | None) -> str:
+        """Return the path of the index of the file of a block."""
+        return super().path(None if file is None else int(self._files[0][file]))
+
+
 class FolderCrops:
     """Crop index of a folder. Picklable; used from any thread.
 
@@ -144,15 +182,20 @@ def relative_name(root: str, path: str) -> str:
 
 
 def open_record_crops(
-    option: str | os.PathLike[str] | None, paths: Sequence[str], fetched: Sequence[str | None] = ()
+    option: str | os.PathLike[str] | None,
+    paths: Sequence[str],
+    fetched: Sequence[str | None] = (),
+    *,
+    offsets: Callable[[int], IntArray] | None = None,
 ) -> RecordCrops | None:
-    """Open the crop indexes of record files.
+    """Open the crop indexes of record files, or of other files with many samples.
 
     Args:
         option: "auto": those that exist at their usual places; None: none; else a file, or a directory of them.
         paths: the record files, or their URLs.
         fetched: for "auto", where the index of each file is, from `aioloader.crop_index.fetched`; empty: at the usual
             places.
+        offsets: returns the offsets of the samples of a file, by its number, int64 (n,); None: they are RecordIO files.
 
     Returns:
         None if there are no indexes.
@@ -168,7 +211,8 @@ def open_record_crops(
     if option is None:
         return None
     if option == AUTO:
-        places = fetched or [record_index(path) for path in paths]
+        usual = record_index if offsets is None else shard_index
+        places = fetched or [usual(path) for path in paths]
         found = [None if place is None else _usable(place, RECORDS) for place in places]
         return RecordCrops(found) if any(index is not None for index in found) else None
     chosen = os.path.expanduser(os.fspath(option))
@@ -178,7 +222,16 @@ def open_record_crops(
             f"crop_index={chosen!r} is one file, and there are {len(paths)} record files: pass the directory of their "
             "indexes"
         )
-    return RecordCrops([_of_record_file(given_index(chosen, path, is_folder=False), path) for path in paths])
+    return RecordCrops(
+        [
+            _of_record_file(
+                given_index(chosen, path, is_record_file=offsets is None),
+                path,
+                None if offsets is None else offsets(number),
+            )
+            for number, path in enumerate(paths)
+        ]
+    )
 
 
 def open_folder_crops(
@@ -250,13 +303,25 @@ def _usable(path: str, kind: int) -> CropIndex | None:
     return index
 
 
-def _of_record_file(path: str, rec: str) -> CropIndex:
-    """Open the index of a record file, which must exist and belong to the file."""
+def _of_record_file(path: str, rec: str, offsets: IntArray | None) -> CropIndex:
+    """Open the index of a record file, which must exist and belong to the file.
+
+    Args:
+        path: the index.
+        rec: the file.
+        offsets: of its samples; None: it is a RecordIO file.
+    """
     _check_exists(path)
     index = CropIndex(path)
     index.check_kind(RECORDS)
     keys = index.tables().keys
     index.close()  # each open index holds a descriptor, and there may be many
+    if offsets is not None:
+        # Every shard has a sample at its beginning.
+        behind = keys[keys > 0]
+        if len(behind) and not np.isin(behind, offsets.astype(np.uint64)).any():
+            raise CropIndexError(f"it has no sample of {rec}", path=path)
+        return index
     if is_url(rec):
         return index
     some: list[int] = keys[np.linspace(0, len(keys) - 1, min(len(keys), _COMPARED)).astype(np.int64)].tolist()

@@ -6,7 +6,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from aioloader.storage.urls import beside, is_url, name_of, redact_url
+from aioloader.storage.urls import beside, cache_name, is_url, name_of
 from recordio._index_cache import cache_directory
 
 if TYPE_CHECKING:
@@ -26,6 +26,17 @@ def record_index(path: str) -> str:
     return _cached(path) if is_url(path) else beside(path, SUFFIX)
 
 
+def shard_index(path: str) -> str:
+    """Return where the index of a shard of another format is.
+
+    The whole name is kept: shards of several formats, or with numbers as suffixes, may differ in their suffixes only.
+
+    Args:
+        path: the shard, or its URL.
+    """
+    return _cached(path) if is_url(path) else path + SUFFIX
+
+
 def folder_index(root: str) -> str:
     """Return where the index of a folder is.
 
@@ -35,18 +46,21 @@ def folder_index(root: str) -> str:
     return _cached(root) if is_url(root) else os.path.join(root, FOLDER_FILE)
 
 
-def given_index(chosen: str, path: str, *, is_folder: bool) -> str:
+def given_index(chosen: str, path: str, *, is_folder: bool = False, is_record_file: bool = True) -> str:
     """Return the index that a path chosen by the caller means: the file, or the one in a directory.
 
     Args:
         chosen: a file, or a directory that contains the index under its usual name.
-        path: the record file or folder.
+        path: the record file, shard or folder.
         is_folder: `path` is a folder.
+        is_record_file: if it is a file, it is a RecordIO file, whose suffix is replaced; see `shard_index`.
     """
     if not os.path.isdir(chosen):
         return chosen
-    name = FOLDER_FILE if is_folder else os.path.splitext(name_of(path))[0] + SUFFIX
-    return os.path.join(chosen, name)
+    if is_folder:
+        return os.path.join(chosen, FOLDER_FILE)
+    name = name_of(path)
+    return os.path.join(chosen, (os.path.splitext(name)[0] if is_record_file else name) + SUFFIX)
 
 
 def fetched_index(url: str, version: Version) -> str:
@@ -61,7 +75,7 @@ def fetched_index(url: str, version: Version) -> str:
 
 def _cached(url: str, version: str = "") -> str:
     # Without the signature of a URL, which changes.
-    digest = hashlib.sha256(redact_url(url).rstrip("/").encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    digest = hashlib.sha256(cache_name(url).rstrip("/").encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return str(cache_directory() / "crop-index" / f"{digest}{version}{SUFFIX}")
 
 
@@ -70,12 +84,13 @@ def is_index_file(name: str) -> bool:
     return name in (FOLDER_FILE, f"{FOLDER_FILE}.partial")
 
 
-def file_number(path: str, version: Version | None = None) -> int:
-    """Return a number that identifies the present state of a record file, by its size and its time of modification.
+def file_number(path: str, version: Version | None = None, *, field: str | None = None) -> int:
+    """Return a number that identifies the present state of a file, by its size and its time of modification.
 
     Args:
         path: the file, or its URL.
         version: version of the object if `path` is a URL.
+        field: name of the images in the samples of a shard; None for a record file.
 
     Returns:
         0 < number < 2**64.
@@ -88,4 +103,6 @@ def file_number(path: str, version: Version | None = None) -> int:
         facts = f"{status.st_size} {status.st_mtime_ns}"
     else:
         facts = f"{version.nbytes} {version.tag}"
+    if field is not None:
+        facts += f" {field}"
     return int.from_bytes(hashlib.blake2b(facts.encode(), digest_size=8).digest(), "little") or 1

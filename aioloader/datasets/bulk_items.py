@@ -111,22 +111,25 @@ class _BatchReader:
             places = self._remap[places]
         try:
             spans = base.spans(places)
+            extras = base.extras(places)
             plan, data = self._source.fetch(spans)
         except (OSError, ValueError, EOFError):
             return None
         rng = default_rng()
         timer = StageTimer([0.0] * len(self._stages))
         samples = []
-        for place, file, start, nbytes in zip(
+        rows = zip(
             places.tolist(), spans.file.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
-        ):
+        )
+        for row, (place, file, start, nbytes) in enumerate(rows):
+            extra = None if extras is None else extras[row]
             framed = data[start : start + nbytes].toreadonly()
             location = base.location(place)
             if self._fused is None:
-                sample = self._decoder(framed, None, location)
+                sample = self._decoder(framed, extra, location)
             else:
                 # The image may be in memory that is reused for the next one.
-                made = self._fused(framed, None, location, rng=rng, out=None, trace=timer, file=file)
+                made = self._fused(framed, extra, location, rng=rng, out=None, trace=timer, file=file)
                 sample = _kept(made)
             for stage in self._rest:
                 sample = stage.apply(sample, rng)

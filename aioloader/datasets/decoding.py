@@ -51,6 +51,11 @@ def _scratch() -> Scratch:
     return scratch
 
 
+def decode_here(data: Any, *, flag: int, exif: str, max_pixels: int | None, path: str | None) -> Array:
+    """Return a decoded image in the pixel buffers of this thread; see `aioloader.transforms.decode_image`."""
+    return decode_image(data, flag=flag, exif=exif, max_pixels=max_pixels, scratch=_scratch(), path=path)
+
+
 def check_image_options(
     flag: int, exif: str, max_pixels: int | None, label_dtype: Any
 ) -> np.dtype[Any] | None:
@@ -101,7 +106,12 @@ def _misfit(value: object, dtype: np.dtype[Any]) -> ValueError:
     )
 
 
-def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
+def label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array of labels in `dtype`, always a copy.
+
+    Raises:
+        ValueError: `dtype` cannot hold one of them.
+    """
     if dtype == values.dtype:
         # A copy, because the values are in memory that is reused.
         return np.array(values)
@@ -154,13 +164,8 @@ class ImageDecoder:
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
         body, label = self.parse(data, extra, location)
-        image = decode_image(
-            body,
-            flag=self.flag,
-            exif=self.exif,
-            max_pixels=self.max_pixels,
-            scratch=_scratch(),
-            path=location.path,
+        image = decode_here(
+            body, flag=self.flag, exif=self.exif, max_pixels=self.max_pixels, path=location.path
         )
         return image, label
 
@@ -255,7 +260,7 @@ class ImageRecordDecoder(ImageDecoder):
         payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         if header.flag and not self.first_label:
-            return body, _label_vector(header.label, np.dtype(self.vector_dtype))
+            return body, label_vector(header.label, np.dtype(self.vector_dtype))
         label = float(header.label[0]) if header.flag else header.label
         return body, label_value(label, np.dtype(self.scalar_dtype))
 
@@ -268,7 +273,7 @@ class ImageRecordDecoder(ImageDecoder):
             raise IncompleteItemError("its head is not that of one record in one part")
         if flag and not self.first_label:
             labels = np.frombuffer(data[RECORD_FIELDS.size : begin], "<f4")
-            return data[begin:], _label_vector(labels, np.dtype(self.vector_dtype))
+            return data[begin:], label_vector(labels, np.dtype(self.vector_dtype))
         if flag:
             (value,) = _LABEL.unpack_from(data, RECORD_FIELDS.size)
         return data[begin:], label_value(value, np.dtype(self.scalar_dtype))

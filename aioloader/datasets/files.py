@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,18 @@ from aioloader.abc import ByteDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import file_nbytes
-from aioloader.errors import SpanTooShortError
-from aioloader.foundation.types import Spans
+from aioloader.errors import EmptyDatasetError, SpanTooShortError
+from aioloader.foundation.types import SpanKind, Spans
 from aioloader.rng import default_rng
 from aioloader.storage.cache import Cache, CacheOptions, MemoryCache
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import redact_url
+from aioloader.storage.urls import cache_name, redact_url
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from typing import Self
 
     from aioloader.abc import FetchingByteSource
     from aioloader.datasets.stage import Stage
@@ -45,6 +47,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         self._own_stage: Stage | None = None
         self._cache_options = CacheOptions(cache, cache_limit)
         self._memory: MemoryCache | None = None
+        self._refuses_empty: tuple[str, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_source": None, "_memory": None}
@@ -68,7 +71,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         paths: Sequence[str],
         *,
         remote: bool,
-        whole_files: bool,
+        kind: SpanKind,
         name: str,
         versions: Sequence[Version | None] | None = None,
         direct: bool = False,
@@ -78,7 +81,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         Args:
             paths: of the files, or URLs of the objects.
             remote: they are URLs.
-            whole_files: items are whole files, not records.
+            kind: of the items' spans.
             name: name of the files in the cache: a path or URL.
             versions: of the objects; see `RemoteByteSource`.
             direct: see `LocalByteSource`.
@@ -87,10 +90,10 @@ class FileDataset(Dataset, ByteDataset[Any]):
         if remote:
             from aioloader.storage.remote.source import RemoteByteSource
 
-            objects = RemoteByteSource(paths, whole_files=whole_files, versions=versions)
+            objects = RemoteByteSource(paths, kind=kind, versions=versions)
             # Without the signature of a URL, which changes.
-            return objects if cache is None else CachedObjectSource(objects, cache, redact_url(name))
-        files = LocalByteSource(paths, whole_files=whole_files, direct=direct)
+            return objects if cache is None else CachedObjectSource(objects, cache, cache_name(name))
+        files = LocalByteSource(paths, kind=kind, direct=direct)
         return files if cache is None else CachedByteSource(files, cache, name)
 
     @property
@@ -102,6 +105,28 @@ class FileDataset(Dataset, ByteDataset[Any]):
     def own_stage(self) -> Stage | None:
         """Return the stage of the argument `transform`, which runs before all other stages; None without one."""
         return self._own_stage
+
+    def refuse_empty(self, paths: Sequence[str]) -> Self:
+        """Return a copy whose length is an `EmptyDatasetError` if it has no samples.
+
+        Files are opened when the length is first needed, so the error is raised there, and not by this method.
+
+        Args:
+            paths: the files, for the error.
+        """
+        found = copy(self)
+        found._refuses_empty = redact_url(paths[0]), len(paths)
+        return found
+
+    def _counted(self, count: int) -> int:
+        """Return the number of samples.
+
+        Raises:
+            EmptyDatasetError: there are none, and the dataset refuses that.
+        """
+        if not count and self._refuses_empty is not None:
+            raise EmptyDatasetError(*self._refuses_empty)
+        return count
 
     def open_source(self) -> FetchingByteSource:
         """Return a separate byte source; more than a `ByteSource`, because ``dataset[i]`` reads without a loader."""

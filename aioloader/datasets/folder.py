@@ -14,8 +14,9 @@ from aioloader.crop_index.places import is_index_file
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.item_crops import ItemCrops
+from aioloader.datasets.shards import pinned_path
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
+from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -140,7 +141,7 @@ class ImageFolderDataset(FileDataset):
         self._own_stage = stage_of_argument(self, transform)
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
-        self._root = path_of(root)
+        self._root = pinned_path(path_of(root))
         self._versions: dict[str, Version] = {}
         self._crops = ItemCrops(crop_index, self._root)
         self.synsets: list[str] = []
@@ -237,7 +238,7 @@ class ImageFolderDataset(FileDataset):
         paths = self._paths()
         versions = [self._versions.get(path) for path in paths]
         return self._open_files(
-            paths, remote=self.reads_ahead, whole_files=True, name=self._root, versions=versions
+            paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root, versions=versions
         )
 
     @property

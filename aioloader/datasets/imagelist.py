@@ -16,7 +16,8 @@ from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, l
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.item_crops import ItemCrops
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.datasets.shards import pinned_path, pinned_paths
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -81,7 +82,7 @@ class ImageListDataset(FileDataset):
         super().__init__(cache, cache_limit)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
-        self._root = path_of(root)
+        self._root = pinned_path(path_of(root))
         if isinstance(imglist, (str, os.PathLike)):
             entries = read_list(_under(self._root, os.fspath(imglist)))
         elif isinstance(imglist, Sequence):
@@ -89,7 +90,7 @@ class ImageListDataset(FileDataset):
         else:
             raise ValueError(f"{self._list_rule} {imglist!r}")
         self._keys = [key for key, _, _ in entries]
-        self._paths = [_under(self._root, inside_root(path, key)) for key, _, path in entries]
+        self._paths = pinned_paths([_under(self._root, inside_root(path, key)) for key, _, path in entries])
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
         self._crops = ItemCrops(crop_index, self._root)
         if crop_index != AUTO:
@@ -104,7 +105,7 @@ class ImageListDataset(FileDataset):
         return self._decoder if crops is None else replace(self._decoder, crops=crops)
 
     def open_source(self) -> FetchingByteSource:
-        return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
+        return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
 
     @property
     def reads_ahead(self) -> bool:

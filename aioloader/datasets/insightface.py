@@ -27,6 +27,7 @@ from aioloader.datasets.insightface_layout import (
 )
 from aioloader.datasets.record import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import pinned_path
 from aioloader.errors import LayoutError
 from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -79,7 +80,7 @@ class InsightFaceDataset(ImageRecordDataset):
         cache_limit: int | str | None = None,
         direct: bool = False,
     ) -> None:
-        rec = path_of(path)
+        rec = pinned_path(path_of(path))
         far = is_url(rec)
         if far and suffix_of(rec) != ".rec":
             rec = join(rec, REC)
@@ -131,7 +132,7 @@ class InsightFaceDataset(ImageRecordDataset):
         return self._images
 
     def __len__(self) -> int:
-        return self.lines.count
+        return self._counted(self.lines.count)
 
     def spans(self, indices: IntArray) -> Spans:
         return self.table.spans(self.lines.at(indices))

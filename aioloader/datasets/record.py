@@ -15,7 +15,7 @@ from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url
@@ -253,7 +253,7 @@ class RecordFileDataset(FileDataset):
         return self.tables.tables[0]
 
     def __len__(self) -> int:
-        return len(self.tables)
+        return self._counted(len(self.tables))
 
     @property
     def decoder(self) -> Decoder[Any]:
@@ -263,7 +263,7 @@ class RecordFileDataset(FileDataset):
         return self._open_files(
             self._paths,
             remote=self.reads_ahead,
-            whole_files=False,
+            kind=SpanKind.RECORD,
             name=self._path,
             versions=self._versions,
             direct=self._direct,

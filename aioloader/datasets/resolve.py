@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 import numpy as np
 
-from aioloader.abc import GatherDataset, MapDataset, SizedFilesDataset, StagedDataset, StreamDataset
+from aioloader.abc import (
+    GatherDataset,
+    MapDataset,
+    ShuffledDataset,
+    SizedFilesDataset,
+    StagedDataset,
+    StreamDataset,
+)
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray
 from aioloader.storage.urls import name_of
 
@@ -176,6 +183,18 @@ def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     return dataset if complete else None
 
 
+def shuffle_sampler(dataset: MapDataset[Any]) -> aioloader.abc.PositionalSampler | None:
+    """Return the order of shuffled epochs that the base of a dataset proposes for it; None for a full shuffle.
+
+    A class of the caller's that overrides ``__getitem__`` is shuffled fully, because its samples may be any.
+    """
+    resolved = resolve(dataset)
+    base = resolved.base
+    if resolved.base_kind != "bytes" or not isinstance(base, ShuffledDataset):
+        return None
+    return base.shuffle_sampler(resolved.remap)
+
+
 def fingerprint(dataset: MapDataset[Any]) -> str:
     """Return a short hash that distinguishes datasets, so that a saved position is not used with another one.
 
@@ -209,7 +228,7 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         spans = base.spans(places)
         add(spans.file.tolist(), spans.offset.tolist(), spans.length.tolist())
         extras = base.extras(places)
-        if extras is not None and extras.dtype.names:
+        if extras is not None and "label" in (extras.dtype.names or ()):
             # Labels with keys of a crop index; the index does not change the dataset.
             extras = extras["label"]
         add(None if extras is None else extras.tolist())

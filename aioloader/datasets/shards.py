@@ -7,7 +7,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from aioloader.storage.urls import BUCKETS, is_url, path_of, scheme_of
+from aioloader.datasets.brace_patterns import expand_braces, has_braces
+from aioloader.storage.urls import can_list, is_hub, is_url, path_of
 from recordio import RecordFileNotFoundError
 
 if TYPE_CHECKING:
@@ -30,42 +31,91 @@ def shard_name(name: str) -> tuple[str, int, int] | None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return True if a path is a pattern (``*``, ``?``, ``[...]``) and not the name of an existing file.
+    """Return True if a path is a pattern (``*``, ``?``, ``[...]``, ``{...}``) and not the name of an existing file.
 
-    URLs of object storage may be patterns, too. URLs of HTTP may not, because ``?`` begins a query there.
+    Of URLs of HTTP only braces count: ``?`` begins a query there, and a server cannot list its files.
+
+    Raises:
+        ValueError: its braces mean too many names; see `expand_braces`.
     """
     if is_url(path):
-        return scheme_of(path) in BUCKETS and glob.has_magic(path)
-    return glob.has_magic(path) and not os.path.exists(path)
+        return (can_list(path) and glob.has_magic(path)) or has_braces(_split_query(path)[0])
+    if not (glob.has_magic(path) or "{" in path) or os.path.exists(path):
+        return False
+    return glob.has_magic(path) or has_braces(path)
+
+
+def pinned_paths(paths: Sequence[str]) -> Sequence[str]:
+    """Return paths; in URLs of the Hugging Face Hub with the commits that their revisions have now.
+
+    Raises:
+        OSError: the Hub does not answer, or there is no such data set.
+        ValueError: a URL does not name a data set.
+    """
+    if not any(map(is_hub, paths)):
+        return paths
+    from aioloader.storage.remote.opening import pin_urls
+
+    return pin_urls(paths)
+
+
+def pinned_path(path: str) -> str:
+    """Return one path, as `pinned_paths` does."""
+    return pinned_paths([path])[0]
 
 
 def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return the record files that an argument names.
 
     Args:
-        filename: a file or a URL; or a pattern, whose files are sorted by name; or several of these, in that order. The
-            existence of URLs is not checked.
+        filename: a file or a URL; or a pattern; or several of these, in that order. Braces (`expand_braces`) name
+            files in their order, and each of them must exist. ``*``, ``?`` and ``[...]`` match files, which are sorted
+            by name; not over HTTP, which lists none. A local file of exactly that name is not taken for a pattern. The
+            existence of URLs without ``*``, ``?`` and ``[...]`` is not checked.
+
+    Returns:
+        paths and URLs; those of the Hugging Face Hub with commits as revisions.
 
     Raises:
         FileNotFoundError: there is no such file, or no file matches the pattern.
-        ValueError: the list of files is empty.
+        OSError: a store cannot be listed, or the Hub does not answer.
+        ValueError: the list of files is empty, a pattern means too many files, or a URL is malformed.
     """
-    if not isinstance(filename, (str, os.PathLike)):
-        names = [name for each in filename for name in record_files(os.fspath(each))]
-        if not names:
-            raise ValueError("the list of record files is empty: pass at least one")
-        return tuple(names)
-    path = path_of(filename)
-    if is_pattern(path):
-        if is_url(path):
-            from aioloader.storage.remote.opening import list_matching
+    given = [filename] if isinstance(filename, (str, os.PathLike)) else filename
+    paths = [name for each in given for name in _expanded(path_of(each))]
+    if not paths:
+        raise ValueError("the list of files is empty: pass at least one")
+    return tuple(name for path in pinned_paths(paths) for name in _matching(path))
 
-            found = sorted(list_matching(path))
-        else:
-            found = sorted(glob.glob(path))
-        if not found:
-            raise RecordFileNotFoundError(f"no record file matches {path!r}", path=path)
-        return tuple(found)
-    if not is_url(path) and not os.path.exists(path):
-        raise RecordFileNotFoundError(f"there is no record file {path!r}", path=path)
-    return (path,)
+
+def _expanded(path: str) -> list[str]:
+    """Expand the braces of a path."""
+    if not is_url(path):
+        return [path] if "{" not in path or os.path.exists(path) else expand_braces(path)
+    text, query = _split_query(path)
+    return [name + query for name in expand_braces(text)]
+
+
+def _split_query(url: str) -> tuple[str, str]:
+    """Split a URL of HTTP before its query, whose braces are ordinary characters; other URLs have none."""
+    text, mark, query = (url, "", "") if can_list(url) else url.partition("?")
+    return text, mark + query
+
+
+def _matching(path: str) -> Sequence[str]:
+    """Return the files that match a path without braces."""
+    if is_url(path):
+        if not (can_list(path) and glob.has_magic(path)):
+            return [path]
+        from aioloader.storage.remote.opening import list_matching
+
+        found = list_matching(path)
+    elif os.path.exists(path):
+        return [path]
+    elif not glob.has_magic(path):
+        raise RecordFileNotFoundError(f"there is no file {path!r}", path=path)
+    else:
+        found = glob.glob(path)
+    if not found:
+        raise RecordFileNotFoundError(f"no file matches the pattern {path!r}", path=path)
+    return sorted(found)

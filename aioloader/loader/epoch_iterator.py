@@ -17,6 +17,7 @@ from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
 from aioloader.pipeline.deliver import Delivery, DeliveryLog
 from aioloader.pipeline.iterable_plan import IterablePlan
+from aioloader.pipeline.plan import EpochPlan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aioloader.observability.trace import EpochTrace, Tracer
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
-    from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
+    from aioloader.pipeline.plan import BatchPlan, ListPlan
 
 B = TypeVar("B")
 
@@ -211,6 +212,11 @@ class Epoch:
             self._plan.on_plan = self.delivery_log.remember
             return self._plan
         return self.delivery_log.follow(self._plan)
+
+    @property
+    def computed(self) -> bool:
+        """Return True if the batches can be planned long before they are made: nobody notices when they are."""
+        return isinstance(self._plan, EpochPlan) and self._plan.computed
 
     def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
         """Record a delivery and convert its batch; return False if it contains nothing for the caller.

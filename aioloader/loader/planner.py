@@ -1,8 +1,8 @@
 """Planner of a loader's epochs: its sampler, the plan of each epoch, the progress of the caller, and receipts.
 
 The planner chooses the sampler but computes no order: `aioloader.samplers.epoch_order` computes the order of a shuffled
-epoch, when `aioloader.pipeline.plan` takes its indices. Nothing here waits, opens a file of samples or uses executors;
-finding a dataset's length may read its index.
+epoch, or the sampler that the dataset proposes, when `aioloader.pipeline.plan` takes its indices. Nothing here waits,
+opens a file of samples or uses executors; finding a dataset's length may read its index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
-from aioloader.datasets.resolve import fingerprint
+from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
@@ -165,7 +165,10 @@ class EpochPlanner:
         """Return the sampler; not with a batch sampler."""
         if self.options.sampler is not None:
             return self.options.sampler
-        return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
+        if not self.options.shuffle:
+            return SequentialSampler(self.length)
+        proposed = shuffle_sampler(self._dataset)
+        return RandomSampler(self.length) if proposed is None else proposed
 
     def _identity(self) -> dict[str, Any]:
         length: int | None = None

@@ -48,6 +48,7 @@ from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner
 from aioloader.metrics import LoaderConfig, Metrics, Stats
 from aioloader.observability.trace import Tracer
+from aioloader.pipeline.announce import announced
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
 from aioloader.pipeline.deliver import DeliveryLog
@@ -358,6 +359,8 @@ class LoaderRuntime:
             return InlinePipeline(context, plans, blocking, epoch.trace)
         if self.options.measures and self._workers is not None:
             context.prefetch = self._prefetch(self._workers, context.source)
+        if epoch.computed and not isinstance(plans, IterablePlan):
+            plans = announced(context, plans)
         pipeline = EpochRunner(context, plans, epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.running):

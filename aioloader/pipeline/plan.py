@@ -307,6 +307,11 @@ class EpochPlan:
         self._start = start
         self.rest = start
 
+    @property
+    def computed(self) -> bool:
+        """Return True if batches can be taken long before they are made: nobody notices when they are computed."""
+        return isinstance(self._stream, PositionalStream)
+
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""
         schedule, stream = self._schedule, self._stream

@@ -4,8 +4,8 @@ and some for training sets.
 A sampler that has a method ``indices`` can compute any range of any epoch in constant memory; the loaders then shard
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
-`epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, and `training`
-those that draw by weight, class or set.
+`epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
+for data that are read in blocks, and `training` those that draw by weight, class or set.
 """
 
 from aioloader.samplers.basic import (
@@ -16,6 +16,7 @@ from aioloader.samplers.basic import (
     Sampler,
     SequentialSampler,
 )
+from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.samplers.training import (
     ClassBalancedSampler,
     MixingSampler,
@@ -25,6 +26,7 @@ from aioloader.samplers.training import (
 
 __all__ = (
     "BatchSampler",
+    "BlockShuffleSampler",
     "ClassBalancedSampler",
     "FilterSampler",
     "IntervalSampler",

@@ -16,7 +16,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.imagelist import Entry, list_entry, read_list
 from aioloader.datasets.record import RecordTable
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from aioloader.storage.local.source import LocalByteSource
@@ -104,7 +104,7 @@ class EncodedImages(FileDataset):
         return _Body(self._in_records)
 
     def open_source(self) -> LocalByteSource:
-        return LocalByteSource(self._paths, whole_files=not self._in_records)
+        return LocalByteSource(self._paths, kind=SpanKind.RECORD if self._in_records else SpanKind.FILE)
 
     def label(self, index: int) -> Array:
         """Return the labels of one item; read from its record if they are not in a list."""

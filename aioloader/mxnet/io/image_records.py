@@ -18,6 +18,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
+from aioloader.foundation.types import SpanKind
 from aioloader.jpeg.orientation import read_orientation
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import (
@@ -188,7 +189,7 @@ class ImageRecords(FileDataset):
         versions = [table.version for table in self._tables.tables]
         remote = any(version is not None for version in versions)
         return self._open_files(
-            self._paths, remote=remote, whole_files=False, name=self._paths[0], versions=versions
+            self._paths, remote=remote, kind=SpanKind.RECORD, name=self._paths[0], versions=versions
         )
 
     def _lines(self, indices: IntArray) -> IntArray:

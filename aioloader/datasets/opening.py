@@ -1,0 +1,504 @@
+"""Opening of a path as a dataset: what is there decides on the class."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import inspect
+import os
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
+from aioloader.datasets.insightface import REC, InsightFaceDataset, insightface_file
+from aioloader.datasets.insightface_layout import PROPERTY
+from aioloader.datasets.kinds import (
+    FACES,
+    FOLDER,
+    HEAD_NBYTES,
+    MDS,
+    MDS_INDEX,
+    PARQUET,
+    RECORDS,
+    SUPPORTED,
+    TAR,
+    TFRECORD,
+    Foreign,
+    Kind,
+    by_split,
+    foreign_bytes,
+    foreign_index,
+    foreign_name,
+    is_mds_index,
+    is_numbered,
+    kind_of_bytes,
+    kind_of_name,
+    pattern_for,
+)
+from aioloader.datasets.record import ImageRecordDataset
+from aioloader.datasets.shards import is_pattern, pinned_path, record_files
+from aioloader.errors import AmbiguousPathError, ObjectMissingError, RemoteReadError, UnknownFormatError
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.urls import WEB, is_url, join, name_of, path_of, redact_url, scheme_of, sibling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from aioloader.datasets.files import FileDataset
+
+    Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+
+# Sub-folders that are searched for images or shards, and entries of each: listing one at a URL takes a request, and
+# listing all images of a large local set takes seconds.
+_MOST_SEARCHED = 1000
+_MOST_SEARCHED_AT_URL = 16
+_MOST_ENTRIES = 256
+_MOST_NAMED = 8
+_INDEX_NBYTES = 1 << 16
+# Kinds of errors with which servers answer for a folder: a generated page of its files, or none.
+_FOLDER_ANSWERS = ("unranged", "denied")
+_IMAGES = "sub-folders of images (aioloader.ImageFolderDataset reads them)"
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """Data set at a path.
+
+    Attributes:
+        kind: of the data set.
+        paths: its files, or their URLs, in order; of a kind that is a folder, the folder.
+    """
+
+    kind: Kind
+    paths: tuple[str, ...]
+
+
+def open_dataset(path: Paths, **options: Any) -> FileDataset:
+    """Return the dataset of the files or the folder at a path, of the class that reads their format.
+
+    Args:
+        path: one of: a .rec, .tar, .tfrecord or .parquet file; a pattern (``train-*.tar``), a brace range
+            (``train-{000..127}.tar``) or a list of files of one format; a folder with files of one format, an MDS
+            folder, a folder with one sub-folder of images for each class, or a folder in InsightFace's layout; or the
+            URL of any of these. A file with another suffix is recognized by its first bytes.
+        options: of the class, such as ``image``, ``label``, ``fields``, ``crop_index`` or ``cache``.
+
+    Returns:
+        an `ImageRecordDataset`, `InsightFaceDataset`, `ImageFolderDataset`, `TarDataset`, `TFRecordDataset`,
+        `ParquetDataset` or `MDSDataset`.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+        UnknownFormatError: it is of a format that is not read; the error is a ValueError and names what helps.
+        AmbiguousPathError: a folder contains files of several formats or splits; the error is a ValueError and has
+            the choices.
+        TypeError: the class does not have an option.
+        ValueError: an option is not allowed, or a folder has no images.
+        OSError: the path cannot be read.
+    """
+    return make_dataset(recognize(path), options)
+
+
+def recognize(path: Paths) -> Recognized:
+    """Return the kind and the files of the data set at a path, without opening it.
+
+    Names are enough for most paths. Up to 512 bytes of a file with another suffix are read, and folders are listed.
+
+    Args:
+        path: as for `open_dataset`.
+
+    Raises:
+        FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `open_dataset`.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return _one_kind(_files(path))
+    name = path_of(path)
+    if is_pattern(name):
+        return _one_kind(_files(name))
+    if is_url(name):
+        return _at_url(pinned_path(name))
+    if not os.path.exists(name):
+        raise FileNotFoundError(f"there is no file or folder {name!r}")
+    return _in_folder(name) if os.path.isdir(name) else _of_file(name)
+
+
+def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
+    """Return the dataset of a data set that `recognize` found.
+
+    Args:
+        found: the data set.
+        options: of its class.
+
+    Raises:
+        TypeError: the class does not have an option.
+        ValueError: an option is not allowed, or a folder has no images.
+        OSError: the files cannot be read.
+    """
+    made = _class_of(found.kind)
+    known = list(inspect.signature(made).parameters)[1:]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"{redact_url(found.paths[0])!r} is read by {found.kind.dataset}, which has no option {name!r}; it has "
+                f"{', '.join(known)}"
+            )
+    paths: Any = found.paths if len(found.paths) > 1 else found.paths[0]
+    dataset = made(paths, **options)
+    if found.kind is FOLDER and not len(dataset):
+        raise _no_images(found.paths[0])
+    return dataset
+
+
+def _class_of(kind: Kind) -> Callable[..., FileDataset]:
+    if kind in _LATER:
+        found: Callable[..., FileDataset] = getattr(importlib.import_module(_LATER[kind]), kind.dataset)
+        return found
+    if kind is FACES:
+        return InsightFaceDataset
+    return ImageFolderDataset if kind is FOLDER else ImageRecordDataset
+
+
+_LATER = {
+    TAR: "aioloader.datasets.tar",
+    TFRECORD: "aioloader.datasets.tfrecord",
+    PARQUET: "aioloader.datasets.parquet",
+    MDS: "aioloader.datasets.mds",
+}
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _files(path: Paths) -> tuple[str, ...]:
+    files = record_files(path)
+    for file in files:
+        if not is_url(file) and os.path.isdir(file):
+            raise ValueError(
+                f"{file!r} is a folder: a list or a pattern may name files only; pass the folder alone"
+            )
+    return files
+
+
+def _one_kind(files: Sequence[str]) -> Recognized:
+    """Return files of one format; a file whose name does not show its format counts by its first bytes."""
+    kinds: dict[Kind, str] = {}
+    unknown: list[str] = []
+    for file in files:
+        kind = kind_of_name(name_of(file))
+        if kind is None:
+            unknown.append(file)
+        else:
+            kinds.setdefault(kind, file)
+    # Names of one set are alike, so one of them is enough.
+    for file in unknown[:1]:
+        kinds.setdefault(kind_at(file), file)
+    if not kinds:
+        raise ValueError("the list of files is empty: pass at least one")
+    if len(kinds) > 1:
+        named = ", ".join(f"{redact_url(file)!r} ({kind.name})" for kind, file in kinds.items())
+        raise ValueError(f"the files have several formats, and a dataset has one: {named}")
+    (kind,) = kinds
+    return Recognized(kind, tuple(files))
+
+
+def _of_file(path: str) -> Recognized:
+    """Return the data set of a local file."""
+    kind = kind_at(path)
+    if kind is MDS:
+        return Recognized(MDS, (os.path.dirname(path) or os.curdir,))
+    faces = insightface_file(path) if kind is RECORDS else None
+    return Recognized(kind, (path,)) if faces is None else Recognized(FACES, (faces,))
+
+
+def kind_at(path: str) -> Kind:
+    """Return the kind of a file by its name, or else by its first bytes.
+
+    Args:
+        path: the file, or its URL.
+
+    Raises:
+        UnknownFormatError: it is of another format.
+        OSError: it cannot be read.
+    """
+    name = name_of(path)
+    kind = kind_of_name(name)
+    if kind is not None and is_url(path):
+        return kind
+    if name == MDS_INDEX:
+        head = _head(path, _INDEX_NBYTES)
+        if is_mds_index(head):
+            return MDS
+        raise _unknown(path, foreign_index(head) or foreign_name(name))
+    head = _head(path)
+    foreign = foreign_bytes(head) if head else None
+    if kind is not None:
+        if foreign is None:
+            return kind  # its class reports what else is wrong with it
+        raise _unknown(path, foreign._replace(what=f"named as a {kind.name} file, but {foreign.what}"))
+    found = kind_of_bytes(head)
+    if found is None:
+        begin = foreign_bytes(head) or Foreign(f"of an unknown format (it begins with {head[:8]!r})", "")
+        raise _unknown(path, foreign_name(name) or begin)
+    return found
+
+
+def _unknown(path: str, foreign: Foreign | None) -> UnknownFormatError:
+    what, advice = foreign or ("of an unknown format", "")
+    return UnknownFormatError(redact_url(path), what, advice=advice, supported=SUPPORTED)
+
+
+def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
+    """Return the first bytes of a file or an object."""
+    if is_url(path):
+        from aioloader.storage.remote.openers import BlockingObject
+
+        source = BlockingObject(path)
+        try:
+            return source.read_ranges([(0, nbytes)])[0]
+        finally:
+            source.close()
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(nbytes)
+
+
+# -- URLs --------------------------------------------------------------------------------------------------------------
+
+
+def _at_url(url: str) -> Recognized:
+    name = name_of(url)
+    if name == MDS_INDEX:
+        return Recognized(kind_at(url), (sibling(url, ""),))
+    if kind_of_name(name) is not None or is_numbered(name):
+        return Recognized(kind_at(url), (url,))
+    if scheme_of(url) in WEB:
+        return _on_web(url)
+    # Object storage has no folders, and the Hub lists none without files: a URL is one if there are objects below it.
+    try:
+        return _in_folder(url)
+    except ObjectMissingError as missing:
+        try:
+            return Recognized(kind_at(url), (url,))
+        except ObjectMissingError:
+            raise missing from None
+
+
+def _on_web(url: str) -> Recognized:
+    """Return the data set at a URL of HTTP, which cannot be listed: a file, or a folder with an index.json."""
+    failure: RemoteReadError | None = None
+    if name_of(url):
+        try:
+            return Recognized(kind_at(url), (url,))
+        except ObjectMissingError:
+            if os.path.splitext(name_of(url))[1]:
+                raise
+        except RemoteReadError as error:
+            if error.kind not in _FOLDER_ANSWERS:
+                raise
+            failure = error
+    try:
+        return Recognized(kind_at(join(url, MDS_INDEX)), (url,))
+    except ObjectMissingError:
+        if failure is not None:
+            raise failure from None
+        raise UnknownFormatError(
+            redact_url(url),
+            f"neither a file nor a folder with an {MDS_INDEX}",
+            advice="folders cannot be listed over HTTP, so pass the URLs of the files of a data set",
+            supported=SUPPORTED,
+        ) from None
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+class _Level(NamedTuple):
+    """Entries of a folder, without hidden ones.
+
+    Attributes:
+        path: of the folder.
+        folders, files: their names, sorted.
+    """
+
+    path: str
+    folders: list[str]
+    files: list[str]
+
+    def at(self, name: str) -> str:
+        """Return the path of an entry."""
+        return join(self.path, name) if is_url(self.path) else os.path.join(self.path, name)
+
+    def pattern(self, name: str) -> str:
+        """Return a pattern for entries, or the path of one."""
+        return self.at(name) if is_url(self.path) else os.path.join(glob.escape(self.path), name)
+
+    def by_kind(self) -> dict[Kind, list[str]]:
+        """Return the names of shards by their kind."""
+        found: dict[Kind, list[str]] = {}
+        numbered: list[str] = []
+        for name in self.files:
+            kind = kind_of_name(name)
+            if kind is not None:
+                found.setdefault(kind, []).append(name)
+            elif is_numbered(name):
+                numbered.append(name)
+        if numbered:
+            kind = kind_of_bytes(_head(self.at(numbered[0])))
+            if kind is not None:
+                found.setdefault(kind, []).extend(numbered)
+        return found
+
+    def has_images(self) -> bool:
+        """Return True if it directly contains an image."""
+        return any(os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES for name in self.files)
+
+
+def _level(path: str, most: int | None = None) -> _Level:
+    """List a folder.
+
+    Args:
+        path: the folder.
+        most: list only this many entries of a local folder, any of them.
+
+    Raises:
+        ObjectMissingError: there is no object below a URL.
+        OSError: the folder cannot be listed.
+    """
+    if is_url(path):
+        from aioloader.storage.remote.opening import list_level
+
+        folders, files = list_level(path)
+    else:
+        folders, files = [], []
+        with os.scandir(path) as entries:
+            for entry in islice(entries, most):
+                (folders if entry.is_dir() else files).append(entry.name)
+    return _Level(
+        path, *(sorted(name for name in names if not name.startswith(".")) for names in (folders, files))
+    )
+
+
+def _in_folder(path: str) -> Recognized:
+    """Return the data set of a folder."""
+    faces = None if is_url(path) else insightface_file(path)
+    if faces is not None:
+        return Recognized(FACES, (faces,))
+    level = _level(path)
+    if is_url(path) and {REC, PROPERTY} <= set(level.files):
+        return Recognized(FACES, (level.at(REC),))
+    if MDS_INDEX in level.files:
+        head = _head(level.at(MDS_INDEX), _INDEX_NBYTES)
+        if is_mds_index(head):
+            return Recognized(MDS, (path,))
+        foreign = foreign_index(head)
+        if foreign is not None:
+            raise _unknown(path, foreign)
+    shards = level.by_kind()
+    inside = _search(level)
+    if inside.images and list(shards) == [RECORDS]:
+        shards = {}  # a packed copy of the images
+    if shards:
+        return _of_shards(level, shards, images=inside.images)
+    if inside.images and not inside.sets:
+        return Recognized(FOLDER, (path,))
+    if len(inside.sets) == 1 and not inside.images:
+        return _in_folder(level.at(inside.sets[0]))
+    if inside.sets:
+        named = ", ".join(inside.sets[:_MOST_NAMED]) + (", ..." if len(inside.sets) > _MOST_NAMED else "")
+        raise AmbiguousPathError(
+            redact_url(path),
+            [level.at(name) for name in inside.sets],
+            f"{_IMAGES + ' and ' if inside.images else ''}data sets in sub-folders ({named})",
+            images=inside.images,
+        )
+    raise _nothing_in(level)
+
+
+class _Inside(NamedTuple):
+    """Contents of the sub-folders of a folder.
+
+    Attributes:
+        images: one of them has images.
+        sets: names of those with shards.
+    """
+
+    images: bool
+    sets: list[str]
+
+
+def _search(level: _Level) -> _Inside:
+    """Search the sub-folders of a folder for images and shards."""
+    images, sets = False, []
+    for name in level.folders[: _MOST_SEARCHED_AT_URL if is_url(level.path) else _MOST_SEARCHED]:
+        try:
+            inner = _level(level.at(name), most=_MOST_ENTRIES)
+        except PermissionError:
+            continue  # such as lost+found
+        if inner.has_images():
+            images = True
+        elif MDS_INDEX in inner.files or inner.by_kind():
+            sets.append(name)
+    return _Inside(images, sets)
+
+
+def _of_shards(level: _Level, shards: dict[Kind, list[str]], *, images: bool) -> Recognized:
+    """Return all shards of a folder, if they are of one format and one split."""
+    names = [name for found in shards.values() for name in found]
+    if len(shards) > 1 or images:
+        counts = [_IMAGES] * images
+        counts += [
+            f"{len(found):,} {kind.name} file{'s' * (len(found) > 1)}" for kind, found in shards.items()
+        ]
+        raise AmbiguousPathError(
+            redact_url(level.path),
+            [level.pattern(pattern_for(found, names)) for found in shards.values()],
+            " and ".join(counts),
+            images=images,
+        )
+    ((kind, found),) = shards.items()
+    splits = by_split(found)
+    if len(splits) > 1:
+        counts = [f"{split or 'no split'}: {len(those):,}" for split, those in splits.items()]
+        raise AmbiguousPathError(
+            redact_url(level.path),
+            [level.pattern(pattern_for(those, names)) for those in splits.values()],
+            f"{kind.name} files of several splits ({', '.join(counts)})",
+        )
+    return Recognized(kind, tuple(level.at(name) for name in sorted(found)))
+
+
+def _nothing_in(level: _Level) -> ValueError:
+    """Return the error about a folder without a data set."""
+    for name in level.files:
+        foreign = foreign_name(name)
+        if foreign is not None and not level.has_images():
+            what = f"a folder without a data set that can be read; {name!r} in it is {foreign.what}"
+            return _unknown(level.path, foreign._replace(what=what))
+    if not (level.files or level.folders):
+        return _no_images(level.path, "an empty folder")
+    return _no_images(level.path, f"a folder without a data set ({_counts(level)})")
+
+
+def _counts(level: _Level) -> str:
+    """Return the numbers of the folders in a folder and of its files of each suffix, such as "1 folder, 3 .xyz"."""
+    folders = len(level.folders)
+    counts = [f"{folders:,} folder{'s' * (folders > 1)}"] if folders else []
+    suffixes = Counter(os.path.splitext(name)[1].lower() or "without a suffix" for name in level.files)
+    usual = suffixes.most_common(_MOST_NAMED)
+    counts += [f"{count:,} {suffix}" for suffix, count in usual]
+    others = len(level.files) - sum(count for _, count in usual)
+    if others:
+        counts.append(f"{others:,} with other suffixes")
+    return ", ".join(counts)
+
+
+def _no_images(path: str, what: str = "a folder without a data set") -> ValueError:
+    return UnknownFormatError(
+        redact_url(path),
+        what,
+        advice=f"it needs a sub-folder with images ({', '.join(IMAGE_SUFFIXES)}) for each class, or files of one "
+        "format",
+        supported=SUPPORTED,
+    )

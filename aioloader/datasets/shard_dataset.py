@@ -1,0 +1,525 @@
+"""Base class of the datasets whose samples are spans of shards, found by an index of each shard."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
+from aioloader.datasets.decoding import check_image_options
+from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.resolve import file_nbytes
+from aioloader.errors import SampleFormatError
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.sample_index.scan_progress import ScanProgress
+from aioloader.storage.urls import is_url, redact_url
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from recordio.errors import ShortReadError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Self
+
+    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.storage.remote.transport import Version
+
+_OPENED_AT_A_TIME = 32
+# Samples whose labels are read together.
+_LABELS_AT_A_TIME = 4096
+_MOST_LABEL_NBYTES = 64 << 20
+_MOST_DIGITS = 18
+
+
+class KeyTable(Protocol):
+    """Keys of the samples of a shard."""
+
+    def key_at(self, row: int) -> str:
+        """Return the key of a sample, by its number in the shard."""
+        ...
+
+    def row_of(self, key: str) -> int | None:
+        """Return the number that the first sample with a key has in the shard, if there is one; else None."""
+        ...
+
+
+class NumberKeys:
+    """Numbers of the samples in their shard: the keys in a format that has none."""
+
+    def key_at(self, row: int) -> str:
+        return str(row)
+
+    def row_of(self, key: str) -> int | None:
+        # A key is a number as `key_at` spells it: without a sign, and without zeros in front.
+        if not key.isascii() or not key.isdigit() or len(key) > _MOST_DIGITS:
+            return None
+        row = int(key)
+        return row if str(row) == key else None
+
+
+class TextKeys:
+    """Keys of samples, stored one behind the other.
+
+    Args:
+        text: uint8 (m,), all keys in UTF-8.
+        ends: int64 (n,), where each key ends in `text`.
+    """
+
+    def __init__(self, text: Array, ends: IntArray) -> None:
+        self._text = text
+        self._ends = ends
+
+    def key_at(self, row: int) -> str:
+        begin = int(self._ends[row - 1]) if row else 0
+        return self._text[begin : int(self._ends[row])].tobytes().decode("utf-8", "surrogateescape")
+
+    def row_of(self, key: str) -> int | None:
+        try:
+            wanted = key.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return None
+        fits = (np.diff(self._ends, prepend=0) == len(wanted)) & (self._ends >= len(wanted))
+        rows: IntArray = np.flatnonzero(fits & (self._ends <= len(self._text)))
+        # From the last byte on, because keys often have a common beginning.
+        for place, byte in enumerate(reversed(wanted), 1):
+            rows = rows[self._text[self._ends[rows] - place] == byte]
+        return int(rows[0]) if len(rows) else None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShardTable:
+    """Samples of one shard.
+
+    Attributes:
+        path: the shard, or its URL.
+        nbytes: its size in bytes.
+        offset: int64 (n,), where each sample begins.
+        length: int64 (n,), bytes of each sample.
+        keys: keys of the samples.
+        columns: further numbers of the samples, by name: (n, ...) each, or tables that they refer to.
+
+    Raises:
+        SampleFormatError: a sample ends behind the shard.
+    """
+
+    path: str
+    nbytes: int
+    offset: IntArray
+    length: IntArray
+    keys: KeyTable
+    columns: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        outside = np.flatnonzero(
+            (self.offset < 0) | (self.length < 0) | (self.offset > self.nbytes - self.length)
+        )
+        if len(outside):
+            row = int(outside[0])
+            raise SampleFormatError(
+                "the index has a sample that ends behind the file; delete the index, or make it again with "
+                "`aioloader index FILE`",
+                path=redact_url(self.path),
+                offset=int(self.offset[row]),
+                key=self.keys.key_at(row),
+                expected=f"{int(self.length[row])} bytes",
+                found=f"{max(0, self.nbytes - int(self.offset[row]))} bytes",
+            )
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def row_of(self, key: str) -> int | None:
+        """Return the number in the shard of the first sample with a key; None if no sample has it."""
+        row = self.keys.row_of(key)
+        return row if row is not None and row < len(self) else None
+
+
+class ShardTables:
+    """Tables of several concatenated shards.
+
+    Args:
+        tables: of the shards, in order.
+    """
+
+    def __init__(self, tables: Sequence[ShardTable]) -> None:
+        self.tables = tuple(tables)
+        self.starts = np.cumsum([0, *[len(table) for table in tables]])
+        self._joined: dict[str, Array] = {}
+
+    @cached_property
+    def offset(self) -> IntArray:
+        """Return where each sample begins in its shard, int64 (n,)."""
+        return self._concatenated([table.offset for table in self.tables], np.int64)
+
+    @cached_property
+    def length(self) -> IntArray:
+        """Return the bytes of each sample, int64 (n,)."""
+        return self._concatenated([table.length for table in self.tables], np.int64)
+
+    @staticmethod
+    def _concatenated(parts: Sequence[Array], dtype: Any = None) -> Array:
+        if not parts:
+            return np.empty(0, dtype)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def column(self, name: str) -> Array:
+        """Return a column of all shards, (n, ...), one shard behind the other."""
+        if name not in self._joined:
+            self._joined[name] = self._concatenated([table.columns[name] for table in self.tables])
+        return self._joined[name]
+
+    def rows(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the number of the shard of each sample, and the sample's number in it."""
+        files: IntArray = np.searchsorted(self.starts, indices, side="right") - 1
+        return files, indices - self.starts[files]
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return the number of the shard of a sample, and the sample's number in it."""
+        file = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return file, index - int(self.starts[file])
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return the spans of samples."""
+        if len(self.tables) == 1:
+            file = np.zeros(len(indices), np.int64)
+        else:
+            file = np.searchsorted(self.starts, indices, side="right").astype(np.int64) - 1
+        return Spans(file, self.offset[indices], self.length[indices])
+
+
+class ShardDataset(FileDataset):
+    """Base class of the datasets whose samples are spans of shards.
+
+    A format defines how the index of a shard is opened (`_open_table`) and how the fields of a sample are found
+    (`_reader`). It sets the attributes that these need before it calls the constructor of this class, which may open
+    the tables to compare them with a crop index.
+
+    Args:
+        paths: the shards, or their URLs, in order.
+        image, label: names of the fields of the sample (image, label).
+        fields: names of the fields of samples that are dicts; None: the sample is (image, label).
+        flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
+        cache, cache_limit: see `RecordFileDataset`.
+
+    Attributes:
+        paths: the shards, or their URLs.
+
+    Raises:
+        FileNotFoundError: there is no such file, or no crop index at the path given.
+        ValueError: an option is not allowed, or files and URLs are mixed.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
+    """
+
+    span_kind = SpanKind.EXACT
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        image: str,
+        label: str,
+        fields: str | Sequence[str] | None,
+        flag: int = 1,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+        dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+    ) -> None:
+        super().__init__(cache, cache_limit)
+        self.paths = tuple(paths)
+        self._fields = None if fields is None else field_names(fields)
+        self._image = image
+        self._label = label
+        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
+        self._label_dtype = None if dtype is None else dtype.name
+        self._image_options: dict[str, Any] = {"flag": flag, "exif": exif, "max_pixels": max_pixels}
+        self._dct_scaling = bool(dct_scaling)
+        self._crop_index = crop_index
+        self._crops: RecordCrops | None = None
+        self._tables: ShardTables | None = None
+        self._progress: ScanProgress | None = None
+        self._versions: tuple[Version | None, ...] = (None,) * len(self.paths)
+        if any(map(is_url, self.paths)):
+            if not all(map(is_url, self.paths)):
+                raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
+            from aioloader.storage.remote.opening import describe_all
+
+            self._versions = describe_all(self.paths)
+        if crop_index != AUTO:
+            self._open_crops()
+
+    # -- what a format defines -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _open_table(self, path: str, version: Version | None) -> ShardTable:
+        """Return the table of one shard. Blocking; called for several shards at once, in threads.
+
+        Args:
+            path: the shard, or its URL.
+            version: of the object if `path` is a URL.
+
+        Raises:
+            OSError: the shard or its index cannot be read.
+            SampleFormatError: the shard is not one of this format.
+        """
+
+    @abstractmethod
+    def _reader(self) -> FieldReader:
+        """Return the reader of the fields of a sample."""
+
+    # -- samples ---------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_tables": None, "_progress": None}
+
+    @property
+    def tables(self) -> ShardTables:
+        """Return the tables of all shards, which are opened at the first use, several at a time."""
+        if self._tables is None:
+            self._tables = ShardTables(list(self.open_tables()))
+        return self._tables
+
+    def open_tables(self) -> Iterator[ShardTable]:
+        """Yield the tables of the shards in order, as they are opened; several are opened at a time.
+
+        Raises:
+            OSError, SampleFormatError: the next shard, or its index, cannot be read.
+        """
+        with ScanProgress("index of shards", self._nbytes) as self._progress:
+            try:
+                yield from self._opened_tables()
+            finally:
+                self._progress = None
+
+    def _opened_tables(self) -> Iterator[ShardTable]:
+        if len(self.paths) == 1:
+            yield self._counted_table(self.paths[0], self._versions[0])
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        # Local shards are scanned one after the other: the scan is CPU work under the interpreter's lock.
+        workers = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
+        with ThreadPoolExecutor(workers, "aioloader-index") as pool:
+            yield from pool.map(self._counted_table, self.paths, self._versions)
+
+    def _counted_table(self, path: str, version: Version | None) -> ShardTable:
+        table = self._open_table(path, version)
+        self._tick(path, table.nbytes)
+        return table
+
+    def _tick(self, path: str, reached: int) -> None:
+        """Set the number of bytes of a shard whose samples are known, for the progress bar."""
+        progress = self._progress
+        if progress is not None:
+            progress.update(path, reached)
+
+    def _nbytes(self) -> int:
+        """Return the number of bytes of all shards that can be read."""
+        return sum(
+            max(0, file_nbytes(path)) if version is None else version.nbytes
+            for path, version in zip(self.paths, self._versions, strict=True)
+        )
+
+    def first_shards(self, tables: Sequence[ShardTable]) -> Self:
+        """Return the dataset of the first shards only.
+
+        Args:
+            tables: the tables of these shards, from `open_tables`.
+        """
+        found = copy(self)
+        found.paths = self.paths[: len(tables)]
+        found._versions = self._versions[: len(tables)]
+        found._tables = ShardTables(tables)
+        return found
+
+    def only(self, numbers: Sequence[int]) -> Self:
+        """Return the dataset of some of the shards, without crop indexes.
+
+        Args:
+            numbers: of the shards.
+        """
+        found = copy(self)
+        found.paths = tuple(self.paths[number] for number in numbers)
+        found._versions = tuple(self._versions[number] for number in numbers)
+        opened = self._tables
+        found._tables = None if opened is None else ShardTables([opened.tables[number] for number in numbers])
+        found._source = found._crops = found._crop_index = None
+        return found
+
+    def with_all_fields(self) -> Self:
+        """Return the dataset whose `reader` finds all fields in the bytes of a sample, for whoever shows them.
+
+        It is this dataset, unless a format reads only the fields that are asked for.
+        """
+        return self
+
+    @property
+    def synsets(self) -> list[str]:
+        """Return the names of the classes, in the order of the labels; nothing if the data have no names."""
+        return []
+
+    def __len__(self) -> int:
+        return self._counted(len(self.tables))
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        if self._fields is not None:
+            return FieldsDecoder(reader=self._reader(), fields=self._fields, **self._image_options)
+        return self._image_decoder()
+
+    def _image_decoder(self) -> ShardImageDecoder:
+        return ShardImageDecoder(
+            reader=self._reader(),
+            image=self._image,
+            label=self._label,
+            label_dtype=self._label_dtype,
+            dct_scaling=self._dct_scaling,
+            crops=self._open_crops(),
+            **self._image_options,
+        )
+
+    def _open_crops(self) -> RecordCrops | None:
+        """Return the crop indexes of the shards, which are opened at the first call; None without any."""
+        if self._crop_index is not None and self._fields is None:
+            option, self._crop_index = self._crop_index, None
+            self._crops = open_record_crops(option, self.paths, offsets=self._crop_keys_of_shard)
+        return self._crops
+
+    def _crop_keys_of_shard(self, number: int) -> IntArray:
+        begin, end = self.tables.starts[number : number + 2].tolist()
+        return self.crop_keys(np.arange(begin, end))[1]
+
+    def crop_keys(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the number of the shard of each sample, and the sample's key in the crop index of the shard.
+
+        The keys are offsets of samples, unless samples have none in this format.
+
+        Args:
+            indices: int64 (n,), of the samples.
+        """
+        spans = self.tables.spans(indices)
+        return spans.file, spans.offset
+
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(
+            self.paths,
+            remote=self.reads_ahead,
+            kind=self.span_kind,
+            name=self.paths[0],
+            versions=self._versions,
+        )
+
+    @property
+    def reads_ahead(self) -> bool:
+        return bool(self.paths) and is_url(self.paths[0])
+
+    def spans(self, indices: IntArray) -> Spans:
+        return self.tables.spans(indices)
+
+    def extras(self, indices: IntArray) -> Array | None:
+        """Return None: the bytes of a sample contain all of its fields."""
+        return None
+
+    def location(self, index: int) -> ItemLocation:
+        file, row = self.tables.locate(index)
+        table = self.tables.tables[file]
+        return ItemLocation(table.keys.key_at(row), redact_url(table.path), int(table.offset[row]))
+
+    def file_nbytes(self, index: int) -> int:
+        return self.tables.tables[self.tables.locate(index)[0]].nbytes
+
+    @property
+    def reader(self) -> FieldReader:
+        """Return the reader of the fields of a sample."""
+        return self._reader()
+
+    @property
+    def image_field(self) -> str:
+        """Return the name of the image in samples that are (image, label)."""
+        return self._image
+
+    @property
+    def label_field(self) -> str:
+        """Return the name of the label in samples that are (image, label)."""
+        return self._label
+
+    @property
+    def label_nbytes(self) -> int:
+        """Return the number of bytes that `labels` reads."""
+        return int(self._label_spans(np.arange(len(self)))[0].length.sum())
+
+    def labels(self) -> Array:
+        """Return the label of every sample, (n,) or (n, labels); `label_nbytes` are read.
+
+        Raises:
+            OSError: a shard cannot be read.
+            ValueError: a sample has no label, or labels have different shapes.
+        """
+        found: list[Any] = []
+        source = self.open_source()
+        try:
+            for indices in self.label_batches():
+                for label in self.labels_at(indices, source):
+                    if isinstance(label, Exception):
+                        raise label
+                    found.append(label)
+        finally:
+            source.close()
+        return np.array(found) if found else np.empty(0, self._label_dtype or np.int64)
+
+    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+        """Return the label of each sample, or the error of a sample that has none or is damaged. Blocking.
+
+        Args:
+            indices: int64 (n,), of the samples. All of their `label_nbytes` are held in memory at once.
+            source: from `open_source`.
+
+        Raises:
+            OSError: a shard cannot be read.
+        """
+        decoder = self._image_decoder()
+        spans, extras = self._label_spans(indices)
+        try:
+            plan, data = source.fetch(spans)
+        except ShortReadError as error:
+            if len(indices) == 1:
+                return [error]
+            # The end of one shard is missing: its samples are found one by one.
+            return [label for place in indices for label in self.labels_at(np.array([place]), source)]
+        found: list[Any] = []
+        ends = (plan.start + plan.length).tolist()
+        for place, (start, end) in enumerate(zip(plan.start.tolist(), ends, strict=True)):
+            extra = None if extras is None else extras[place]
+            location = self.location(int(indices[place]))
+            try:
+                found.append(decoder.read_label(data[start:end].toreadonly(), extra, location))
+            except ValueError as error:
+                found.append(error)
+        return found
+
+    def _label_spans(self, indices: IntArray) -> tuple[Spans, Array | None]:
+        """Return spans that contain the labels of samples, and the extras with which they are found in them."""
+        return self.spans(indices), self.extras(indices)
+
+    def label_batches(self) -> Sequence[IntArray]:
+        """Return the samples whose labels are read together: a bounded number of them, and of bytes."""
+        nbytes = np.cumsum(self._label_spans(np.arange(len(self)))[0].length)
+        cuts = [0]
+        while cuts[-1] < len(self):
+            before = int(nbytes[cuts[-1] - 1]) if cuts[-1] else 0
+            last = int(np.searchsorted(nbytes, before + _MOST_LABEL_NBYTES, side="right"))
+            cuts.append(min(max(last, cuts[-1] + 1), cuts[-1] + _LABELS_AT_A_TIME, len(self)))
+        return [np.arange(low, high) for low, high in pairwise(cuts)]

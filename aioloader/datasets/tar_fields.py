@@ -1,0 +1,257 @@
+"""Fields of the samples of tars: members by their extensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aioloader.datasets.fields import FieldKind, field_value
+from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.npy import parse_npy
+from aioloader.formats.tar import BLOCK, padded
+from aioloader.formats.tar_members import HOLED, TarChain
+from aioloader.formats.tar_samples import MISSING, TWICE, TarSamples, group_members
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.types import Array, ItemLocation
+
+KEY: Final = "__key__"
+"""Name of the field that is the key of the sample."""
+IMAGES: Final = (
+    *("jpg", "jpeg", "png", "webp", "avif", "bmp", "gif"),
+    *("jp2", "tif", "tiff", "ppm", "pgm", "pbm", "pnm"),
+)
+"""Extensions of images that are decoded, in the order in which they are searched."""
+
+_KINDS: Final = {
+    **dict.fromkeys(IMAGES, FieldKind.IMAGE),
+    **dict.fromkeys(("json", "jsn"), FieldKind.JSON),
+    **dict.fromkeys(("txt", "text", "transcript"), FieldKind.TEXT),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count"), FieldKind.INTEGER),
+    "npy": FieldKind.VALUE,
+}
+_NPY: Final = "npy"
+# Places that a sample does not have, or whose bytes are not the data of the field.
+_UNREADABLE: Final = (MISSING, HOLED, TWICE)
+# Zeros behind the sample, so that its last member is not the last of the file.
+_BEHIND: Final = 2 * BLOCK
+
+
+def extension_kind(name: str) -> FieldKind:
+    """Return the kind of a member by the last part of its extension: "seg.png" is an image."""
+    return _KINDS.get(name.rpartition(".")[2].lower(), FieldKind.BYTES)
+
+
+def alternatives(name: str) -> tuple[str, ...]:
+    """Return the extensions that a field may have, "jpg;png": the first that a sample has counts."""
+    return tuple(name.split(";"))
+
+
+def compact_places(samples: TarSamples, groups: Sequence[tuple[str, ...]]) -> Array:
+    """Return where fields are in the samples, for `TarFieldReader.read`.
+
+    Args:
+        samples: of a tar.
+        groups: extensions of each field; the first that a sample has counts.
+
+    Returns:
+        int32 or int64 (n, groups, 2): offset in the sample and bytes. A field that cannot be read has a negative
+        offset, ``-1 - i`` for the i-th of the reasons `MISSING`, `HOLED` and `TWICE`.
+    """
+    found = samples.places([[_encoded(name) for name in names] for names in groups])
+    places, state = found[:, :, :2], found[:, :, 2]
+    for number, reason in enumerate(_UNREADABLE):
+        places[:, :, 0][state == reason] = -1 - number
+    small = len(samples) == 0 or int(samples.length.max()) < 1 << 31
+    return places.astype(np.int32 if small else np.int64)
+
+
+def _encoded(name: str) -> bytes:
+    return name.lower().encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class TarFieldReader:
+    """Reader of the members of samples; see `aioloader.datasets.fields.FieldReader`.
+
+    The extra of a sample has the places of the fields that were asked for (`compact_places` of `groups`), so that no
+    header is parsed for them. Other fields are found by the headers, which are in the bytes of the sample.
+
+    Attributes:
+        fields: names of the fields whose places are the extra.
+        images: names of fields that are images, for every extension.
+    """
+
+    fields: tuple[str, ...]
+    images: frozenset[str] = frozenset()
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Return the extensions of each place: those of one kind together, so that the place shows the kind."""
+        return tuple(names for field in self.fields for names in self._groups_of(field))
+
+    def _groups_of(self, field: str) -> list[tuple[str, ...]]:
+        if field == KEY:
+            return []
+        names = alternatives(field)
+        if field in self.images:
+            return [names]
+        return [tuple(group) for _, group in groupby(names, self._decoding)]
+
+    @cached_property
+    def _columns(self) -> dict[str, tuple[int, ...]]:
+        """Return the numbers of the places of each field."""
+        found: dict[str, tuple[int, ...]] = {}
+        number = 0
+        for field in self.fields:
+            count = len(self._groups_of(field))
+            found[field] = tuple(range(number, number + count))
+            number += count
+        return found
+
+    def columns(self, field: str) -> tuple[int, ...]:
+        """Return the numbers of the places of a field in the extra."""
+        return self._columns[field]
+
+    def _decoding(self, name: str) -> tuple[FieldKind, bool]:
+        """Return the kind of a member, and whether it is an array in NumPy's format."""
+        return extension_kind(name), name.rpartition(".")[2].lower() == _NPY
+
+    def kind(self, name: str) -> FieldKind:
+        """Return the kind of a field; `VALUE` for one whose alternatives have several kinds."""
+        found = self._kinds.get(name)
+        return self._kind_of(name) if found is None else found
+
+    @cached_property
+    def _kinds(self) -> dict[str, FieldKind]:
+        # Called for each sample; small images are decoded in some microseconds.
+        return {field: self._kind_of(field) for field in self.fields}
+
+    def _kind_of(self, name: str) -> FieldKind:
+        if name in self.images:
+            return FieldKind.IMAGE
+        kinds = {extension_kind(each) for each in alternatives(name)}
+        return kinds.pop() if len(kinds) == 1 and name != KEY else FieldKind.VALUE
+
+    def read(self, data: memoryview, extra: Any, location: ItemLocation, names: tuple[str, ...]) -> list[Any]:
+        """Return the values of some fields.
+
+        Raises:
+            MissingFieldError: the sample does not have the field.
+            SampleFormatError: the field cannot be read: it is a sparse file, is there twice or is not an array; or the
+                bytes are not those of a sample.
+        """
+        places = None if extra is None else extra.tolist()
+        values: list[Any] = []
+        for name in names:
+            columns = self._columns.get(name)
+            if columns is None or places is None or not columns:
+                values.append(self._found(data, location, name))
+                continue
+            for column in columns:
+                begin, nbytes = places[column]
+                if begin != -1:
+                    break
+            if begin < 0:
+                raise self._unreadable(data, location, name, _UNREADABLE[-1 - begin])
+            values.append(self._value(data[begin : begin + nbytes], name, self._decodings[column], location))
+        return values
+
+    @cached_property
+    def _decodings(self) -> tuple[tuple[FieldKind, bool], ...]:
+        return tuple(self._decoding(names[0]) for names in self.groups)
+
+    def _value(
+        self, data: memoryview, name: str, decoding: tuple[FieldKind, bool], location: ItemLocation
+    ) -> Any:
+        """Return the value of a field: its bytes, or the decoded value of one whose kind is `VALUE`.
+
+        Args:
+            data: its bytes.
+            name: of the field.
+            decoding: of its member, see `_decoding`.
+            location: of the sample, for errors.
+        """
+        if self.kind(name) is not FieldKind.VALUE:
+            return data
+        kind, is_array = decoding
+        if kind is FieldKind.IMAGE:  # an alternative to a text, for example
+            return bytes(data)
+        if not is_array:
+            return field_value(data, kind, name, location)
+        try:
+            return parse_npy(data)
+        except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+            raise SampleFormatError(
+                f"the field {name!r} is not an array in NumPy's format: {error}",
+                path=location.path,
+                offset=location.offset,
+                key=location.key,
+            ) from None
+
+    def _unreadable(
+        self, data: memoryview, location: ItemLocation, name: str, state: int
+    ) -> MissingFieldError | SampleFormatError:
+        if state == MISSING:
+            found = self.names(data, None, location) if len(data) else ()
+            return MissingFieldError(name, found, path=location.path, key=location.key)
+        reason = (
+            f"the field {name!r} is there more than once"
+            if state == TWICE
+            else f"the field {name!r} is a sparse file, which is stored without its holes: extract the tar and pack "
+            "the files again without --sparse"
+        )
+        return SampleFormatError(reason, path=location.path, offset=location.offset, key=location.key)
+
+    # -- headers -------------------------------------------------------------------------------------------------------
+
+    def names(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[str, ...]:
+        """Return the names of all fields, by the headers.
+
+        Raises:
+            SampleFormatError: the bytes are not those of a sample.
+        """
+        return _extensions(self._members(data, location))
+
+    def _found(self, data: memoryview, location: ItemLocation, name: str) -> Any:
+        """Return the value of a field that is found by the headers."""
+        samples = self._members(data, location)
+        if name == KEY:
+            return samples.key_text.tobytes().decode("utf-8", "surrogateescape")
+        for names in self._groups_of(name):
+            ((begin, nbytes, state),) = samples.places([[_encoded(each) for each in names]])[0].tolist()
+            if state in _UNREADABLE[1:]:
+                raise self._unreadable(data, location, name, state)
+            if state != MISSING:
+                return self._value(data[begin : begin + nbytes], name, self._decoding(names[0]), location)
+        raise MissingFieldError(name, _extensions(samples), path=location.path, key=location.key)
+
+    def _members(self, data: memoryview, location: ItemLocation) -> TarSamples:
+        """Return the sample whose headers and data these bytes are."""
+        chain = TarChain(location.path or "", padded(len(data)) + _BEHIND, end=len(data))
+        while not chain.done:
+            # The data of the last member are not padded here, as they are in the file.
+            chain.take(bytes(data[chain.at : chain.at + chain.needs]).ljust(chain.needs, b"\0"), chain.at)
+        chain.check()
+        samples = group_members(chain.members)
+        if chain.fault is not None or len(samples) != 1:
+            raise SampleFormatError(
+                "these bytes are not a sample of a tar"
+                + ("" if chain.fault is None else f": {chain.fault.reason}")
+                + "; the file was written after its index was made, so open it again",
+                path=location.path,
+                offset=location.offset,
+                key=location.key,
+            )
+        return samples
+
+
+def _extensions(samples: TarSamples) -> tuple[str, ...]:
+    words = [word.decode("utf-8", "surrogateescape") for word in samples.extensions()]
+    return tuple(words[number] for number in samples.extension.tolist())

@@ -1,0 +1,153 @@
+"""Sampler for data that are read in blocks of many samples, such as the row groups of Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aioloader.foundation.validation import require
+from aioloader.samplers.basic import SeededSampler, check_count
+from aioloader.samplers.epoch_order import epoch_key, permute, permute_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.types import IntArray
+
+# Uses of an epoch's key: the order in each window, and the order of the rows of each block.
+_WINDOWS, _ROWS = 0, 1
+
+
+class _Epoch(NamedTuple):
+    """Order of the blocks in one epoch, and the windows that follow from it.
+
+    Attributes:
+        first: int64 (blocks,), where the rows of each block begin, in the epoch's order of blocks.
+        size: int64 (blocks,), rows of each block in that order.
+        ends: int64 (blocks,), position behind the last sample of each window.
+    """
+
+    first: IntArray
+    size: IntArray
+    ends: IntArray
+
+
+class BlockShuffleSampler(SeededSampler):
+    """Every index once, blocks in a random order, and their samples mixed over a window of blocks.
+
+    What is mixed with what: the blocks are put in a random order, as a ring. The samples of each block are spread, at
+    random and evenly, over `window` places of the ring: the block's own and those behind it. Each place is shuffled. So
+    each stretch as long as a block has samples of `window` blocks, one of them new, and a loader needs few more than
+    `window` blocks in memory. The samples of a block are in a stretch that is `window` blocks long; for the last blocks
+    of the ring it ends at the beginning of the epoch. A set that is sorted by class, with more than `window` blocks of
+    one class, should be written in another order, or be shuffled wholly. With `window` blocks or fewer the shuffle is a
+    full one.
+
+    The order is computed where it is needed: it is a function of seed, epoch and position.
+
+    Args:
+        sizes: rows of each block, at least 1 each; the indices of a block are neighbours.
+        window: blocks that are mixed, at least 1.
+        groups: number of the group of each block, ascending; the blocks of a group stay together and in order, because
+            reading them in another order is slow. None: each block is a group.
+        indices: int64 (n,), index at each place; None: places are indices.
+        seed: see `SeededSampler`.
+
+    Raises:
+        ValueError: a size or `window` is less than 1, or `indices` or `groups` have another length than the sizes say.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | IntArray,
+        window: int,
+        *,
+        groups: IntArray | None = None,
+        indices: IntArray | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(seed)
+        self._sizes = np.array(sizes, np.int64)
+        require(bool((self._sizes > 0).all()), "the sizes of blocks must be at least 1")
+        self._window = check_count("window", window, 1)
+        self._first = np.cumsum(self._sizes) - self._sizes
+        self._length = int(self._sizes.sum())
+        require(groups is None or len(groups) == len(self._sizes), "there must be a group for each block")
+        require(indices is None or len(indices) == self._length, "there must be an index for each row")
+        starts = (
+            np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+            if groups is not None and len(groups)
+            else None
+        )
+        self._group_starts = np.arange(len(self._sizes)) if starts is None else starts
+        self._indices = indices
+        self._epoch_of = lru_cache(maxsize=2)(self._order_blocks)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_epoch_of": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._epoch_of = lru_cache(maxsize=2)(self._order_blocks)
+
+    def description(self) -> tuple[str, int, int, int, str]:
+        """Return all that the order depends on, except seed and epoch."""
+        digest = hashlib.sha256(self._sizes.astype("<i8").tobytes())
+        digest.update(self._group_starts.astype("<i8").tobytes())
+        if self._indices is not None:
+            digest.update(self._indices.astype("<i8").tobytes())
+        return "blocks", self._length, len(self._sizes), self._window, digest.hexdigest()[:16]
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        self._check_stretch(start, stop)
+        if len(self._sizes) <= self._window:
+            found = permute(seed, epoch, self._length, start, stop)
+        elif start == stop:
+            return np.empty(0, np.int64)
+        else:
+            found = self._mixed(seed, epoch, np.arange(start, stop, dtype=np.int64))
+        return found if self._indices is None else self._indices[found]
+
+    def _order_blocks(self, seed: int, epoch: int) -> _Epoch:
+        groups = permute(seed, epoch, len(self._group_starts), 0, len(self._group_starts))
+        begins = self._group_starts[groups]
+        counts = np.diff(np.r_[self._group_starts, len(self._sizes)])[groups]
+        inside = np.arange(len(self._sizes)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.repeat(begins, counts) + inside
+        size = self._sizes[order]
+        window = np.zeros(len(size), np.int64)
+        for part in range(self._window):
+            window += np.roll(self._part_ends(size, part + 1) - self._part_ends(size, part), part)
+        return _Epoch(self._first[order], size, np.cumsum(window))
+
+    def _part_ends(self, size: IntArray, part: int | IntArray) -> IntArray:
+        """Return where part number `part` of a block's samples begins, in the block's own random order."""
+        return size * part // self._window
+
+    def _mixed(self, seed: int, epoch: int, positions: IntArray) -> IntArray:
+        blocks = self._epoch_of(seed, epoch)
+        number = np.searchsorted(blocks.ends, positions, side="right").astype(np.int64)
+        begin = np.where(number > 0, blocks.ends[number - 1], 0)
+        place = permute_rounds(
+            epoch_key(seed, epoch, _WINDOWS), number, blocks.ends[number] - begin, positions - begin
+        )
+        # The parts of a window: part j of the block j places before it, on a ring. The windows that are touched are
+        # neighbours, so their parts are found once for each window.
+        low = int(number[0])
+        touched = np.arange(low, int(number[-1]) + 1)
+        parts = np.arange(self._window)
+        source = (touched[:, None] - parts) % len(blocks.size)
+        size = blocks.size[source]
+        part_begin = self._part_ends(size, parts)
+        ends = np.cumsum(self._part_ends(size, parts + 1) - part_begin, axis=1)
+        row = number - low
+        part = (ends[row] <= place[:, None]).sum(axis=1)
+        before = np.where(part > 0, ends[row, part - 1], 0)
+        block = source[row, part]
+        inside = part_begin[row, part] + place - before
+        inside = permute_rounds(epoch_key(seed, epoch, _ROWS), block, blocks.size[block], inside)
+        result: IntArray = blocks.first[block] + inside
+        return result
