@@ -12,11 +12,20 @@ def add(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure loading of your files with each executor and several numbers of workers",
-        description="Measure loading of a .rec file or a folder with each executor and several numbers of workers, "
-        "compared with a bare decode loop on the same files.",
+        description="Measure loading of a data set of any format with each executor and several numbers of workers, "
+        "compared with a bare decode loop on the same images.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    bench.add_argument("path", metavar="PATH", help="a .rec file, or a folder with one sub-folder per class")
+    bench.add_argument(
+        "path",
+        metavar="PATH",
+        help="a .rec, .tar, .tfrecord or .parquet file, a pattern such as 'train-*.tar', an MDS folder, a folder with "
+        "one sub-folder per class, or the URL of one",
+    )
+    bench.add_argument(
+        "--image", metavar="NAME", help="field of the image, for formats whose samples have fields"
+    )
+    bench.add_argument("--label", metavar="NAME", help="field of the label")
     bench.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the images")
     bench.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images per batch")
     bench.add_argument("--eval", action="store_true", help="centre crops in order, as for validation")
@@ -28,15 +37,18 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from aioloader.datasets.opening import recognize
     from aioloader.foundation.host_limits import available_cores
     from aioloader.observability.progress import ProgressBar
-    from aioloader.tools.bench import bench, bench_table, default_settings, existing, turns
+    from aioloader.tools.bench import bench, bench_table, default_settings, turns
 
-    path = existing(options.path)
+    recognize(options.path)  # its errors come before the progress bar
     settings = default_settings(available_cores())
     with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
         report = bench(
-            path,
+            options.path,
+            image=options.image,
+            label=options.label,
             size=options.size,
             batch_size=options.batch_size,
             train=not options.eval,

@@ -19,4 +19,12 @@ def failure_line(error: SampleError, path: str) -> str:
     if error.offset is not None:
         key = "no key" if error.key is None else f"key {error.key!r}"
         place += f": byte {error.offset}, {key}"
-    return f"{place}: {error.reason}"
+    return f"{place}: {_without_place(error.reason, error.path)}"
+
+
+def _without_place(reason: str, path: str | None) -> str:
+    """Return the type of an error and its text without the place at its beginning: "PATH: " or "PATH, byte 7: "."""
+    kind, _, text = reason.partition(": ")
+    if not path or not text.startswith((f"{path}: ", f"{path}, byte ")):
+        return reason
+    return f"{kind}: {text[len(path) :].partition(': ')[2]}"

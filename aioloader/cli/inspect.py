@@ -7,12 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aioloader.cli.arguments import Commands, add_max_pixels, positive, seconds
+from aioloader.cli.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from aioloader.tools.inspect import Inspection
-    from aioloader.tools.inspect.report import CropIndexes, Images, Sizes
+    from aioloader.tools.inspect.report import CropIndexes, FieldFacts, Images, SampleIndexes, Sizes
 
 _MOST_NAMED = 5
 _MOST_BARS = 10
@@ -25,14 +26,15 @@ def add(commands: Commands) -> None:
         "inspect",
         help="describe a data set: records, labels, images, how fast they decode, and how to load it faster",
         description="Describe a data set from its headers and a sample of its images, with advice to load it faster. "
-        "Exit codes: 0 described, even if it is damaged; 1 it cannot be described; 2 wrong usage, or no such file.",
+        "Exit codes: 0 described, even if a part is damaged; 1 it cannot be described, or no shard can be opened; "
+        "2 wrong usage, or no such file.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     inspect.add_argument(
         "path",
         metavar="PATH",
-        help="a .rec file, a pattern such as 'train-*.rec', a folder of them or of images, or the URL of one; a .lst "
-        "file, an IDX or CIFAR file",
+        help="a .rec, .tar, .tfrecord or .parquet file, a pattern such as 'train-*.tar', a folder of them or of "
+        "images, an MDS folder, or the URL of one; a .lst file, an IDX or CIFAR file",
     )
     inspect.add_argument(
         "--sample", type=positive, default=256, metavar="N", help="number of images to decode"
@@ -73,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
             stage=stage,
         )
     print(json.dumps(found.facts(), indent=2) if options.json else "\n".join(_text(found)))
-    return 0
+    return int(found.unreadable)
 
 
 def _text(found: Inspection) -> Iterator[str]:
@@ -87,15 +89,21 @@ def _text(found: Inspection) -> Iterator[str]:
 
 
 def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
-    yield "images" if found.headers is None else "records", f"{found.records:,}, {_bytes(found.nbytes)}"
+    name = "samples" if found.fields is not None else "images" if found.headers is None else "records"
+    count = "none can be read" if found.unreadable else f"{found.records:,}"
+    yield name, f"{count}, {size_text(found.nbytes)}"
     if found.images_in_all is not None and found.images_in_all != found.records:
         yield "images", f"{found.images_in_all:,}"
     if found.headers is not None and found.headers < found.records:
         yield "headers", f"{found.headers:,} read, evenly spread: sizes and labels are of these records"
     if found.indexed is not None:
         yield "index", "yes" if found.indexed else "no"
+    if found.sample_indexes is not None:
+        yield "index", _sample_indexes(found.sample_indexes)
     if found.sizes is not None:
         yield "bytes each", _range(found.sizes)
+    for number, each in enumerate(found.fields or ()):
+        yield "" if number else "fields", _field(each)
     yield from _label_facts(found)
     for name, value in found.details.items():
         if name != "shards" and value not in (None, [], {}, 0):
@@ -104,6 +112,27 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
         yield from _image_facts(found.images)
     if found.crop_indexes is not None and found.images is not None:
         yield "crop index", _crop_indexes(found.crop_indexes, found)
+
+
+def _field(found: FieldFacts) -> str:
+    text = f"{found.name}: {found.kind}, in {found.samples:,} samples"
+    if found.sizes is not None:
+        text += f", {_range(found.sizes)} bytes"
+    if found.values:
+        text += f", {', '.join(f'{name} {count:,}' for name, count in found.values.items())}"
+    return text
+
+
+def _sample_indexes(found: SampleIndexes) -> str:
+    states = {
+        "next to the shard": found.adjacent,
+        "in the cache directory": found.cached,
+        "of another state of the shard, or damaged": found.stale,
+        "none": found.missing,
+    }
+    total = sum(states.values())
+    parts = [name if count == total else f"{count:,} {name}" for name, count in states.items() if count]
+    return ", ".join(parts) or "none"
 
 
 def _crop_indexes(indexes: CropIndexes, found: Inspection) -> str:
@@ -117,8 +146,9 @@ def _crop_indexes(indexes: CropIndexes, found: Inspection) -> str:
             else f"; {found.images.indexable:.0%} of the JPEGs can be in one"
         )
         return f"no{share}"
-    files = "" if indexes.files == found.files or found.headers is None else f" of {indexes.files:,} files"
-    size = f"{_bytes(indexes.nbytes)}, {indexes.share:.1%} of the size of their images"
+    of_files = found.headers is not None or found.fields is not None
+    files = "" if indexes.files == found.files or not of_files else f" of {indexes.files:,} files"
+    size = f"{size_text(indexes.nbytes)}, {indexes.share:.1%} of the size of their images"
     return f"{indexes.entries:,} entries for {indexes.images:,} images{files}, {size}"
 
 
@@ -198,10 +228,3 @@ def _range(sizes: Sizes) -> str:
     return (
         f"{sizes.smallest:,.0f} to {sizes.largest:,.0f}, median {sizes.median:,.0f}, mean {sizes.mean:,.0f}"
     )
-
-
-def _bytes(nbytes: int) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:,.1f} {unit}"
-    return f"{nbytes:,} bytes"

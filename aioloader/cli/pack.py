@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from aioloader.cli.arguments import Commands, add_max_pixels, error_limit, natural, positive, share
+from aioloader.cli.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ examples:
   aioloader pack photos out --train-ratio 0.9    out_train.rec and out_val.rec
   aioloader pack train.lst out --root photos     labels and ids from a list
   aioloader pack --from mnist folder out         out_train.rec and out_test.rec
+  aioloader pack 'train-*.tar' out --fields json,txt    images of WebDataset, unchanged, and out.fields.jsonl
+  aioloader pack train.parquet out --image img --label fine_label
 
 Run the same command again to resume an interrupted one. For more see docs/packing.md.
 
@@ -42,12 +45,17 @@ def add(commands: Commands) -> None:
     pack = commands.add_parser(
         "pack",
         help="pack images into .rec files",
-        description="Pack a folder with one sub-folder per class, or the images of a list, into OUT.rec, with OUT.idx, "
-        "OUT.lst and a report, OUT.json.",
+        description="Pack a folder with one sub-folder per class, the images of a list, or the samples of another "
+        "format (tar, TFRecord, Parquet, MDS, .rec) into OUT.rec, with OUT.idx, OUT.lst and a report, OUT.json.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    pack.add_argument("source", metavar="SRC", help="the folder, or a .lst file")
+    pack.add_argument(
+        "source",
+        metavar="SRC",
+        help="the folder; a .lst file; or a file, a pattern such as 'train-*.tar' or a folder of another format, or "
+        "the URL of one",
+    )
     pack.add_argument(
         "out", metavar="OUT", help="the .rec file to write, with or without its extension; or its URL"
     )
@@ -57,8 +65,24 @@ def add(commands: Commands) -> None:
     group.add_argument(
         "--from",
         dest="kind",
-        choices=("mnist", "fashion-mnist", "cifar10", "cifar100"),
-        help="SRC is the folder with the published files of this set",
+        choices=("mnist", "fashion-mnist", "cifar10", "cifar100", "folder"),
+        help="SRC is the folder with the published files of this set; folder: pack its images, although it also "
+        "contains shards",
+    )
+    group = pack.add_argument_group("fields of samples (tar, TFRecord, Parquet, MDS)")
+    group.add_argument(
+        "--image", metavar="NAME", help="field of the image (default: that of the format's dataset)"
+    )
+    group.add_argument(
+        "--label", metavar="NAME", help="field of the label (default: that of the format's dataset)"
+    )
+    group.add_argument("--no-label", action="store_true", help="give every image the label 0")
+    group.add_argument(
+        "--fields",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="other fields to keep, in OUT.fields.jsonl, a line of JSON for each record",
     )
     group = pack.add_argument_group("order and files")
     group.add_argument("--shuffle", action="store_true", help="shuffle the records of each part")
@@ -138,6 +162,13 @@ def add(commands: Commands) -> None:
     group.add_argument(
         "--no-resume", dest="resume", action="store_false", help="do not resume an interrupted run"
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different names, such as json,txt")
+    return names
 
 
 def _color(text: str) -> int:
@@ -221,17 +252,22 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
             f"crop indexes of the earlier record files are still here ({first}{dots}): delete them, or make them again "
             f"(`aioloader index --crops {shlex.quote(os.fspath(first.with_suffix('.rec')))}{dots}`)"
         )
+    if report.old_fields:
+        _note(
+            f"files of fields of the earlier record files are still here ({report.old_fields[0]}"
+            f"{' ...' if len(report.old_fields) > 1 else ''}): delete them, as they belong to other records"
+        )
     _write_errors(options.error_report, report.errors)
     counted = sum(report.labels.values()) == report.records  # otherwise some have several labels
     classes = f" of {len(report.labels):,} class{'es' * (len(report.labels) > 1)}" if counted else ""
     where = report.urls[0] if report.urls else str(report.rec)
-    amount = f"{report.records:,} records{classes}, {report.nbytes / 1e6:,.1f} MB"
+    amount = f"{report.records:,} records{classes}, {size_text(report.nbytes)}"
     if len(report.files) == 1:
         print(f"{where}: {amount}")
     else:
         print(f"{len(report.files)} files in {where[: -len(report.rec.name) - 1]}: {amount}")
         for file in report.files[:_MOST_FILES]:
-            print(f"{file.rec.name}: {file.records:,} records, {file.nbytes / 1e6:,.1f} MB")
+            print(f"{file.rec.name}: {file.records:,} records, {size_text(file.nbytes)}")
         if len(report.files) > _MOST_FILES:
             print(f"and {len(report.files) - _MOST_FILES} more, see {report.json}")
     for line in _details(report):
@@ -259,11 +295,11 @@ def _details(report: PackReport) -> Iterator[str]:
     if report.image_nbytes != report.source_nbytes:
         change = report.image_nbytes / max(1, report.source_nbytes) - 1
         yield (
-            f"images: {report.source_nbytes / 1e6:,.1f} MB before, {report.image_nbytes / 1e6:,.1f} MB now "
+            f"images: {size_text(report.source_nbytes)} before, {size_text(report.image_nbytes)} now "
             f"({change:+.1%})"
         )
     if report.indexed:
-        yield f"{report.indexed:,} in the crop index, {report.index_nbytes / 1e6:,.1f} MB"
+        yield f"{report.indexed:,} in the crop index, {size_text(report.index_nbytes)}"
     for reason, count in report.unindexed.items():
         yield f"{count:,} not in the crop index: {reason}"
     if report.skipped:

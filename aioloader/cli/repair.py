@@ -39,12 +39,16 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.crop_index.places import record_index
-    from aioloader.storage.urls import is_url
+    from aioloader.storage.urls import is_url, redact_url
     from aioloader.tools.paths import read_progress
+    from aioloader.tools.shards import recognize_shards
     from recordio import repair
     from recordio.__main__ import print_report, run_command
 
     def run() -> int:
+        shards = recognize_shards(options.source)
+        if shards is not None:
+            raise ValueError(_no_repair(redact_url(options.source), shards.kind.name))
         if is_url(options.source):
             from aioloader.storage.remote import register
 
@@ -58,3 +62,13 @@ def _run(options: argparse.Namespace) -> int:
         return print_report(report, options.json)
 
     return run_command(run)
+
+
+def _no_repair(path: str, kind: str) -> str:
+    """Return the text of the error for files of another format."""
+    name = shlex.quote(path)
+    return (
+        f"only .rec files can be repaired, and {path} has the format {kind}: copy the file again if its source exists. "
+        f"`aioloader verify --decode {name}` lists all damage, a loader with on_error='skip' reads the other samples, "
+        f"and `aioloader pack --on-error skip {name} OUT` writes those images to a .rec file"
+    )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aioloader.cli.arguments import Commands, add_max_pixels, natural, positive, within
+from aioloader.cli.sizes import size_text
 
 if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection
@@ -20,7 +21,7 @@ def add(commands: Commands) -> None:
     """Add the command's parser."""
     view = commands.add_parser(
         "view",
-        help="show a dataset in a browser: images, labels, boxes, damage, and the augmented samples",
+        help="show a dataset in a browser: images, fields, labels, boxes, damage, and the augmented samples",
         description="Serve a page with a dataset to the browser of this computer, or write it to files. Needs "
         "pip install 'aioloader[view]'. Ctrl-C stops the server, with exit code 0.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -28,9 +29,13 @@ def add(commands: Commands) -> None:
     view.add_argument(
         "path",
         metavar="PATH",
-        help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per "
-        "class; or the URL of one",
+        help="a .rec, .tar, .tfrecord or .parquet file, a folder or pattern of them, an MDS folder, InsightFace's "
+        "layout, or a folder with a sub-folder per class; or the URL of one",
     )
+    view.add_argument(
+        "--image", metavar="FIELD", help="name of the image, for formats whose samples have fields"
+    )
+    view.add_argument("--label", metavar="FIELD", help="name of the label, for these formats")
     view.add_argument(
         "--port", type=partial(within, 0, 65535), default=8765, metavar="N", help="port; 0: any free one"
     )
@@ -46,11 +51,17 @@ def add(commands: Commands) -> None:
         help="a transform of yours, which is run to show its results",
     )
     view.add_argument(
-        "--per-page", type=partial(within, 1, 500), default=48, metavar="N", help="records per page"
+        "--per-page",
+        type=partial(within, 1, 500),
+        default=48,
+        metavar="N",
+        help="records or samples per page",
     )
     add_max_pixels(view, "refuse images of more pixels than this")
     view.add_argument("--export", metavar="DIR", help="write the pages to files in a folder instead")
-    view.add_argument("--limit", type=positive, default=240, metavar="N", help="most records to export")
+    view.add_argument(
+        "--limit", type=positive, default=240, metavar="N", help="most records or samples to export"
+    )
     view.set_defaults(command=_run)
 
 
@@ -67,7 +78,10 @@ def _run(options: argparse.Namespace) -> int:
     from aioloader.viewer.opening import open_collection
 
     # First, so that a wrong path is reported even if the extra is not installed.
-    with closing(open_collection(options.path, max_pixels=options.max_pixels)) as collection:
+    opened = open_collection(
+        options.path, image=options.image, label=options.label, max_pixels=options.max_pixels
+    )
+    with closing(opened) as collection:
         _check_installed(served=options.export is None)
         return _view(options, collection)
 
@@ -88,7 +102,7 @@ def _view(options: argparse.Namespace, collection: Collection) -> int:
         from aioloader.observability.progress import ProgressBar
         from aioloader.viewer.export import export
 
-        with ProgressBar("writing", unit="records") as bar:
+        with ProgressBar("writing", unit=f"{collection.noun}s") as bar:
 
             def tick(done: int, total: int) -> None:
                 bar.set_total(total)
@@ -96,7 +110,7 @@ def _view(options: argparse.Namespace, collection: Collection) -> int:
 
             report = export(collection, view_options, options.export, limit=options.limit, tick=tick)
         print(
-            f"{report.start}: {report.records:,} of {report.count:,} records, {report.nbytes / 1e6:,.1f} MB"
+            f"{report.start}: {report.records:,} of {report.count:,} {collection.noun}s, {size_text(report.nbytes)}"
         )
         return 0
     from aioloader.viewer.serve import bound, serve

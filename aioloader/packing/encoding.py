@@ -40,6 +40,8 @@ class Encoded:
         cropped: whether it was cropped to its middle square.
         reencoded: whether it was decoded and encoded again.
         entry: its entry of a crop index, or the reason why it has none; None without a crop index.
+        labels: its labels, if they were read with the image; else None.
+        fields: other fields of its sample, as JSON, or None.
     """
 
     data: bytes
@@ -48,6 +50,8 @@ class Encoded:
     cropped: bool = False
     reencoded: bool = False
     entry: bytes | str | None = None
+    labels: tuple[float, ...] | None = None
+    fields: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, over_budget
+from aioloader.errors import (
+    DecodeError,
+    LoaderError,
+    MissingFieldError,
+    SampleError,
+    SampleFormatError,
+    TooManyErrorsError,
+    over_budget,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,12 +65,20 @@ def failure_of(source: Source, number: int, position: int, cause: BaseException)
         stage = "read"
     elif isinstance(cause, PackError):
         reason = cause.reason
+    elif isinstance(cause, SampleFormatError):
+        facts = "" if cause.expected is None else f" (expected {cause.expected}, found {cause.found})"
+        reason = f"{cause.reason}{facts}"
+    elif isinstance(cause, MissingFieldError):
+        reason = (
+            f"it has no field {cause.field!r}, but {', '.join(cause.found) or 'none'}: choose others with image, label "
+            "and fields (--image, --label, --fields); no_label (--no-label) packs all images with the label 0"
+        )
     failed = SampleError(
         reason,
         dataset="pack",
         index=number,
         position=position,
-        key=source.items[number].key,
+        key=source.item(number).key,
         path=source.place(number),
         stage=stage,
     )

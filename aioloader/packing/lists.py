@@ -91,18 +91,34 @@ def in_mxnet_order(images: Sequence[Listed]) -> list[Listed]:
 def split_list(
     images: Sequence[T], chunks: int = 1, train_ratio: float = 1.0, test_ratio: float = 0.0
 ) -> list[tuple[str, list[T]]]:
-    """Divide a list into chunks, and each chunk into test, train and validation lists.
+    """Divide a list into chunks, and each chunk into test, train and validation lists, as `split_bounds` does.
+
+    Returns:
+        for each list the suffix of its name ("", "_train", "_0_test", ...), and its images.
+
+    Raises:
+        ValueError: an argument is not allowed.
+    """
+    bounds = split_bounds(len(images), chunks, train_ratio, test_ratio)
+    return [(name, list(images[start:stop])) for name, start, stop in bounds]
+
+
+def split_bounds(
+    count: int, chunks: int = 1, train_ratio: float = 1.0, test_ratio: float = 0.0
+) -> list[tuple[str, int, int]]:
+    """Divide images into chunks, and each chunk into test, train and validation lists.
 
     Rule: as im2rec, but where there is no validation list, the images left over by rounding go to the train list;
     im2rec loses them.
 
     Args:
-        images: the list.
+        count: number of images.
         chunks: number of chunks, at least 1.
         train_ratio, test_ratio: shares of each chunk; `test_ratio` is used only if `train_ratio` is not 1.
 
     Returns:
-        for each list the suffix of its name ("", "_train", "_0_test", ...), and its images.
+        for each list the suffix of its name ("", "_train", "_0_test", ...), the number of its first image and that of
+        the image behind its last.
 
     Raises:
         ValueError: an argument is not allowed.
@@ -111,26 +127,26 @@ def split_list(
         raise ValueError(f"chunks must be at least 1, got {chunks}")
     if not 0 <= train_ratio <= 1 or not 0 <= test_ratio <= 1:
         raise ValueError(f"ratios must lie between 0 and 1, got {train_ratio} and {test_ratio}")
-    size = -(-len(images) // chunks)
-    lists: list[tuple[str, list[T]]] = []
+    size = -(-count // chunks)
+    lists: list[tuple[str, int, int]] = []
     for number in range(chunks):
-        chunk = list(images[number * size : (number + 1) * size])
+        start, stop = min(number * size, count), min((number + 1) * size, count)
         name = f"_{number}" if chunks > 1 else ""
         if train_ratio == 1.0:
-            lists.append((name, chunk))
+            lists.append((name, start, stop))
             continue
         if train_ratio + test_ratio > 1 + 1e-9:
             raise ValueError(
                 f"the sum of train ratio {train_ratio} and test ratio {test_ratio} is more than 1"
             )
-        test = int(size * test_ratio)
-        train_end = test + int(size * train_ratio)
+        test_end = min(start + int(size * test_ratio), stop)
         rest = train_ratio + test_ratio < 1 - 1e-9
+        train_end = min(start + int(size * test_ratio) + int(size * train_ratio), stop) if rest else stop
         if test_ratio:
-            lists.append((f"{name}_test", chunk[:test]))
-        lists.append((f"{name}_train", chunk[test:train_end] if rest else chunk[test:]))
+            lists.append((f"{name}_test", start, test_end))
+        lists.append((f"{name}_train", test_end, train_end))
         if rest:
-            lists.append((f"{name}_val", chunk[train_end:]))
+            lists.append((f"{name}_val", train_end, stop))
     return lists
 
 

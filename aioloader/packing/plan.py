@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.datasets.shards import shard_name
-from aioloader.packing.lists import split_list
+from aioloader.packing.fields_file import fields_place
+from aioloader.packing.lists import split_bounds
 from aioloader.packing.report import Packed
 from aioloader.samplers.epoch_order import permute
 
@@ -68,6 +69,7 @@ def make_plan(
     parts: dict[str, int] | None = None,
     shards: int | None = None,
     crops: bool = False,
+    fields: bool = False,
 ) -> Plan:
     """Divide images among files.
 
@@ -81,6 +83,7 @@ def make_plan(
         parts: number of images of each part where the source is already divided, in the order of its images.
         shards: number of files of each part; None: one, without a number in its name.
         crops: each file gets a crop index.
+        fields: each file gets a file with other fields of its samples.
 
     Raises:
         ValueError: an argument is not allowed, or a part or a shard would be empty.
@@ -119,7 +122,19 @@ def make_plan(
             rec, idx, lst = (stem.with_name(f"{base}.{suffix}") for suffix in ("rec", "idx", "lst"))
             shard = None if shards is None else number
             index = stem.with_name(f"{base}.crops") if crops else None
-            outputs.append(Packed(rec, idx, lst, part=name, shard=shard, start=place, stop=stop, crops=index))
+            outputs.append(
+                Packed(
+                    rec,
+                    idx,
+                    lst,
+                    part=name,
+                    shard=shard,
+                    start=place,
+                    stop=stop,
+                    crops=index,
+                    fields=fields_place(rec) if fields else None,
+                )
+            )
             place = stop
     return Plan(np.concatenate([members for _, members in divided]), tuple(outputs))
 
@@ -132,9 +147,7 @@ def _split(mixed: IntArray, train: float | None, test: float | None) -> list[tup
             "train_ratio and test_ratio must be between 0 and 1 and their sum at most 1, got "
             f"{train:g} and {test:g}"
         )
-    found = [
-        (name[1:], np.array(part, np.int64)) for name, part in split_list(mixed.tolist(), 1, train, test)
-    ]
+    found = [(name[1:], mixed[start:stop]) for name, start, stop in split_bounds(len(mixed), 1, train, test)]
     for name, members in found:
         if not len(members):
             raise ValueError(f"the part {name} would get none of {len(mixed)} images: choose other ratios")

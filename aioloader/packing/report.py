@@ -33,6 +33,7 @@ class Packed:
         rec: its path.
         idx, lst: paths of its index and its list; None: not written.
         crops: path of its crop index; None: not written.
+        fields: path of the file with other fields of its samples; None: not written.
         part: name of its part ("train", ...), or "".
         shard: its number among the shards of the part, or None.
         records: number of its records so far.
@@ -50,11 +51,13 @@ class Packed:
     start: int = 0
     stop: int = 0
     crops: Path | None = None
+    fields: Path | None = None
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Return the paths of the record file, its index, its list and its crop index."""
-        return tuple(place for place in (self.rec, self.idx, self.lst, self.crops) if place is not None)
+        """Return the paths of the record file, its index, its list, its crop index and its file of fields."""
+        places = (self.rec, self.idx, self.lst, self.crops, self.fields)
+        return tuple(place for place in places if place is not None)
 
 
 @dataclass(slots=True)
@@ -65,7 +68,8 @@ class PackReport:
         files: the record files, in order.
         classes: names of the classes; a record's label is the index of its class here. Empty if the labels have no
             names.
-        labels: number of records of each label; records with several labels are not counted.
+        labels: number of records of each label; records with several labels are not counted, and more than 100,000
+            different labels of samples are not.
         json: path of the report in JSON, or None.
         source_nbytes: size of the images before packing.
         image_nbytes: size of the images in the records.
@@ -84,6 +88,7 @@ class PackReport:
         others: names of shards in the same folder from an earlier packing into another number of files. A pattern such
             as OUT-*.rec matches them too.
         old_indexes: crop indexes of the earlier files of these names, which do not fit the new ones.
+        old_fields: the same for their files of fields.
     """
 
     files: tuple[Packed, ...]
@@ -104,6 +109,7 @@ class PackReport:
     urls: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     old_indexes: tuple[Path, ...] = ()
+    old_fields: tuple[Path, ...] = ()
 
     @property
     def rec(self) -> Path:
@@ -199,6 +205,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
                 "idx": None if file.idx is None else file.idx.name,
                 "lst": None if file.lst is None else file.lst.name,
                 **({} if file.crops is None else {"crops": file.crops.name}),
+                **({} if file.fields is None else {"fields": file.fields.name}),
                 "part": file.part or None,
                 "shard": file.shard,
                 "records": file.records,

@@ -27,7 +27,7 @@ from aioloader.packing.plan import Plan, stem_of
 from aioloader.packing.report import PackReport, as_json
 from aioloader.packing.sources import Listing, Source, examine
 from aioloader.packing.stream import encoded_in_order
-from aioloader.packing.writer import RecordFiles
+from aioloader.packing.writer import RecordFiles, count_labels
 from recordio._partial_files import partial_path, sync
 
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ class _Packing:
         number = int(job.plan.order[position])
         if isinstance(image, Encoded):
             nbytes = _HEADER_NBYTES + len(image.data)
-            labels = job.source.items[number].labels
-            nbytes += 4 * len(labels) if job.all_labels and len(labels) > 1 else 0
+            labels = self._labels(number, image)
+            nbytes += 4 * len(labels) if len(labels) > 1 else 0
             if nbytes <= recordio.MAX_PAYLOAD:
                 self._put(position, number, image)
                 return
@@ -273,12 +273,23 @@ class _Packing:
 
     def _write(self, position: int, place_of: int, number: int, image: Encoded) -> None:
         """Write a record with the key of image `place_of`, and the labels, name and bytes of image `number`."""
-        items = self._job.source.items
-        item = items[number]
-        labels = item.labels if self._job.all_labels else item.labels[:1]
-        self.files.put(position, items[place_of].key, labels, item.path, image.data, entry=image.entry)
+        source = self._job.source
+        self.files.put(
+            position,
+            source.item(place_of).key,
+            self._labels(number, image),
+            source.item(number).path,
+            image.data,
+            entry=image.entry,
+            fields=image.fields,
+        )
         self._report.count(image)
         self._unsynced_nbytes += len(image.data)
+
+    def _labels(self, number: int, image: Encoded) -> tuple[float, ...]:
+        """Return the labels of an image that its record stores."""
+        labels = self._job.source.item(number).labels if image.labels is None else image.labels
+        return labels if self._job.all_labels else labels[:1]
 
     def _end_part(self) -> None:
         """Finish a part: failures that still need a replacement are replaced by the part's first image."""
@@ -345,14 +356,20 @@ class _Packing:
         more = []
         if job.json is not None:
             more.append(job.json)
-            source = {"kind": job.source.kind, "path": job.source.path, "images": len(job.source.items)}
+            source = {"kind": job.source.kind, "path": job.source.path, "images": len(job.source)}
             text = as_json(self._report, source, job.arguments)
             partial_path(job.json).write_text(text, encoding="utf-8")
             sync(partial_path(job.json))
         self.files.publish(more)
 
     def _count_labels(self) -> None:
-        """Count the records of each label from the items and the failures, so that no counts have to be journalled."""
+        """Count the records of each label afterwards, so that no counts have to be journalled.
+
+        Labels of items are known, and so are the failures; labels of samples are read from the lists.
+        """
+        if self._job.source.samples is not None:
+            self._report.labels = count_labels(self._job.plan.outputs)
+            return
         items, counts = self._job.source.items, self._report.labels
         replaced_by = {error.index: error.replaced_by for error in self._report.errors}
         for number in range(len(items)):

@@ -1,4 +1,4 @@
-"""Sources for packing: the images and labels of a folder, a list or a well-known set, and their common types."""
+"""Sources for packing: the images and labels of a folder, a list, a well-known set or a dataset; their common types."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from aioloader.datasets.imagelist import inside_root, read_list
+from aioloader.errors import UnknownFormatError
 from aioloader.packing.lists import Listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
+    from aioloader.packing.samples import Samples
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 _KEYS = 1 << 64
@@ -30,11 +32,12 @@ class Source:
     """Images to be packed.
 
     Attributes:
-        kind: "folder", "list", or the name of a set.
+        kind: "folder", "list", the name of a set, or of the format of `samples`.
         path: path of the source as the caller passed it.
-        items: the images, in the order of the source.
-        paths: the file of each image; empty if the images are in memory.
+        items: the images, in the order of the source; empty if there are `samples`.
+        paths: the file of each image; empty if the images are in memory, or if there are `samples`.
         images: uint8 (n, height, width, channels) if they are in memory, else None.
+        samples: the images with their labels, if they are read from a dataset while they are packed; else None.
         classes: names of the classes; a label is the index of its class here.
         parts: number of images of each part by its name, if the source itself is divided.
         lst: path of the list, if the source is one.
@@ -44,17 +47,27 @@ class Source:
 
     kind: str
     path: str
-    items: Sequence[Listed]
+    items: Sequence[Listed] = ()
     paths: Sequence[str] = ()
     images: Array | None = None
+    samples: Samples | None = None
     classes: tuple[str, ...] = ()
     parts: dict[str, int] = field(default_factory=dict)
     lst: Path | None = None
     outside: int = 0
     empty: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.items) if self.samples is None else len(self.samples)
+
+    def item(self, number: int) -> Listed:
+        """Return key, labels and name of an image; one of `samples` has no labels before it is read."""
+        return self.items[number] if self.samples is None else self.samples.listed(number)
+
     def place(self, number: int) -> str:
-        """Return the name of an image for error messages: its file, or its name in the set."""
+        """Return the name of an image for error messages: its file, or its name in the set or in its file."""
+        if self.samples is not None:
+            return self.samples.place(number)
         return self.paths[number] if self.paths else f"{self.path}:{self.items[number].path}"
 
 
@@ -62,7 +75,8 @@ class Listing(NamedTuple):
     """Digest and mean size of a source's files.
 
     Attributes:
-        digest: SHA-256 of all names, labels, keys, sizes and modification times (or of the pixels in memory).
+        digest: SHA-256 of all names, labels, keys, sizes and modification times (or of the pixels in memory; or of the
+            states of the files of samples).
         mean_nbytes: mean size of an image in bytes.
     """
 
@@ -73,6 +87,10 @@ class Listing(NamedTuple):
 def examine(source: Source) -> Listing:
     """Read the size and modification time of every file; a missing file is reported later, when it is read."""
     digest = hashlib.sha256()
+    if source.samples is not None:
+        for fact in source.samples.facts():
+            digest.update(repr(fact).encode("utf-8", "surrogatepass"))
+        return Listing(digest.hexdigest(), source.samples.mean_nbytes())
     total = 0
     for number, item in enumerate(source.items):
         facts: tuple[object, ...] = ()
@@ -110,7 +128,7 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
 
     Raises:
         NotADirectoryError: `source` is not a folder.
-        ValueError: it holds no images.
+        UnknownFormatError: it has no images; the error is a ValueError.
     """
     root = os.fspath(source)
     classes, found, _, _ = _find(root)
@@ -121,7 +139,8 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
     """Return the images of a folder as a source; see `list_images` for their order and classes.
 
     Raises:
-        NotADirectoryError, ValueError: as `list_images`; or a name contains a TAB or a line break.
+        NotADirectoryError, UnknownFormatError: as `list_images`.
+        ValueError: a name contains a TAB or a line break.
         OSError: a folder cannot be read.
     """
     root = os.fspath(source)
@@ -150,7 +169,7 @@ def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]], int, tuple
         items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
         return classes, items, len(images), tuple(name for name in folders if name not in classes)
     if not images:
-        raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {root!r}")
+        raise UnknownFormatError(root, f"a folder without images ({', '.join(sorted(EXTENSIONS))})")
     return (), [(name, 0) for name in images], 0, ()
 
 

@@ -1,7 +1,8 @@
 """Encoding of a source's images with the loader, in any of its executors, in order.
 
 A sample of the dataset is an encoded image; the loader keeps the order, prefetches a few batches and supervises the
-workers. A file is read by the worker that encodes it: a separate reading thread costs more time than it saves.
+workers. A file is read by the worker that encodes it: a separate reading thread costs more time than it saves. Samples
+of shards are read by the loader, as for training.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aioloader.datasets.base import IndexedView
 from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.packing.encoding import Encoded
+from aioloader.packing.samples import EncodedSample
 from aioloader.storage.local.descriptors import open_regular
 
 if TYPE_CHECKING:
@@ -33,18 +35,9 @@ MOST_NBYTES = 1 << 30
 # Bytes of files in a batch: transferring a smaller batch costs more than the work in it.
 _BATCH_NBYTES = 1 << 20
 _MOST_IN_BATCH = 32
-# Executors in this process pass images by reference, so batches need no slab memory.
 _MEMORY_NBYTES = 1 << 16
 # One image may take a worker long: rewriting a progressive JPEG of a gigapixel, or reading from a sleeping disk.
 _TIMEOUT_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Encoded image and its number in the source."""
-
-    number: int
-    image: Encoded
 
 
 class _Files:
@@ -57,10 +50,10 @@ class _Files:
     def __len__(self) -> int:
         return len(self._paths)
 
-    def __getitem__(self, index: int) -> _Sample:
+    def __getitem__(self, index: int) -> EncodedSample:
         data = _read(self._paths[index])
         made = self._encode(data)
-        return _Sample(index, made if isinstance(made, Encoded) else Encoded(made, len(data)))
+        return EncodedSample(index, made if isinstance(made, Encoded) else Encoded(made, len(data)))
 
 
 def _read(path: str) -> bytes:
@@ -93,9 +86,9 @@ class _EncodePixels:
 
     encode: Callable[[Array, int], Encoded]
 
-    def __call__(self, image: Array, number: Any) -> _Sample:
+    def __call__(self, image: Array, number: Any) -> EncodedSample:
         # A copy, because encoding may overwrite it.
-        return _Sample(int(number), self.encode(image.copy(), image.nbytes))
+        return EncodedSample(int(number), self.encode(image.copy(), image.nbytes))
 
 
 def encoded_in_order(
@@ -125,13 +118,17 @@ def encoded_in_order(
         place in `order`, and the encoded image or its error.
     """
     dataset: MapDataset[Any]
-    if source.images is None:
+    if source.samples is not None:
+        dataset = source.samples.encoded(encode)
+    elif source.images is None:
         dataset = _Files(source.paths, encode)
     else:
         numbers = np.arange(len(source.images), dtype=np.int64)
         dataset = ArrayDataset(source.images, numbers).transform(_EncodePixels(encode.of_pixels))
+    # Executors in this process pass images by reference, so batches need no slab memory, unless the loader reads files.
+    few = source.samples is None and executor in ("thread", "inline")
     batch = int(min(_MOST_IN_BATCH, max(1, _BATCH_NBYTES // max(1, mean_nbytes))))
-    loader: DataLoader[list[_Sample]] = DataLoader(
+    loader: DataLoader[list[EncodedSample]] = DataLoader(
         IndexedView(dataset, order),
         batch,
         batchify_fn=list,
@@ -140,7 +137,7 @@ def encoded_in_order(
         timeout=_TIMEOUT_S,
         on_error="raise" if on_error == "raise" else "skip",
         max_errors=None if on_error == "raise" else most_errors,
-        memory_limit=_MEMORY_NBYTES if executor in ("thread", "inline") else None,
+        memory_limit=_MEMORY_NBYTES if few else None,
     )
     with loader:
         place = taken = 0

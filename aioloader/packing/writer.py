@@ -6,13 +6,15 @@ a later process can resume from there.
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import recordio
 from aioloader.crop_index.building import put as put_entry
 from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.packing.fields_file import fields_line
 from recordio._partial_files import partial_path, publish, sync
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from aioloader.packing.report import Packed
+
+
+_MOST_LABELS = 100_000
 
 
 class RecordFiles:
@@ -36,6 +41,7 @@ class RecordFiles:
         self._records: recordio.RecordWriter | None = None
         self._lines: BinaryIO | None = None
         self._crops: CropIndexWriter | None = None
+        self._fields: BinaryIO | None = None
         self._changed: set[int] = set()
         self._numbers: dict[str, int] = {}  # records of each part
 
@@ -53,6 +59,7 @@ class RecordFiles:
         body: bytes,
         *,
         entry: bytes | str | None = None,
+        fields: str | None = None,
     ) -> None:
         """Write a record.
 
@@ -63,6 +70,7 @@ class RecordFiles:
             name: name of the image in the list.
             body: the encoded image.
             entry: its entry of the crop index, or the reason why it has none; None without a crop index.
+            fields: other fields of its sample, as JSON; None without a file of fields.
         """
         self._advance(position)
         file = self._files[self._current]
@@ -78,11 +86,13 @@ class RecordFiles:
         if self._lines is not None:
             text = f"{key}\t{''.join(_label_text(each) + chr(9) for each in labels)}{name}\n"
             self._lines.write(text.encode("utf-8", "surrogateescape"))
+        if self._fields is not None and fields is not None:
+            self._fields.write(fields_line(key, name, fields))
         file.records += 1
 
     def sync(self) -> dict[str, list[int]]:
         """Flush written data to disk; return records and sizes of the files changed since the last call of `synced`."""
-        for file in (self._records, self._lines, self._crops):
+        for file in (self._records, self._lines, self._crops, self._fields):
             if file is not None:
                 file.flush()
         found = {}
@@ -112,11 +122,12 @@ class RecordFiles:
         records, self._records = self._records, None
         lines, self._lines = self._lines, None
         crops, self._crops = self._crops, None
+        fields, self._fields = self._fields, None
         try:
             if records is not None:
                 records.close()
         finally:
-            for other in (lines, crops):
+            for other in (lines, crops, fields):
                 if other is not None:
                     other.close()
 
@@ -170,8 +181,11 @@ class RecordFiles:
         self._records = recordio.RecordWriter(partial_path(file.rec), index=index, append=append)
         if file.crops is not None:
             self._crops = CropIndexWriter(file.crops, kind=RECORDS, resume=append)
+        mode: Literal["ab", "wb"] = "ab" if append else "wb"
         if file.lst is not None:
-            self._lines = open(partial_path(file.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
+            self._lines = open(partial_path(file.lst), mode)  # noqa: SIM115 - closed with the file
+        if file.fields is not None:
+            self._fields = open(partial_path(file.fields), mode)  # noqa: SIM115 - closed with the file
 
     def _finish_file(self) -> None:
         crops, self._crops = self._crops, None
@@ -184,6 +198,32 @@ class RecordFiles:
             if crops is not None:
                 crops.close()
         file.nbytes = partial_path(file.rec).stat().st_size
+
+
+def count_labels(files: Sequence[Packed]) -> dict[float, int]:
+    """Count the records of each label in the lists of files; records with several labels are not counted.
+
+    Args:
+        files: complete files with lists, with their final or their partial names.
+
+    Returns:
+        empty if there are more than 100,000 different labels.
+    """
+    counts: dict[float, int] = {}
+    for file in files:
+        assert file.lst is not None
+        partial = partial_path(file.lst)
+        with open(partial if partial.exists() else file.lst, "rb") as lines:
+            for line in lines:
+                fields = line.split(b"\t")
+                if len(fields) != 3:
+                    continue
+                label = float(fields[1])
+                label = label if label == label else math.nan  # one object, so that it is one key
+                counts[label] = counts.get(label, 0) + 1
+                if len(counts) > _MOST_LABELS:
+                    return {}
+    return counts
 
 
 def _label_text(label: float) -> str:

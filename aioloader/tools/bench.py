@@ -12,7 +12,6 @@ import itertools
 import os
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,15 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
-import recordio
-from aioloader.datasets import ImageFolderDataset, InsightFaceDataset
-from aioloader.errors import DecodeError
+from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.kinds import SHARDS
+from aioloader.datasets.opening import Recognized, make_dataset, recognize
+from aioloader.errors import EmptyDatasetError, MissingFieldError, SpanTooShortError
 from aioloader.foundation.host_limits import available_cores
-from aioloader.images import image_dataset, images
+from aioloader.foundation.types import Spans
+from aioloader.images import images
 from aioloader.loader.async_loader import AsyncDataLoader
-from aioloader.storage.urls import path_of
+from aioloader.storage.urls import redact_url
 from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.usage import cpu_seconds, memory_nbytes
@@ -37,12 +38,15 @@ from aioloader.transforms.raw import RAW_MAGIC
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
+    from aioloader.abc import FetchingByteSource
+    from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array
 
 _SETTLE_S = 0.3
 _WATCH_S = 1.0
 # The bare loop needs just enough images that none stays in a core's cache.
 _BARE_IMAGES, _BARE_NBYTES = 1000, 512 << 20
+_READ_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,8 @@ class _Turn:
 def bench(
     path: str | os.PathLike[str],
     *,
+    image: str | None = None,
+    label: str | None = None,
     size: int = 224,
     batch_size: int = 64,
     train: bool = True,
@@ -130,10 +136,10 @@ def bench(
     settings: Sequence[Setting] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> BenchReport:
-    """Measure loading of a .rec file or a folder, compared with the bare loop on the same files.
+    """Measure loading of a data set of any format, compared with the bare loop on the same images.
 
     Args:
-        path: as for `aioloader.images`.
+        path, image, label: as for `aioloader.images`.
         size: side of the square images in pixels.
         batch_size: images of a batch.
         train: random resized crops and flips, shuffled; else resized, the centre cropped, in order.
@@ -147,12 +153,12 @@ def bench(
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: it contains no image that can be decoded.
+        EmptyDatasetError: its files have no samples; the error is a ValueError.
+        ValueError: it is of a format that is not read, or contains no image that can be decoded.
     """
-    path = existing(path)
-    samples, bare_images, mean_nbytes, undecodable = _bare_images(path)
-    if not bare_images:
-        raise ValueError(f"{path!r} contains no image that can be decoded, so there is nothing to measure")
+    found = recognize(path)
+    names = {name: value for name, value in (("image", image), ("label", label)) if value is not None}
+    samples, bare_images, mean_nbytes, undecodable = _bare_images(found, names)
     cores = available_cores()
     numbers = itertools.count(1)
 
@@ -163,10 +169,12 @@ def bench(
 
     def turn(setting: Setting, counted_s: float, watched: bool) -> _Turn:
         loader = images(
-            path,
+            found.paths if found.kind in SHARDS else found.paths[0],
             size,
             min(batch_size, samples),
             train,
+            image=image,
+            label=label,
             executor=setting.executor,
             num_workers=setting.workers,
             on_error="skip",
@@ -208,18 +216,6 @@ def bench(
         bare=bare,
         explanation=taken[fastest][-1].explanation,
     )
-
-
-def existing(path: str | os.PathLike[str]) -> str:
-    """Expand ``~`` in a path that must exist.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-    """
-    expanded = path_of(path)
-    if not os.path.exists(expanded):
-        raise FileNotFoundError(f"there is no file or folder {expanded!r}")
-    return expanded
 
 
 def default_settings(cores: int) -> list[Setting]:
@@ -306,41 +302,86 @@ async def _receive(counts: AsyncGenerator[int], seconds: float) -> tuple[int, fl
     return count, now - begin
 
 
-def _bare_images(path: str) -> tuple[int, list[bytes | Array], float, int]:
-    """Return the dataset's length, an even sample of its images, their mean size, and the number of damaged ones."""
-    dataset = image_dataset(path)
+def _bare_images(found: Recognized, options: dict[str, Any]) -> tuple[int, list[bytes | Array], float, int]:
+    """Return the dataset's length, an even sample of its images, their mean size, and the number of damaged ones.
+
+    Raises:
+        EmptyDatasetError: there are no samples.
+        MissingFieldError: samples have no such fields.
+        ValueError: no image can be decoded.
+    """
+    dataset = make_dataset(found, options)
     samples = len(dataset)
+    name = redact_url(found.paths[0])
     if not samples:
-        raise ValueError(f"there are no images in {path!r}")
+        raise EmptyDatasetError(name, len(found.paths))
     positions = range(0, samples, max(1, samples // _BARE_IMAGES))[:_BARE_IMAGES]
-    if isinstance(dataset, ImageFolderDataset):
-        encoded: Iterator[bytes] = (Path(dataset.items[k][0]).read_bytes() for k in positions)
-    elif isinstance(dataset, InsightFaceDataset):
-        encoded = _payloads(str(dataset.location(0).path), dataset.lines.at(np.array(positions)).tolist())
-    else:
-        encoded = _payloads(path, positions)
-    found: list[bytes | Array] = []
-    nbytes = damaged = 0
-    for data in encoded:
-        if nbytes + len(data) > _BARE_NBYTES:
-            break
+    kept: list[bytes | Array] = []
+    errors: list[Exception] = []
+    nbytes = 0
+    for data in _encoded(dataset, positions):
         try:
+            if isinstance(data, Exception):
+                raise data
+            if nbytes + len(data) > _BARE_NBYTES:
+                break
             image = decode_image(data)
-            found.append(image if data.startswith(RAW_MAGIC) else data)
-        except DecodeError:
-            damaged += 1
+            kept.append(image if data.startswith(RAW_MAGIC) else data)
+        except MissingFieldError:
+            raise
+        except (OSError, ValueError, EOFError) as error:
+            errors.append(error)
             continue
         nbytes += len(data)
-    return samples, found, nbytes / len(found) if found else 0.0, damaged
+    if not kept:
+        raise ValueError(
+            f"{name!r} contains no image that can be decoded, so there is nothing to measure: {errors[0]}"
+        )
+    return samples, kept, nbytes / len(kept), len(errors)
 
 
-def _payloads(path: str, positions: Sequence[int]) -> Iterator[bytes]:
-    with recordio.RecordReader(path) as reader:
-        for position in positions:
-            try:
-                yield recordio.unpack(reader[position])[1]
-            except recordio.RecordIOError:
-                yield b""  # a damaged record counts as an image that cannot be decoded
+def _encoded(dataset: FileDataset, positions: Sequence[int]) -> Iterator[bytes | Exception]:
+    """Yield the encoded image of each sample, or the error of a sample that cannot be read."""
+    decoder = dataset.decoder
+    assert isinstance(decoder, ImageDecoder)
+    source = dataset.open_source()
+    try:
+        for low in range(0, len(positions), _READ_TOGETHER):
+            indices = np.array(positions[low : low + _READ_TOGETHER], np.int64)
+            extras = dataset.extras(indices)
+            for place, data in enumerate(_items(source, dataset.spans(indices))):
+                if isinstance(data, Exception):
+                    yield data
+                    continue
+                extra = None if extras is None else extras[place]
+                try:
+                    yield bytes(decoder.parse(data, extra, dataset.location(int(indices[place])))[0])
+                except (ValueError, EOFError) as error:
+                    yield error
+    finally:
+        source.close()
+
+
+def _items(source: FetchingByteSource, spans: Spans) -> list[memoryview | Exception]:
+    """Read items at once, or one by one if one of them cannot be read; return the error of each such item."""
+    try:
+        plan, data = source.fetch(spans)
+    except SpanTooShortError as short:
+        if len(spans) == 1:
+            return _items(source, Spans(spans.file, spans.offset, np.array([short.needed])))
+    except (OSError, ValueError, EOFError) as error:
+        if len(spans) == 1:
+            return [error]
+    else:
+        ends = (plan.start + plan.length).tolist()
+        return [data[start:end].toreadonly() for start, end in zip(plan.start.tolist(), ends, strict=True)]
+    return [item for place in range(len(spans)) for item in _items(source, _one(spans, place))]
+
+
+def _one(spans: Spans, place: int) -> Spans:
+    return Spans(
+        spans.file[place : place + 1], spans.offset[place : place + 1], spans.length[place : place + 1]
+    )
 
 
 def bench_table(report: BenchReport) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from aioloader.crop_index.building import check_builder, entry_or_reason, is_reproduced
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.lookup import relative_name
-from aioloader.crop_index.places import folder_index, record_index
+from aioloader.crop_index.places import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.record import RecordFileDataset
@@ -25,15 +25,17 @@ from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.crop_images import FolderImages, image_paths
-from recordio import extract, unpack
+from aioloader.tools.found_images import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import recordio
     from aioloader.datasets.files import FileDataset
+    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.tools.found_images import ImageFinder
 
 _FITS, _STALE, _DAMAGED, _DIFFERENT, _REFUSED, _MISSING = range(6)
 _BATCH = 64
@@ -84,24 +86,25 @@ class CropCheck:
 
 @dataclass(frozen=True)
 class _CheckDecoder:
-    """Decoder of an image, or of a record with an image, to the state of its entry; extras are the keys.
+    """Decoder of an item with an image to the state of its entry.
 
     Attributes:
         index: the crop index.
-        records: items are records.
+        find: finds the image.
         rebuild: make the entries again, and compare them.
     """
 
     index: CropIndex
-    records: bool
+    find: ImageFinder
     rebuild: bool
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> np.uint8:
-        image: Any = data
-        if self.records:
-            payload: Any = extract(data, path=location.path, offset=location.offset or 0)
-            _, image = unpack(payload)
-        return np.uint8(self._state(image, self.index.lookup(int(extra))))
+        _, key, image = self.find(data, extra, location)
+        entry = self.index.lookup(key)
+        if isinstance(image, str):
+            refused = isinstance(entry, str) and entry.startswith(REFUSED)
+            return np.uint8(_REFUSED if refused else _STALE)
+        return np.uint8(self._state(image, entry))
 
     def _state(self, image: Any, entry: memoryview | str) -> int:
         if isinstance(entry, str):
@@ -136,7 +139,8 @@ class _ValidRecords(RecordFileDataset):
         return Spans(np.zeros(len(offset), np.int64), offset, self._report.lengths[indices])
 
     def extras(self, indices: IntArray) -> Any:
-        return self._report.offsets[indices]
+        offset = self._report.offsets[indices]
+        return np.stack([np.zeros(len(offset), np.int64), offset], axis=1)
 
     def location(self, index: int) -> ItemLocation:
         report = self._report
@@ -163,8 +167,31 @@ def check_record_index(
     found = _opened(record_index(path), RECORDS, rebuild=rebuild)
     if not isinstance(found, CropIndex):
         return found
-    dataset = _ValidRecords(path, report, _CheckDecoder(found, records=True, rebuild=rebuild))
+    dataset = _ValidRecords(path, report, _CheckDecoder(found, ImageOfRecord(), rebuild))
     return _compare(found, dataset, report.offsets.astype(np.uint64), rebuild=rebuild, **options)
+
+
+def check_shard_index(dataset: ShardDataset, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
+    """Check the crop index of a shard of another format.
+
+    Args:
+        dataset: over this shard only.
+        rebuild, options: as for `check_record_index`.
+
+    Returns:
+        None if there is no index.
+
+    Raises:
+        OSError, SampleFormatError: the samples of the shard cannot be found.
+        MissingPackageError: as for `check_record_index`.
+    """
+    (path,) = dataset.paths
+    found = _opened(shard_index(path), RECORDS, rebuild=rebuild)
+    if not isinstance(found, CropIndex):
+        return found
+    decoder = _CheckDecoder(found, ImageOfSample(dataset.reader, dataset.image_field), rebuild)
+    keys = dataset.crop_keys(np.arange(len(dataset)))[1].astype(np.uint64)
+    return _compare(found, SampleImages(dataset, decoder), keys, rebuild=rebuild, **options)
 
 
 def check_folder_index(root: str, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
@@ -186,7 +213,7 @@ def check_folder_index(root: str, *, rebuild: bool = False, **options: Any) -> C
         return found
     paths = image_paths(root)
     keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
-    decoder = _CheckDecoder(found, records=False, rebuild=rebuild)
+    decoder = _CheckDecoder(found, ImageOfFile(), rebuild)
     return _compare(found, FolderImages(root, paths, decoder, keys), keys, rebuild=rebuild, **options)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import IMAGE_SUFFIXES, whole_files
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.tools.verify import ImageFolder
 
@@ -42,7 +42,7 @@ class FolderImages(FileDataset):
         return self._decoder
 
     def open_source(self) -> FetchingByteSource:
-        return self._open_files(self._paths, remote=self.reads_ahead, whole_files=True, name=self._root)
+        return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
 
     @property
     def reads_ahead(self) -> bool:

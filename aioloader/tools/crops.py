@@ -1,4 +1,4 @@
-"""Making of crop indexes for record files and folders of images.
+"""Making of crop indexes for record files, shards of other formats and folders of images.
 
 The images are read by an ordinary loader, whose workers make the entries; the entries are written as they arrive. An
 interrupted run is continued by the next one, and entries of an earlier index are kept if they still fit.
@@ -18,26 +18,36 @@ import numpy as np
 from aioloader.crop_index.building import check_builder, entry_or_reason, fits, is_intact, put
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.lookup import RecordCrops, relative_name
-from aioloader.crop_index.places import file_number, folder_index, given_index, record_index
+from aioloader.crop_index.places import (
+    file_number,
+    folder_index,
+    given_index,
+    record_index,
+    shard_index,
+)
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.folder import IMAGE_SUFFIXES
 from aioloader.datasets.record import RecordFileDataset
+from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
 from aioloader.tools.crop_images import FolderImages, image_paths
+from aioloader.tools.found_images import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
 from aioloader.tools.paths import record_files_at, version_at
-from recordio import extract, unpack
+from aioloader.tools.shards import openable, shard_sets
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.datasets.files import FileDataset
+    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray, ItemLocation
+    from aioloader.tools.found_images import ImageFinder
 
 _BATCH = 32
 # Errors of a place that cannot be written to, for which another place is the remedy.
@@ -49,7 +59,7 @@ class CropReport:
     """Result of making one crop index.
 
     Attributes:
-        path: the record file or folder.
+        path: the record file, shard or folder.
         crops: the index.
         images: number of images in the index.
         indexed: number of images that have an entry.
@@ -60,6 +70,7 @@ class CropReport:
         errors: errors of the images that could not be read; they are not in the index.
         written: the index is complete. False: no image could be read, so nothing was written, and an earlier index
             stays as it was.
+        fault: why the images of a damaged shard cannot be found; "" otherwise.
     """
 
     path: str
@@ -72,6 +83,12 @@ class CropReport:
     jpeg_nbytes: int = 0
     errors: list[SampleError] = field(default_factory=list)
     written: bool = True
+    fault: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether all images could be read."""
+        return not self.errors and not self.fault
 
     @property
     def share(self) -> float:
@@ -92,6 +109,7 @@ class CropReport:
             "share": self.share,
             "image_errors": [error.facts() for error in self.errors],
             "written": self.written,
+            "fault": self.fault,
         }
 
 
@@ -114,24 +132,20 @@ class _Made:
 
 @dataclass(frozen=True)
 class _EntryDecoder:
-    """Decoder of an image, or of a record with an image, to a `_Made`.
-
-    The extra of a record is the number of its index and its key, that of an image the key.
+    """Decoder of an item with an image to a `_Made`.
 
     Attributes:
         earlier: the earlier indexes, by number.
-        records: items are records.
+        find: finds the image.
     """
 
     earlier: RecordCrops
-    records: bool
+    find: ImageFinder
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> _Made:
-        image: Any = data
-        if self.records:
-            payload: Any = extract(data, path=location.path, offset=location.offset or 0)
-            _, image = unpack(payload)
-        number, key = map(int, extra) if self.records else (0, int(extra))
+        number, key, image = self.find(data, extra, location)
+        if isinstance(image, str):
+            return _Made(number, key, 0, image)
         entry = self.earlier.find(number, key)
         kept = entry is not None and fits(entry, image)
         return _Made(number, key, len(image), None if kept else entry_or_reason(image))
@@ -140,13 +154,13 @@ class _EntryDecoder:
 class _Records(RecordFileDataset):
     """Records of several files as `_Made`."""
 
-    def __init__(self, paths: Sequence[str], earlier: Sequence[CropIndex | None]) -> None:
+    def __init__(self, paths: Sequence[str], earlier: RecordCrops) -> None:
         super().__init__(paths)
-        self._earlier = RecordCrops(earlier)
+        self._decoder = _EntryDecoder(earlier, ImageOfRecord())
 
     @property
     def decoder(self) -> Any:
-        return _EntryDecoder(self._earlier, records=True)
+        return self._decoder
 
     def extras(self, indices: IntArray) -> Any:
         spans = self.spans(indices)
@@ -157,16 +171,16 @@ class _Target:
     """Index that is being made.
 
     Args:
-        path: the record file or folder.
+        path: the record file, shard or folder.
         crops: the index to be written.
         kind: see `CropIndexWriter`.
-        source: number of the record file's state.
+        source: number of the file's state; 0 for a folder.
         remake: make all entries again.
 
     Attributes:
         path, crops: as given.
         earlier: the earlier index, or None.
-        is_current: the earlier index was made from the record file in its present state.
+        is_current: the earlier index was made from the file in its present state.
         kept: number of images whose entry, or reason for none, was not made in this run.
         images: number of images that should be in the index.
         written: see `CropReport`.
@@ -299,8 +313,9 @@ def _earlier(crops: str, kind: int) -> CropIndex | None:
 
 
 def index_crops(
-    paths: Sequence[str],
+    paths: Sequence[str | ShardDataset],
     *,
+    image: str | None = None,
     out: str | os.PathLike[str] | None = None,
     num_workers: int | None = None,
     executor: str = "process",
@@ -308,10 +323,13 @@ def index_crops(
     begin: Callable[[int], object] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> list[CropReport]:
-    """Make the crop indexes of record files and folders.
+    """Make the crop indexes of record files, shards of other formats and folders.
 
     Args:
-        paths: record files, patterns, folders of record files or of images at any depth, and URLs of all of them.
+        paths: record files, patterns, folders of record files or of images at any depth, tar, TFRecord and Parquet
+            files, MDS folders, and URLs of all of them; or datasets over shards.
+        image: name of the field of the image, where samples have fields; None: the default of the format's class, or
+            the option `image` of a dataset.
         out: where to write the indexes: a directory, or with one record file or folder a file. None: next to the data,
             or for URLs in the user's cache directory.
         num_workers: number of workers; None: one per core.
@@ -321,7 +339,7 @@ def index_crops(
         tick: called with the number of these images that are done.
 
     Returns:
-        A report for each record file and each folder of images.
+        A report for each record file, each shard and each folder of images.
 
     Raises:
         MissingPackageError: numba is not installed.
@@ -334,18 +352,22 @@ def index_crops(
     local: list[str] = []
     remote: list[str] = []
     folders: list[str] = []
-    for path in dict.fromkeys(map(path_of, paths)):
+    shards = [each for each in paths if not isinstance(each, str)]
+    found, others = shard_sets([each for each in paths if isinstance(each, str)], image=image)
+    shards += found
+    for path in dict.fromkeys(map(path_of, others)):
         files = record_files_at(path)
         for each in files:
             (remote if is_url(each) else local).append(each)
         if not files:
-            folders.append(path)
+            folders.append(pinned_path(path))
     if any(map(is_url, (*remote, *folders))):
         from aioloader.storage.remote import register
 
         register()
     chosen = None if out is None else os.path.expanduser(os.fspath(out))
-    count = len(dict.fromkeys((*local, *remote, *folders)))
+    names = [path for dataset in shards for path in dataset.paths]
+    count = len(dict.fromkeys((*local, *remote, *folders, *names)))
     if chosen is not None and is_url(chosen):
         raise ValueError(f"a crop index is written to a local file, and {redact_url(chosen)} is a URL")
     if chosen is not None and count > 1 and not os.path.isdir(chosen):
@@ -357,6 +379,8 @@ def index_crops(
     for files in (local, remote):
         if files:
             reports += run.records(list(dict.fromkeys(files)))
+    for dataset in shards:
+        reports += run.shards(dataset)
     for root in dict.fromkeys(folders):
         reports.append(run.folder(root))
     return reports
@@ -384,29 +408,63 @@ class _Run:
 
     def records(self, paths: Sequence[str]) -> list[CropReport]:
         """Make the indexes of record files, which are all local or all URLs."""
-        targets = []
-        for path in paths:
-            crops = record_index(path) if self._out is None else given_index(self._out, path, is_folder=False)
-            number = file_number(path, version_at(path))
-            targets.append(_Target(path, crops, RECORDS, source=number, remake=self._remake))
-        dataset = _Records(paths, [None if each.is_current else each.earlier for each in targets])
+        targets = [self._target(path) for path in paths]
+        dataset = _Records(paths, _earlier_crops(targets))
         spans = dataset.spans(np.arange(len(dataset), dtype=np.int64))
+        return self._files(dataset, (spans.file, spans.offset), targets)
+
+    def shards(self, dataset: ShardDataset) -> list[CropReport]:
+        """Make the indexes of the shards of a dataset whose samples can be found."""
+        fine, faults = openable(dataset)
+        reports = {
+            number: CropReport(redact_url(dataset.paths[number]), "", written=False, fault=fault)
+            for number, fault in faults.items()
+        }
+        if fine:
+            valid = dataset.only(fine)
+            targets = [self._target(path, field=valid.image_field) for path in valid.paths]
+            find = ImageOfSample(valid.reader, valid.image_field)
+            images = SampleImages(valid, _EntryDecoder(_earlier_crops(targets), find))
+            keys = valid.crop_keys(np.arange(len(valid), dtype=np.int64))
+            reports.update(zip(fine, self._files(images, keys, targets), strict=True))
+        return [report for _, report in sorted(reports.items())]
+
+    def _target(self, path: str, *, field: str | None = None) -> _Target:
+        """Return the index of a record file, or of a shard whose images have a name."""
+        if self._out is not None:
+            crops = given_index(self._out, path, is_record_file=field is None)
+        else:
+            crops = record_index(path) if field is None else shard_index(path)
+        number = file_number(path, version_at(path), field=field)
+        return _Target(path, crops, RECORDS, source=number, remake=self._remake)
+
+    def _files(
+        self, dataset: FileDataset, places: tuple[IntArray, IntArray], targets: Sequence[_Target]
+    ) -> list[CropReport]:
+        """Make the indexes of files.
+
+        Args:
+            dataset: its samples are `_Made`.
+            places: int64 (n,) each, for each item the number of its file and its key in the index of that.
+            targets: the index of each file.
+        """
+        file, key = places
         wanted, keys = [], []
         with _closing(targets):
             for number, target in enumerate(targets):
-                lines = np.flatnonzero(spans.file == number)
+                lines = np.flatnonzero(file == number)
                 # Several lines may name one record; lines that cannot be read have negative numbers.
-                offsets, first = np.unique(spans.offset[lines], return_index=True)
+                unique, first = np.unique(key[lines], return_index=True)
                 lines = lines[first]
-                keys.append(offsets[offsets >= 0].astype(np.uint64))
-                missing = ~np.isin(offsets, target.done()[0].astype(np.int64))
-                target.images = len(offsets)
-                target.kept = len(offsets) - int(missing.sum())
+                keys.append(unique[unique >= 0].astype(np.uint64))
+                missing = ~np.isin(unique, target.done()[0].astype(np.int64))
+                target.images = len(unique)
+                target.kept = len(unique) - int(missing.sum())
                 wanted.append(lines[missing])
             failed = self._make(dataset, np.concatenate(wanted), targets, keys)
         reports = []
         for number, target in enumerate(targets):
-            reports.append(target.report([error for at, error in failed if at == number]))
+            reports.append(target.report([error for item, error in failed if file[item] == number]))
         return reports
 
     def folder(self, root: str) -> CropReport:
@@ -433,7 +491,7 @@ class _Run:
             ]
             target.kept = len(paths) - len(missing)
             dataset = FolderImages(
-                root, paths, _EntryDecoder(RecordCrops([target.earlier]), records=False), keys
+                root, paths, _EntryDecoder(RecordCrops([target.earlier]), ImageOfFile()), keys
             )
             failed = self._make(dataset, np.array(missing, np.int64), [target], [keys])
         return target.report([error for _, error in failed])
@@ -441,7 +499,7 @@ class _Run:
     def _make(
         self, dataset: FileDataset, wanted: IntArray, targets: Sequence[_Target], keys: Sequence[Array]
     ) -> list[tuple[int, SampleError]]:
-        """Make the entries of some items, and complete the indexes; return (number of the index, error) of failures.
+        """Make the entries of some items, and complete the indexes; return (number of the item, error) of failures.
 
         Args:
             dataset: its samples are `_Made`.
@@ -476,9 +534,12 @@ class _Run:
                 errors = list(loader.errors)
         for number in range(current, len(targets)):
             targets[number].finish(keys[number])
-        failed = wanted[[error.index for error in errors]]
-        numbers = dataset.spans(failed).file.tolist() if len(targets) > 1 else [0] * len(errors)
-        return list(zip(numbers, errors, strict=True))
+        return [(int(wanted[error.index]), error) for error in errors]
+
+
+def _earlier_crops(targets: Sequence[_Target]) -> RecordCrops:
+    """Return the earlier indexes of files that have changed; those of the others need not be compared."""
+    return RecordCrops([None if target.is_current else target.earlier for target in targets])
 
 
 def _closing(targets: Sequence[_Target]) -> ExitStack:

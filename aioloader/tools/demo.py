@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.datasets.insightface import insightface_file
+from aioloader.datasets.opening import open_dataset
 from aioloader.errors import SampleError
-from aioloader.images import image_dataset
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
 from aioloader.tools.contact_sheet import contact_sheet, write_png
@@ -110,7 +110,7 @@ async def stream(
     Cancellation stops the workers at once and is re-raised.
     """
     augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
-    dataset = image_dataset(rec).transform_first(augment)
+    dataset = open_dataset(rec).transform_first(augment)
     if not len(dataset):
         raise ValueError(f"{os.fspath(rec)!r} contains no records, so there is nothing to stream")
     lag = LoopLag()

@@ -1,8 +1,9 @@
-"""Packing of the images of a folder, a list or a well-known set into RecordIO files.
+"""Packing of the images of a folder, a list, a well-known set or shards of other formats into RecordIO files.
 
 OUT.rec contains the records, OUT.idx their offsets by key, OUT.lst a line "key <tab> label <tab> path" per record, and
-OUT.json a report. All are written under temporary names and renamed when they are complete, so a file named .rec is
-never incomplete; an interrupted run can be resumed. The implementation is in `aioloader.packing`.
+OUT.json a report. OUT.fields.jsonl has other fields of samples, if they were asked for. All are written under temporary
+names and renamed when they are complete, so a file named .rec is never incomplete; an interrupted run can be resumed.
+The implementation is in `aioloader.packing`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aioloader.crop_index.building import check_builder
 from aioloader.crop_index.places import record_index
+from aioloader.datasets.fields import field_names
+from aioloader.datasets.kinds import FACES, FOLDER, HEAD_NBYTES, foreign_name, kind_of_name
+from aioloader.datasets.opening import Recognized, make_dataset, recognize
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding, library_versions
 from aioloader.packing.errors import PackBusyError, PackError
+from aioloader.packing.fields_file import fields_place
 from aioloader.packing.plan import make_plan, other_shards, stem_of
 from aioloader.packing.report import Packed, PackReport, is_report
 from aioloader.packing.run import SYNC_S, Job, run
+from aioloader.packing.samples import Samples
 from aioloader.packing.sources import (
     EXTENSIONS,
     Source,
@@ -31,11 +39,12 @@ from aioloader.packing.sources import (
     list_source,
     set_source,
 )
-from aioloader.storage.urls import is_url, locate, name_of, path_of, sibling
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, redact_url, sibling
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader.abc import Executor
 
@@ -75,6 +84,7 @@ def _to_urls(pack: F) -> F:
         if not name:
             raise ValueError(f"{path!r} does not end in a file's name")
         locate(path)
+        check_writable(path)
         with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
             report = plain(source, Path(folder, name), **options)
             report.urls = _upload(Path(folder), path)
@@ -90,6 +100,10 @@ def pack(
     *,
     kind: str | None = None,
     root: str | os.PathLike[str] | None = None,
+    image: str | None = None,
+    label: str | None = None,
+    no_label: bool = False,
+    fields: str | Sequence[str] = (),
     shuffle: bool = False,
     seed: int = 0,
     train_ratio: float | None = None,
@@ -120,13 +134,20 @@ def pack(
     interruptions.
 
     Args:
-        source: folder with one sub-folder per class (see `list_images`); or a .lst file; or, with `kind`, the folder
-            with the files of a set.
+        source: folder with one sub-folder per class (see `list_images`); or a .lst file; or anything that
+            `aioloader.open_dataset` reads, such as ``train-*.tar`` or the URL of a Parquet file; or, with `kind`, the
+            folder with the files of a set. Samples of other formats keep the bytes of their images, and are read while
+            they are packed; they get new keys.
         out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json are written next to it.
             A list that is itself the source is not overwritten. For a URL, all files are written to the system's
             temporary folder and uploaded when they are complete; such a run cannot be resumed.
         kind: "mnist", "fashion-mnist", "cifar10" or "cifar100": both parts of that set, OUT_train and OUT_test.
+            "folder": the images of a folder that contains shards of another format, too.
         root: the folder that the paths of a list are relative to; None: the folder of the list.
+        image, label: names of the fields of the image and its label, for formats whose samples have fields; None: the
+            default of the format's class.
+        no_label: give every image the label 0, for samples without a label.
+        fields: names of other fields that are kept, in OUT.fields.jsonl.
         shuffle: shuffle the records of each part; otherwise they are in the order of the source.
         seed: seed of the shuffled order and of the split, 0 <= seed < 2**64.
         train_ratio, test_ratio: shares of the images for OUT_train and OUT_test, drawn at random; the rest goes to
@@ -166,6 +187,10 @@ def pack(
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such source.
+        UnknownFormatError, AmbiguousPathError: the source is of a format that is not read, or a folder with several
+            data sets; both are ValueErrors.
+        EmptyDatasetError: the files of the source have no samples; the error is a ValueError.
+        TypeError: `image`, `label` or `fields` is given, and images of this source have no fields.
         FileExistsError: another file has the name of the report.
         MissingPackageError: `crops` needs numba, which is not installed.
         ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
@@ -177,7 +202,7 @@ def pack(
     After an error, existing files at `out` are unchanged. After an interrupt or a system error (such as a full disk),
     finished work stays next to it in files that end in ".partial", and the same call resumes from there.
     """
-    in_memory = kind is not None
+    in_memory = kind is not None and kind != "folder"
     encode = Encoding(
         encoding or ("png" if in_memory else "keep"),
         resize=resize,
@@ -208,10 +233,11 @@ def pack(
         raise ValueError(f"{str(out)!r} does not end in a file's name")
     if os.fspath(out).endswith(("/", os.sep)):
         raise ValueError(f"{str(out)!r} is the name of a folder: add a name for the record file")
-    found = _source(source, kind, root)
+    chosen = _Fields(image, label, no_label=no_label, kept=field_names(fields) if fields else ())
+    found = _source(source, kind, root, chosen)
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
     order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
-    plan = make_plan(len(found.items), place, parts=found.parts, crops=crops, **order)
+    plan = make_plan(len(found), place, parts=found.parts, crops=crops, fields=bool(chosen.kept), **order)
     for output in plan.outputs:
         # A list that is the source itself is not overwritten.
         if found.lst is not None and output.lst is not None and output.lst.exists():
@@ -220,6 +246,8 @@ def pack(
     for each in places:
         if each.is_dir():
             raise IsADirectoryError(f"{each} is a folder: choose another name")
+        if found.samples is not None and found.samples.overlaps(each):
+            raise ValueError(f"{each} is a file of the source: choose another name for the record file")
     report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
     if report_place.resolve().parent != stem.resolve().parent:
         raise ValueError(f"the report {report_place} must be in the folder of {stem.name}")
@@ -237,6 +265,8 @@ def pack(
         del options["crops"]
     options |= {**order, "on_error": on_error, "max_errors": max_errors}
     options["root"] = None if root is None else str(root)
+    if found.samples is not None:
+        options |= {"image": image, "label": label, "no_label": no_label, "fields": list(chosen.kept)}
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
     if executor is None:
         executor = "inline" if encode.copies and not crops and num_workers is None else "thread"
@@ -262,26 +292,123 @@ def pack(
     if not crops:
         places = [Path(record_index(os.fspath(output.rec))) for output in plan.outputs]
         report.old_indexes = tuple(place for place in places if place.exists())
+    if not chosen.kept:
+        places = [fields_place(output.rec) for output in plan.outputs]
+        report.old_fields = tuple(place for place in places if place.exists())
     return report
 
 
-def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None) -> Source:
-    place = Path(source)
+@dataclass(frozen=True)
+class _Fields:
+    """Arguments of `pack` about the fields of samples."""
+
+    image: str | None
+    label: str | None
+    _: KW_ONLY
+    no_label: bool
+    kept: tuple[str, ...]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return options for the dataset."""
+        names = {"image": self.image, "label": self.label}
+        return {name: value for name, value in names.items() if value is not None}
+
+    def refuse(self, what: str) -> None:
+        """Raise if an argument was given for a source whose images have no fields.
+
+        Raises:
+            TypeError: one was.
+        """
+        if self.options or self.kept or self.no_label:
+            raise TypeError(
+                f"image, label, no_label and fields are for samples with fields, and the source is {what}"
+            )
+
+
+def _source(
+    source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None, fields: _Fields
+) -> Source:
+    name = path_of(source)
+    is_list = kind is None and _is_list(name)
+    if root is not None and not is_list:
+        raise ValueError(f"root can only be used with a list, and {name!r} is not one")
+    if is_list:
+        fields.refuse("a list")
+        if not os.path.exists(name):
+            raise FileNotFoundError(f"there is no list {name!r}")
+        return list_source(name, root)
     if kind is not None:
-        if root is not None:
-            raise ValueError("root can only be used with a list")
-        return set_source(kind, place)
-    if place.is_dir():
-        if root is not None:
-            raise ValueError(f"root can only be used with a list, but {str(place)!r} is a folder")
-        return folder_source(source)
-    if place.suffix == ".rec":
+        fields.refuse(f"a {kind}" if kind == "folder" else kind)
+        return folder_source(name) if kind == "folder" else set_source(kind, name)
+    folder = not is_url(name) and os.path.isdir(name)
+    try:
+        found = _recognized(name)
+    except UnknownFormatError as unknown:
+        if not folder:
+            raise
+        return _deep_folder(name, fields, unknown)
+    if folder and found.kind is FOLDER:
+        fields.refuse("a folder of images")
+        return folder_source(name)
+    if found.kind is FACES:
         raise ValueError(
-            f"{str(place)!r} is already a record file: the source must be a folder or a .lst file"
+            f"{redact_url(name)!r} is a set in InsightFace's layout, whose header and identity records cannot be "
+            "packed again: copy its files"
         )
-    if not place.exists():
-        raise FileNotFoundError(f"there is no folder or list {str(place)!r}")
-    return list_source(source, root)
+    dataset = make_dataset(found, fields.options)
+    if isinstance(dataset, ShardDataset) and (fields.kept or fields.no_label):
+        # Formats with columns read only those that were asked for.
+        names = (dataset.image_field, *([] if fields.no_label else [dataset.label_field]), *fields.kept)
+        dataset = make_dataset(
+            found, {**fields.options, "image": names[0], "fields": tuple(dict.fromkeys(names))}
+        )
+    if not len(dataset):
+        raise EmptyDatasetError(redact_url(name), len(found.paths))
+    samples = Samples(dataset, found.paths, labelled=not fields.no_label, fields=fields.kept)
+    return Source(found.kind.name, redact_url(name), samples=samples, classes=samples.classes)
+
+
+def _is_list(path: str) -> bool:
+    """Return True for a name that ends in .lst, and for a file of lines with TABs whose name shows no other format."""
+    if is_url(path) or path.lower().endswith(".lst"):
+        return not is_url(path)
+    if not os.path.isfile(path) or kind_of_name(path) is not None or foreign_name(path) is not None:
+        return False
+    with os.fdopen(open_regular(path), "rb") as file:
+        head = file.read(HEAD_NBYTES)
+    return b"\t" in head and b"\0" not in head
+
+
+def _recognized(path: str) -> Recognized:
+    """Return the data set at a path.
+
+    Raises:
+        FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `pack`.
+    """
+    try:
+        return recognize(path)
+    except AmbiguousPathError as error:
+        if not error.images:
+            raise
+        advice = "; or kind='folder' (--from folder) for the images"
+        raise AmbiguousPathError(
+            error.path, error.choices, error.reason, images=True, advice=advice
+        ) from None
+
+
+def _deep_folder(path: str, fields: _Fields, unknown: UnknownFormatError) -> Source:
+    """Return the images of a folder that only lie deeper than in its sub-folders.
+
+    Raises:
+        UnknownFormatError: it has none; this is `unknown`, which describes what it has.
+    """
+    try:
+        found = folder_source(path)
+    except UnknownFormatError:
+        raise unknown from None
+    fields.refuse("a folder of images")
+    return found
 
 
 def _upload(folder: Path, out: str) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aioloader.datasets.shards import is_pattern, record_files
+from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.observability.progress import ProgressBar
 from aioloader.storage.local.descriptors import check_regular
-from aioloader.storage.urls import BUCKETS, is_url, join, path_of, scheme_of, suffix_of
+from aioloader.storage.urls import can_list, is_url, join, path_of, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ _LEAST_NBYTES = 200 * _MB
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a folder; in object storage, a name that is not a pattern and does not end in .rec."""
+    """Return whether a path is a folder; in a store that lists objects, a name, not a pattern, without the end .rec."""
     path = path_of(path)
     if is_url(path):
-        return scheme_of(path) in BUCKETS and not is_pattern(path) and suffix_of(path).lower() != _SUFFIX
+        return can_list(path) and not is_pattern(path) and suffix_of(path).lower() != _SUFFIX
     return os.path.isdir(path)
 
 
@@ -60,13 +60,11 @@ def record_files_at(path: str) -> list[str]:
             return sorted(name for name in names if os.path.splitext(name)[1].lower() == _SUFFIX)
         from aioloader.storage.remote.opening import list_folder
 
-        return sorted(join(path, name) for name in list_folder(path).files if name.endswith(_SUFFIX))
-    if is_url(path) or os.path.exists(path):
+        root = pinned_path(path)
+        return sorted(join(root, name) for name in list_folder(root).files if name.endswith(_SUFFIX))
+    if is_url(path) or is_pattern(path) or os.path.exists(path):
         return list(record_files(path))
-    found = sorted(glob.glob(path)) if glob.has_magic(path) else []
-    if not found:
-        raise FileNotFoundError(f"there is no file or folder {path!r}")
-    return found
+    raise FileNotFoundError(f"there is no file or folder {path!r}")
 
 
 @contextmanager

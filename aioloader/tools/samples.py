@@ -14,13 +14,15 @@ import numpy as np
 from aioloader.datasets.record_heads import RecordHeads, read_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aioloader.datasets.files import FileDataset
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import IntArray, Spans
+    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
 _MOST_PASSES = 64
+_MOST_PARTS = 4096
 _BETWEEN_TICKS = 4096
 _MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each
 
@@ -72,6 +74,52 @@ def sample_headers(
     return seen[order], RecordHeads.joined(parts, order)
 
 
+def in_passes(count: int, size: int) -> Iterator[IntArray]:
+    """Yield the numbers 0 to count - 1 in parts; any first few parts are about evenly spaced numbers.
+
+    Args:
+        count: of the numbers.
+        size: of a part, int64 (n,), approximately; of many numbers the parts are larger.
+    """
+    passes = min(_MOST_PARTS, max(1, count // size))
+    for first in _spread(passes):
+        yield np.arange(first, count, passes, dtype=np.int64)
+
+
+def fetch_each(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseException]:
+    """Read items of a local or remote dataset without a cache; one that fails does not affect the others.
+
+    Args:
+        dataset: the dataset.
+        numbers: int64 (n,), numbers of the items; all their bytes are held in memory.
+
+    Returns:
+        for each item its bytes, or the error.
+
+    Raises:
+        RemoteReadError: no item can be read.
+    """
+    source = dataset.open_source()
+    found: list[memoryview | BaseException] = []
+    try:
+        if dataset.reads_ahead:
+            from aioloader.storage.remote.source import RemoteByteSource
+
+            if isinstance(source, RemoteByteSource):  # not one of row groups, which reads them as a whole
+                return _fetch_at_once(source, dataset.spans(numbers))
+        for number in numbers:
+            try:
+                plan, data = source.fetch(dataset.spans(np.array([number])))
+            except (OSError, ValueError, EOFError) as error:
+                found.append(error)
+                continue
+            start = int(plan.start[0])
+            found.append(data[start : start + int(plan.length[0])].toreadonly())
+    finally:
+        source.close()
+    return found
+
+
 def _spread(count: int) -> list[int]:
     """Return 0 to count - 1 in bit-reversed order: any first few of them are about evenly spaced."""
     bits = max(1, (count - 1).bit_length())
@@ -104,13 +152,16 @@ def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseExce
     source = dataset.open_source()
     assert isinstance(source, RemoteByteSource)
     try:
-        plan = source.blocking(source.plan, dataset.spans(numbers))
-        data = memoryview(bytearray(plan.nbytes))
-        failed: dict[int, BaseException] = dict(plan.failures) | dict(
-            source.blocking(source.read, plan, data)
-        )
+        return _fetch_at_once(source, dataset.spans(numbers))
     finally:
         source.close()
+
+
+def _fetch_at_once(source: RemoteByteSource, spans: Spans) -> list[memoryview | BaseException]:
+    """Read spans concurrently; return the bytes of each, or the error."""
+    plan = source.blocking(source.plan, spans)
+    data = memoryview(bytearray(plan.nbytes))
+    failed: dict[int, BaseException] = dict(plan.failures) | dict(source.blocking(source.read, plan, data))
     return [
         failed[place] if place in failed else data[start : start + length].toreadonly()
         for place, (start, length) in enumerate(zip(plan.start.tolist(), plan.length.tolist(), strict=True))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aioloader.errors import SampleError
 
 _LOOKED_AT = 64
+_BATCH = 64
 _LABEL = np.dtype("<f4")
 
 
@@ -165,23 +166,50 @@ def check(
     Raises:
         ValueError: an option is not allowed.
     """
+    errors = decode_all(
+        dataset.transform(_check_label), num_workers=num_workers, executor=executor, tick=tick
+    )
+    return ImageCheck(len(dataset), errors)
+
+
+def decode_all(
+    dataset: Dataset,
+    *,
+    num_workers: int | None,
+    executor: str,
+    tick: Callable[[int], Any] | None,
+    add: Callable[[Array], object] | None = None,
+) -> list[SampleError]:
+    """Make every sample of a dataset once.
+
+    Args:
+        dataset: its samples are integers.
+        num_workers, executor, tick: as for `check`.
+        add: called with each batch, (n,); valid during the call only.
+
+    Returns:
+        the errors of the samples that could not be made, in the order of the dataset.
+
+    Raises:
+        ValueError: an option is not allowed.
+    """
     count = len(dataset)
     if not count:
-        return ImageCheck(0)
+        return []
     done = 0
     loader: DataLoader[Array]
     batch: Array
-    with DataLoader(
-        dataset.transform(_check_label), 64, num_workers=num_workers, executor=executor, on_error="skip"
-    ) as loader:
+    with DataLoader(dataset, _BATCH, num_workers=num_workers, executor=executor, on_error="skip") as loader:
         for batch in loader:
             done += len(batch)
+            if add is not None:
+                add(batch)
             if tick is not None:
                 tick(done + loader.stats().skipped)
         errors = loader.errors
     if tick is not None:
         tick(count)
-    return ImageCheck(count, sorted(errors, key=lambda error: error.index))
+    return sorted(errors, key=lambda error: error.index)
 
 
 def find_files(words: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
 from aioloader.viewer.records import IMAGE
-from aioloader.viewer.site import Site, StillReadingError
+from aioloader.viewer.site import NoLabelsError, Site, StillReadingError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -72,6 +72,7 @@ def make_app(
         exception_handlers={
             404: app.not_found,
             NoSuchRecordError: app.not_found,
+            NoLabelsError: app.no_labels,
             StillReadingError: app.still_reading,
         },
     )
@@ -121,8 +122,10 @@ class _App:
                 raise NoSuchRecordError(str(error)) from None
             listing = await self._site.labelled(label)
         else:
-            # The record after this page shows whether there is a next page.
-            listing = await self._site.everything(number * per_page + 1)
+            # The record after this page shows whether there is a next page. While records are still being found, a
+            # part of a page is better than none.
+            stop = number * per_page
+            listing = await self._site.everything(stop + 1, least=max(1, stop - per_page + 1))
         self._check_page(number, len(listing.positions), per_page, listing.complete)
         positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
         shown = await self._site.thumbs(positions)
@@ -149,7 +152,7 @@ class _App:
         if view is not None:
             count = site.options.draws if view.random else 1
             draws = await site.drawn(position, view.name, range(epoch, epoch + count))
-        listing = await site.everything(position + 2)
+        listing = await site.everything(position + 2, least=position + 1)
         return HTMLResponse(self._pages.record(shown, listing, view=view, draws=draws, epoch=epoch))
 
     async def labels(self, request: Request) -> Response:
@@ -164,6 +167,10 @@ class _App:
         text = str(error) if isinstance(error, NoSuchRecordError) else "there is no such page"
         text = text[:1].upper() + text[1:]
         return HTMLResponse(self._pages.message("Not found", f"{text}."), status_code=404)
+
+    async def no_labels(self, request: Request, error: Exception) -> Response:
+        """Return the page that says why there is no list of labels."""
+        return HTMLResponse(self._pages.message("No list of labels", f"{error}."))
 
     async def still_reading(self, request: Request, error: Exception) -> Response:
         """Return a page that reloads itself."""
@@ -187,9 +194,18 @@ class _App:
         return self._image_response(request, shown.image, shown.record.problem)
 
     async def image(self, request: Request) -> Response:
-        """Return the large image of a record."""
+        """Return the large image of a record, or with `number` an image in the fields of a sample."""
         shown = await self._site.image(_natural(request.path_params["position"]))
-        return self._image_response(request, shown.image, shown.record.problem)
+        wanted = request.query_params.get("number")
+        if wanted is None:
+            return self._image_response(request, shown.image, shown.record.problem)
+        number = _natural(wanted)
+        if number >= len(shown.further):
+            raise NoSuchRecordError(f"there is no image {number}: the sample has {len(shown.further)}")
+        image = shown.further[number]
+        if isinstance(image, str):
+            return self._image_response(request, None, image)
+        return self._image_response(request, image, None)
 
     async def draw(self, request: Request) -> Response:
         """Return the augmented image of a record."""
@@ -218,14 +234,23 @@ class _App:
 
     async def original(self, request: Request) -> Response:
         """Return the stored bytes as a download; a browser does not display them, because they may have any content."""
+        field = request.query_params.get("field")
+        if field is not None:
+            return await self._field(_natural(request.path_params["position"]), _natural(field))
         contents = await self._site.contents(_natural(request.path_params["position"]))
         if contents.body is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
         kind = contents.record.format if contents.record.kind == IMAGE else None
         media_type = f"image/{kind}" if kind in _IMAGE_FORMATS else "application/octet-stream"
         suffix = {"jpeg": ".jpg", None: ".bin"}.get(kind, f".{kind}")
-        headers: dict[str, Any] = {
-            "content-disposition": f'attachment; filename="record-{contents.record.position}{suffix}"',
-            "cache-control": "no-store",
-        }
-        return Response(bytes(contents.body), media_type=media_type, headers=headers)
+        name = f"{self._site.collection.noun}-{contents.record.position}{suffix}"
+        return _download(contents.body, name, media_type)
+
+    async def _field(self, position: int, number: int) -> Response:
+        body = await self._site.field_bytes(position, number)
+        return _download(body, f"sample-{position}-field-{number}.bin", "application/octet-stream")
+
+
+def _download(body: Any, name: str, media_type: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"', "cache-control": "no-store"}
+    return Response(bytes(body), media_type=media_type, headers=headers)

@@ -11,6 +11,7 @@ import numpy as np
 from aioloader.errors import SpanTooShortError
 from aioloader.foundation.types import Array, IntArray, Spans
 from aioloader.storage.local.source import LocalByteSource
+from aioloader.viewer.sample_fields import SampleFields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,18 +64,22 @@ class Collection:
     """Records by position, 0 <= position < count. Methods may block on a disk: call them in a thread.
 
     Attributes:
+        noun: what its records are called: "record", or "sample" where each has fields.
         kind: description of the kind of dataset.
         path: path as the user passed it.
         decoder: the decoder that a loader uses for this dataset.
         problems: messages about the whole dataset, to be displayed.
         classes: names of classes by label.
+        no_labels: why the labels of all records are not read; "" if they are, with `label_chunk`. Valid after `load`.
     """
 
+    noun: str = "record"
     kind: str = ""
     path: str = ""
     decoder: Decoder[Any]
     problems: Sequence[str] = ()
     classes: Mapping[float, str] = MappingProxyType({})
+    no_labels: str = ""
 
     @property
     def count(self) -> int | None:
@@ -110,7 +115,7 @@ class Collection:
         """Find the position of the record with a key, after `load`.
 
         Args:
-            key: the key, as in an address.
+            key: the key, as in an address; for a sample, its text in UTF-8.
             file: number of the file that is searched; None for all files, in order.
 
         Raises:
@@ -121,6 +126,27 @@ class Collection:
     def read(self, position: int) -> Contents:
         """Read a record; a record that cannot be read is returned with its problem, without raising an error."""
         raise NotImplementedError
+
+    def fields(self, contents: Contents) -> SampleFields:
+        """Describe the fields of a sample; empty for records, which have none.
+
+        Args:
+            contents: from `read`.
+        """
+        return SampleFields()
+
+    def field_bytes(self, contents: Contents, number: int) -> Any:
+        """Return the stored bytes of a field.
+
+        Args:
+            contents: from `read`.
+            number: of the field.
+
+        Raises:
+            NoSuchRecordError: there is no such field, or it is not a stretch of bytes.
+            ValueError: the field is damaged.
+        """
+        raise NoSuchRecordError("a record has no fields")
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
         """Read the labels of records start <= position < stop, or of fewer, to the end of a file; after `load`.

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection, Contents
 
 
+_DRAW_NBYTES = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Chain of transforms that the user can choose.
@@ -70,6 +73,11 @@ class Draw:
     dtype: str = ""
     note: str = ""
     problem: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory that it takes in the cache, in bytes, approximately."""
+        return _DRAW_NBYTES + (len(self.image.content) if self.image else 0)
 
 
 def named_transform(name: str) -> Callable[..., Any]:

@@ -168,6 +168,9 @@ class _Writer:
     async def _record(self, position: int, everything: Listing) -> None:
         shown = await self._site.image(position)
         await self._write_image(f"pictures/{position}", shown.image)
+        for number, image in enumerate(shown.further):
+            if not isinstance(image, str):
+                await self._write_image(f"pictures/{position}-image-{number}", image)
         for view in (None, *self._site.draws.pipelines(shown.record)):
             draws: Sequence[Draw] = ()
             if view is not None:

@@ -12,10 +12,25 @@ from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
 from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, with_image
+from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
     from aioloader.storage.local.source import LocalByteSource
     from aioloader.storage.remote.source import RemoteByteSource
+
+
+def is_flat(path: str) -> bool:
+    """Return whether a path is a local folder that contains images directly.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    return not is_url(path) and os.path.isdir(path) and bool(_images_in(path))
+
+
+def _images_in(path: str) -> list[str]:
+    names = sorted(os.listdir(path))
+    return [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
 
 
 class ImageFolder(Collection):
@@ -44,8 +59,7 @@ class ImageFolder(Collection):
             warnings.simplefilter("always")
             dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels, crop_index=None)
         if not len(dataset) and not is_url(self.path):
-            names = sorted(os.listdir(os.path.expanduser(self.path)))
-            images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
+            images = _images_in(os.path.expanduser(self.path))
             dataset.items = [(os.path.join(os.path.expanduser(self.path), name), 0) for name in images]
             self._flat = bool(images)
         if not self._flat:
@@ -53,7 +67,7 @@ class ImageFolder(Collection):
         self.decoder = dataset.decoder
         # Without a cache the source is one of these two.
         self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())
-        self.classes = {float(number): name for number, name in enumerate(dataset.synsets)}
+        self.classes = {float(number): printable(name) for number, name in enumerate(dataset.synsets)}
         self._dataset = dataset  # assigned last: `known` reads it in other threads
 
     @property
@@ -87,7 +101,9 @@ class ImageFolder(Collection):
 
     def read(self, position: int) -> Contents:
         path, label = self._item(position)
-        bare = Record(position, self.key(position), path, None, labels=() if self._flat else (float(label),))
+        bare = Record(
+            position, printable(self.key(position)), path, None, labels=() if self._flat else (float(label),)
+        )
         assert self._dataset is not None
         assert self._source is not None
         try:

@@ -56,9 +56,13 @@ class ServerLinks:
         """Return the address of the large image."""
         return f"/image/{position}?v={self._token}"
 
-    def original(self, position: int) -> str:
-        """Return the address of the stored bytes."""
-        return f"/original/{position}"
+    def further(self, position: int, number: int) -> str:
+        """Return the address of an image in the fields of a sample."""
+        return f"/image/{position}?{urlencode({'number': number, 'v': self._token})}"
+
+    def original(self, position: int, field: int | None = None) -> str:
+        """Return the address of the stored bytes: of the image, or of one field of a sample."""
+        return f"/original/{position}" if field is None else f"/original/{position}?field={field}"
 
     def draw(self, position: int, view: str, epoch: int) -> str:
         """Return the address of the result of a chain in an epoch."""
@@ -111,7 +115,10 @@ class StaticLinks:
     def image(self, position: int) -> str:
         return self._image_file(f"pictures/{position}")
 
-    def original(self, position: int) -> str:
+    def further(self, position: int, number: int) -> str:
+        return self._image_file(f"pictures/{position}-image-{number}")
+
+    def original(self, position: int, field: int | None = None) -> str:
         return ""
 
     def draw(self, position: int, view: str, epoch: int) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.datasets.insightface import insightface_file
-from aioloader.images import check_record_file
+from aioloader.datasets.kinds import FACES, FOLDER, RECORDS
+from aioloader.datasets.opening import make_dataset, recognize
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.errors import UnknownFormatError
 from aioloader.storage.urls import is_url, path_of
-from aioloader.tools.paths import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
-from aioloader.viewer.image_folder import ImageFolder
+from aioloader.viewer.image_folder import ImageFolder, is_flat
 from aioloader.viewer.record_files import FaceRecords, RecordFiles
+from aioloader.viewer.shard_samples import ShardSamples
 
 if TYPE_CHECKING:
     import os
@@ -19,30 +21,45 @@ if TYPE_CHECKING:
 
 
 def open_collection(
-    path: str | os.PathLike[str], *, max_pixels: int | None = DEFAULT_MAX_PIXELS
+    path: str | os.PathLike[str],
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> Collection:
-    """Open a record file, shards, InsightFace's layout or a folder of images; slow steps are left to `load`.
+    """Open a dataset of any format, InsightFace's layout or a folder of images; slow steps are left to `load`.
 
     Args:
-        path: one of: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``, whose files are
-            displayed in the order of their names; the folder or the .rec file of a dataset in InsightFace's layout,
-            with its .idx; a folder with one sub-folder of images for each class; or the URL of any of these except
-            InsightFace's layout.
+        path: as for `aioloader.open_dataset`: a .rec, .tar, .tfrecord or .parquet file; a pattern such as
+            ``train-*.tar``, or a folder with files of one format, which are displayed in the order of their names; an
+            MDS folder; the folder or the .rec file of a dataset in InsightFace's layout; a folder with one sub-folder
+            of images for each class, or with images only; or the URL of any of these except InsightFace's layout.
+        image, label: names of the fields of the image and its label, for formats whose samples have fields; None: the
+            default of the format.
         max_pixels: larger images are refused before they are decoded; None for no limit.
 
     Raises:
         FileNotFoundError: the file or folder does not exist.
         OSError: the file or folder cannot be read.
+        TypeError: `image` or `label` is given, and samples of this format have no fields.
         ValueError: the path is not one of these kinds.
     """
     path = path_of(path)
-    faces = None if is_url(path) else insightface_file(path)
-    if faces is not None:
-        return FaceRecords(faces, path=path, max_pixels=max_pixels)
-    files = record_files_at(path)
-    if not files:
+    names = {name: value for name, value in (("image", image), ("label", label)) if value is not None}
+    try:
+        found = recognize(path)
+    except UnknownFormatError:
+        if names or not is_flat(path):
+            raise
         return ImageFolder(path, max_pixels=max_pixels)
-    if not is_url(path):
-        for file in files:
-            check_record_file(file)
-    return RecordFiles(files, path=path, max_pixels=max_pixels)
+    if not names:
+        if found.kind is FACES and not is_url(path):
+            return FaceRecords(found.paths[0], path=path, max_pixels=max_pixels)
+        if found.kind in (FACES, RECORDS):
+            return RecordFiles(found.paths, path=path, max_pixels=max_pixels)
+        if found.kind is FOLDER:
+            return ImageFolder(found.paths[0], max_pixels=max_pixels)
+    dataset = make_dataset(found, {"max_pixels": max_pixels, "crop_index": None, **names})
+    if not isinstance(dataset, ShardDataset):
+        raise TypeError(f"{path!r} is read by {type(dataset).__name__}, whose samples have no named fields")
+    return ShardSamples(dataset, path=path, kind=found.kind.name, max_pixels=max_pixels)

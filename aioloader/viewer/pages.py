@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader import __version__
 from aioloader.storage.urls import is_url, name_of
 from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record, label_text
+from aioloader.viewer.sample_fields import name_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ STATIC_FILES = {"view.css": "text/css", "icon.svg": "image/svg+xml"}
 _WORDS = {IMAGE: "", DAMAGED: "damaged", FOREIGN: "no image", EMPTY: "no image"}
 _MOST_LABELS_SHOWN = 64
 _REFRESH_S = 2
+# A menu of more files is a burden for the browser; a file is then chosen by its number.
+_MOST_FILES = 300
 
 
 def static_file(name: str) -> bytes:
@@ -60,13 +63,15 @@ class Pages:
             path = os.path.abspath(os.path.expanduser(path))
         environment.globals.update(
             links=links,
-            title=name_of(path.rstrip("/")) or collection.path,
-            path=path,
+            title=printable(name_of(path.rstrip("/")) or collection.path),
+            path=printable(path),
             version=__version__,
             label_text=label_text,
             label_words=site.label_words,
             label_name=collection.label_name,
             kind_words=_WORDS,
+            noun=collection.noun,
+            most_files=_MOST_FILES,
             outlines=_outlines,
         )
         environment.filters["grouped"] = _grouped
@@ -85,6 +90,7 @@ class Pages:
             "known": site.collection.known,
             "problems": [*site.collection.problems, *([site.failure] if site.failure else [])],
             "files": site.collection.file_names(),
+            "no_labels": site.collection.no_labels,
             "refresh": 0,
             "label": "",
             "key": "",
@@ -108,6 +114,7 @@ class Pages:
         return self._render(
             "grid",
             shown=shown,
+            places=[self._place(each.record) for each in shown],
             number=number,
             pages=pages,
             total=total,
@@ -151,6 +158,13 @@ class Pages:
             seed=self._site.options.seed,
             key=record.key,
         )
+
+    def _place(self, record: Record) -> list[str]:
+        """Return the shard and the offset of a sample, for its tile; nothing for other records."""
+        if self._site.collection.noun == "record":
+            return []
+        offset = [] if record.offset is None else [f"byte {_grouped(record.offset)}"]
+        return [name_text(name_of(record.path)), *offset]
 
     def labels(self, counts: Sequence[tuple[float, int]], number: int, looked_at: tuple[int, int]) -> str:
         """Render a page of the list of labels.
@@ -197,22 +211,34 @@ def _facts(record: Record, site: Site) -> list[tuple[str, str]]:
         facts.append(("index", _grouped(index)))
     names = site.collection.file_names()
     if names:
-        facts.append(("file", names[site.collection.file_of(record.position)]))
+        name = "file" if site.collection.noun == "record" else "shard"
+        facts.append((name, names[site.collection.file_of(record.position)]))
     if record.offset is not None:
         facts.append(("offset", f"{_grouped(record.offset)} bytes"))
+    if record.sample_nbytes is not None:
+        nbytes = record.sample_nbytes
+        facts.append(("sample", f"{_grouped(nbytes)} bytes ({_nbytes(nbytes)})"))
     if record.flag is not None:
         words = "one label" if record.flag == 0 else f"{record.flag:,} labels"
         facts.append(("flag", f"{record.flag} ({words})"))
         facts.append(("id", str(record.id)))
         facts.append(("id2", str(record.id2)))
     if record.nbytes:
-        facts.append(("bytes", f"{_grouped(record.nbytes)} ({_nbytes(record.nbytes)})"))
+        text = f"({_nbytes(record.nbytes)})"
+        if record.sample_nbytes is None:
+            facts.append(("bytes", f"{_grouped(record.nbytes)} {text}"))
+        else:
+            facts.append(("image", f"{_grouped(record.nbytes)} bytes {text}"))
     if record.format:
         facts.append(("format", record.format.upper() if record.format != "raw" else "raw pixels"))
     if record.width:
         facts.append(("dimensions", f"{record.width:,} \u00d7 {record.height:,} pixels"))
+    if record.orientation != 1:
+        facts.append(("EXIF", f"orientation {record.orientation}, displayed upright"))
     if record.boxes:
         facts.append(("boxes", str(len(record.boxes))))
+    if record.text_label:
+        facts.append(("label", record.text_label))
     return facts
 
 

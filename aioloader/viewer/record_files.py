@@ -17,6 +17,7 @@ from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.errors import LayoutError
+from aioloader.foundation.types import SpanKind
 from aioloader.packing.report import class_names
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.source import LocalByteSource
@@ -24,6 +25,7 @@ from aioloader.storage.urls import is_url, name_of, redact_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.labels import read_labels
 from aioloader.viewer.records import Record, failed, record_of
+from aioloader.viewer.sample_fields import printable
 from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, verify
 
 if TYPE_CHECKING:
@@ -68,9 +70,9 @@ class RecordFiles(Collection):
 
             versions = describe_all(paths)
             self._versions = versions
-            self._source = RemoteByteSource(paths, whole_files=False, versions=versions)
+            self._source = RemoteByteSource(paths, kind=SpanKind.RECORD, versions=versions)
             return
-        self._source = LocalByteSource(paths, whole_files=False, watch=False)
+        self._source = LocalByteSource(paths, kind=SpanKind.RECORD, watch=False)
         self.classes = class_names(Path(paths[0]))
         table, whole = _head_of(paths[0]) if head else (None, False)
         if table is not None:
@@ -147,7 +149,7 @@ class RecordFiles(Collection):
         raise NoSuchRecordError(f"no record has the key {key[:80]!r}")
 
     def file_names(self) -> list[str]:
-        return [name_of(path) for path in self.paths] if len(self.paths) > 1 else []
+        return [printable(name_of(path)) for path in self.paths] if len(self.paths) > 1 else []
 
     def file_of(self, position: int) -> int:
         return self._locate(position)[0]

@@ -15,7 +15,9 @@ import numpy as np
 
 from aioloader.datasets.record_heads import detection_label
 from aioloader.errors import DecodeError
+from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms.formats import read_header
+from aioloader.viewer.sample_fields import printable
 from recordio import HeaderError, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
@@ -53,11 +55,17 @@ class Record:
         nbytes: size of the stored image.
         kind: "image", "damaged", "foreign" (not an image record) or "empty" (a header without a body).
         problem: description of the damage; None if none was found so far.
+        error: name of the class of the error that `problem` describes, or "".
         flag, id, id2: fields of the header; None without a header.
-        labels: labels of the header, or of the folder.
+        labels: labels of the header, of the folder, or of the sample.
+        text_label: label that is not a number, or "".
         boxes: the objects of a detection label.
         format: "jpeg", "png", ...; None if it is not an image.
         width, height: size in pixels: as stored, and upright after rendering.
+        orientation: EXIF orientation of the image, 1 to 8; 1: as stored.
+        sample_nbytes: size of the whole sample of which the image is one field; None for other records.
+        words: beginning of the text of a sample without an image, or "".
+        notes: further remarks, such as a field that the sample lacks.
     """
 
     position: int
@@ -67,14 +75,20 @@ class Record:
     nbytes: int = 0
     kind: str = IMAGE
     problem: str | None = None
+    error: str = ""
     flag: int | None = None
     id: int | None = None
     id2: int | None = None
     labels: tuple[float, ...] = ()
+    text_label: str = ""
     boxes: tuple[Box, ...] = ()
     format: str | None = None
     width: int = 0
     height: int = 0
+    orientation: int = 1
+    sample_nbytes: int | None = None
+    words: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
@@ -116,19 +130,20 @@ def with_image(known: Record, body: Any) -> Record:
     try:
         header = read_header(body)
     except DecodeError as error:
-        return replace(known, kind=DAMAGED, nbytes=len(body), format=error.format, problem=_plain(error))
+        return replace(failed(known, error), nbytes=len(body), format=error.format)
     return replace(
         known,
         nbytes=len(body),
         format=header.format,
         width=header.width,
         height=header.height,
+        orientation=1 if header.exif is None else read_orientation(body, *header.exif),
     )
 
 
 def failed(known: Record, error: Exception) -> Record:
     """Return the record marked as damaged by an error."""
-    return replace(known, kind=DAMAGED, problem=_plain(error))
+    return replace(known, kind=DAMAGED, problem=_plain(error), error=type(error).__name__)
 
 
 def _plain(error: Exception) -> str:
@@ -139,7 +154,7 @@ def _plain(error: Exception) -> str:
         or str(error)
         or type(error).__name__
     )
-    return " ".join(str(text).split())
+    return printable(" ".join(str(text).split()))
 
 
 def detection_boxes(label: Array) -> tuple[Box, ...]:

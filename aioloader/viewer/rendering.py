@@ -102,6 +102,13 @@ class ImageRenderer(threading.local):
             return failed(record, error), None
         return replace(record, width=width, height=height), as_file(pixels)
 
+    def further(self, body: Any, side: int) -> RenderedImage | str:
+        """Render another image of a sample, or return the reason why that fails."""
+        try:
+            return as_file(self._pixels(body, side)[0])
+        except (DecodeError, ValueError, MemoryError) as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
     def _pixels(self, body: Any, side: int) -> tuple[Array, int, int]:
         lazy = self._reader.open(body)
         width, height = lazy.width, lazy.height

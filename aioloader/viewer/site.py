@@ -19,6 +19,7 @@ from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
 from aioloader.viewer.records import Record, label_text, parse_label
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage
+from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from aioloader.foundation.types import IntArray
+    from aioloader.viewer.sample_fields import SampleField
 
 THUMB_SIDE = 320
 IMAGE_SIDE = 1280
+FURTHER_SIDE = 480
 _CACHE_NBYTES = 96 << 20
 _RECORD_NBYTES = 1024
 _TOGETHER = 4
@@ -41,6 +44,10 @@ Value = TypeVar("Value", bound="Shown | Draw")
 
 class StillReadingError(Exception):
     """Error raised when the requested records are still being read; try again later."""
+
+
+class NoLabelsError(Exception):
+    """Error raised when the labels of all records are not read; its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +75,34 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Record and its rendered image; without an image, `record.problem` states the reason."""
+    """Record and its rendered image; without an image, `record.problem` states the reason.
+
+    Attributes:
+        record: the record.
+        image: its image.
+        fields: the fields of a sample; only for the page of one sample.
+        further: the images in these fields, by their numbers: rendered, or the reason why not; "" for `main`.
+        main: number of the image in `further` that `image` displays; None if it is none of them.
+        fields_left: number of fields that are not in `fields`.
+    """
 
     record: Record
     image: RenderedImage | None
+    fields: tuple[SampleField, ...] = ()
+    further: tuple[RenderedImage | str, ...] = ()
+    main: int | None = None
+    fields_left: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory that it takes in the cache, in bytes, approximately."""
+        images = [self.image, *self.further]
+        texts = sum(len(field.text) + len(field.problem) for field in self.fields)
+        return (
+            _RECORD_NBYTES * (1 + len(self.fields))
+            + 4 * texts
+            + sum(len(image.content) for image in images if isinstance(image, RenderedImage))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +209,7 @@ class Site:
             # Scanning a large file takes minutes; Ctrl-C must not wait for it.
             await self._reader.run_abandonable(self.collection.load, abandoned=lambda: None)
         except (OSError, ValueError) as error:
-            self.failure = " ".join(str(error).split())
+            self.failure = printable(" ".join(str(error).split()))
         finally:
             self._ready.set()
 
@@ -192,8 +223,12 @@ class Site:
         self._wanted.set()
         await self._ready.wait()
 
-    async def _know(self, stop: int) -> None:
+    async def _know(self, stop: int, *, least: int | None = None) -> None:
         """Wait until the records before `stop` are known, `_PATIENCE_S` seconds at most.
+
+        Args:
+            stop: end of the positions.
+            least: fewer that are enough after this time; None: `stop`.
 
         Raises:
             StillReadingError: they are not known after this time.
@@ -203,18 +238,23 @@ class Site:
         self._wanted.set()
         with anyio.move_on_after(_PATIENCE_S):
             await self._ready.wait()
-        if self.loading:
+        if self.loading and self.collection.known < (stop if least is None else least):
             raise StillReadingError
 
     # -- lists of records
 
-    async def everything(self, stop: int) -> Listing:
-        """List all records, after waiting until the first `stop` of them are known."""
-        await self._know(stop)
+    async def everything(self, stop: int, *, least: int | None = None) -> Listing:
+        """List all records, after waiting until the first `stop` of them are known, or `least` after some seconds."""
+        await self._know(stop, least=least)
         return Listing(self.collection.listing(), not self.loading)
 
     async def labelled(self, label: float) -> Listing:
-        """List the records with a label that have been found so far, after a short wait for more labels."""
+        """List the records with a label that have been found so far, after a short wait for more labels.
+
+        Raises:
+            NoLabelsError: the labels of this dataset are not read.
+            StillReadingError: the records are still being found.
+        """
         labels = await self._reading_labels()
         found = await self._threads.run(labels.matches, label)
         return Listing(found, labels.complete, (labels.done, labels.count))
@@ -237,7 +277,7 @@ class Site:
         return label if self.collection.label_name(label) else named
 
     async def label_counts(self) -> tuple[list[tuple[float, int]], tuple[int, int]]:
-        """Return (label, number of records) pairs of all labels, and `Listing.looked_at`."""
+        """Return (label, number of records) pairs of all labels, and `Listing.looked_at`; raises as `labelled`."""
         labels = await self._reading_labels()
         if self._counts is None:
             counts = await self._threads.run(labels.counts)
@@ -250,6 +290,8 @@ class Site:
         """Return the index of labels, after a short wait for more labels."""
         if self._labels is None:
             await self._know(1 << 62)
+            if self.collection.no_labels:
+                raise NoLabelsError(self.collection.no_labels)
             assert self._tasks is not None
             if self._labels is None:
                 self._labels = Labels(self.collection, self.collection.known)
@@ -265,7 +307,8 @@ class Site:
             try:
                 labels.add(await self._reader.run(labels.read))
             except (OSError, ValueError) as error:
-                self.failure = f"the labels cannot be read: {' '.join(str(error).split())}"
+                reason = printable(" ".join(str(error).split()))
+                self.failure = f"the labels cannot be read: {reason}"
                 labels.count = labels.done
             moved, self._labels_moved = self._labels_moved, anyio.Event()
             moved.set()
@@ -300,6 +343,19 @@ class Site:
         await self._check(position)
         return (await self._shown([position], IMAGE_SIDE))[0]
 
+    async def field_bytes(self, position: int, number: int) -> Any:
+        """Return the stored bytes of a field of a sample.
+
+        Raises:
+            NoSuchRecordError: there is no sample at this position, or no such field, or it is not a stretch of bytes.
+            StillReadingError: the sample has not been found yet.
+        """
+        contents = await self.contents(position)
+        try:
+            return await self._threads.run(self.collection.field_bytes, contents, number)
+        except ValueError as error:
+            raise NoSuchRecordError(f"this field cannot be read: {error}") from None
+
     async def contents(self, position: int) -> Contents:
         """Read a record with its bytes; raises as `image`."""
         await self._check(position)
@@ -315,8 +371,20 @@ class Site:
     async def _shown(self, positions: Sequence[int], side: int) -> list[Shown]:
         return await self._cached(
             [(side, position) for position in positions],
-            lambda key: Shown(*self._renderer.make(self.collection.read(key[1]), side)),
+            lambda key: self._make(key[1], side),
         )
+
+    def _make(self, position: int, side: int) -> Shown:
+        contents = self.collection.read(position)
+        record, image = self._renderer.make(contents, side)
+        if side < IMAGE_SIDE:
+            return Shown(record, image)
+        found = self.collection.fields(contents)
+        further = tuple(
+            "" if number == found.main else self._renderer.further(body, FURTHER_SIDE)
+            for number, body in enumerate(found.images)
+        )
+        return Shown(record, image, found.fields, further, found.main, found.left)
 
     async def _cached(self, keys: Sequence[Key], make: Callable[[Key], Value]) -> list[Value]:
         """Return the cached values of some keys, after making the missing ones in threads, a few at a time."""
@@ -326,8 +394,7 @@ class Site:
         async def some(part: Sequence[Key]) -> None:
             for key, value in zip(part, await self._threads.run(lambda: list(map(make, part))), strict=True):
                 found[key] = value
-                nbytes = len(value.image.content) if value.image else 0
-                self._cache.put(key, value, _RECORD_NBYTES + nbytes)
+                self._cache.put(key, value, value.nbytes)
 
         async with anyio.create_task_group() as tasks:
             for start in range(0, len(missing), _TOGETHER):

@@ -9,6 +9,7 @@ from aioloader.foundation.version import __version__
 from aioloader.tools.doctor.advice import Advice, advise
 from aioloader.tools.doctor.codecs import HEIGHT, WIDTH
 from aioloader.tools.doctor.facts import Facts, gather_facts
+from aioloader.tools.doctor.formats import format_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +120,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     absent = [name for name in ("turbojpeg", "torch", "ray") if name not in packages]
     if absent:
         yield "not installed", ", ".join(absent)
+    yield from format_rows(software.packages)
     yield (
         "crop indexes",
         f"can be made, with {packages['numba']}"

@@ -29,6 +29,7 @@ from aioloader.foundation.host_limits import (
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.page_cache import cached_pages
 from aioloader.tools.doctor.codecs import Codec, examine_codecs
+from aioloader.tools.doctor.formats import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ _PACKAGES = (
         "aiofiles",
         "cloudpickle",
     ),
+    *PACKAGES,
     *("uvloop", "trio", "torch", "ray", "albumentations"),
 )
 _VARIABLES = (

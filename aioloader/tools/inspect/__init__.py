@@ -7,14 +7,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.record import begins_with_a_record
-from aioloader.datasets.shards import is_pattern
+from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect.records import inspect_records
 from aioloader.tools.inspect.report import Inspection, Options
+from aioloader.tools.inspect.shards import inspect_shards
 from aioloader.tools.paths import record_files_at
+from aioloader.tools.shards import open_shards, recognize_shards
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
@@ -40,8 +42,9 @@ def inspect(
     record file without an .idx has to be scanned, however.
 
     Args:
-        path: a .rec file or its URL, a pattern such as "train-*.rec", a folder of .rec files, a folder with one
-            sub-folder of images per class, a .lst file, an IDX or CIFAR file, or an image.
+        path: a .rec, .tar, .tfrecord or .parquet file or its URL, a pattern such as "train-*.tar", a folder of such
+            files, an MDS folder, a folder with one sub-folder of images per class, a .lst file, an IDX or CIFAR file,
+            or an image.
         sample: number of images to decode, evenly spread over the set.
         seconds: approximate time for reading headers; after that an even sample of them is enough. None: read all.
         max_pixels: larger images count as damaged; None for no limit.
@@ -71,12 +74,15 @@ def _no_stage(label: str, total: int) -> Callable[[int], Any]:
 
 
 def _inspect(path: str, options: Options) -> Inspection:
+    shards = recognize_shards(path)
+    if shards is not None:
+        return inspect_shards(path, open_shards(shards), shards.kind, options)
     files = record_files_at(path)
     if not files:
-        return inspect_folder(path, options)
+        return inspect_folder(pinned_path(path), options)
     if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
         raise ValueError(
-            f"only record files and folders can be inspected remotely, and {redact_url(path)} is neither"
+            f"only record files, shards and folders can be inspected remotely, and {redact_url(path)} is none of these"
         )
     ending = os.path.splitext(path)[1].lower()
     if is_url(path) or ending == ".rec" or files != [path] or begins_with_a_record(path):

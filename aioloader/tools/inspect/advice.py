@@ -30,14 +30,22 @@ def advice_for(found: Inspection) -> Iterator[str]:
     path = shlex.quote(redact_url(found.path))  # a query may be a signature
     images = found.images
     is_folder = found.kind == "image folder"
+    is_shards = found.fields is not None
     if found.damage or (images is not None and images.damaged):
         check = f"`aioloader verify --decode {path}` lists all damage"
-        save = "" if is_folder else ", `aioloader repair SRC DST` copies the valid records"
-        yield f"{check}{save}; a loader with on_error='skip' skips damaged samples"
+        save = "" if is_folder or is_shards else ", `aioloader repair SRC DST` copies the valid records"
+        skips = "" if found.unreadable else "; a loader with on_error='skip' skips damaged samples"
+        yield f"{check}{save}{skips}"
     if found.details.get("shard_faults"):
         yield "check that these are all shards of one set, and only those: a pattern reads every file that matches it"
     if found.indexed is False and found.records:
         yield "write the missing .idx with `aioloader index FILE`: without it a file is scanned when it is first opened"
+    indexes = found.sample_indexes
+    if indexes is not None and (indexes.missing or indexes.stale) and not found.unreadable:
+        yield (
+            f"write the indexes of the shards with `aioloader index {path}`: without one a shard is scanned when it is "
+            "first opened, on each machine"
+        )
     if is_folder and found.records >= _MANY_FILES:
         yield (
             f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, above "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from aioloader.crop_index.places import folder_index, record_index
+from aioloader.crop_index.places import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError
 from aioloader.jpeg import read_frame
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 _LEAST_NBYTES = 8192
 
 
-def crop_indexes(paths: Sequence[str], *, is_folder: bool = False) -> CropIndexes:
+def crop_indexes(
+    paths: Sequence[str], *, is_folder: bool = False, is_record_file: bool = True
+) -> CropIndexes:
     """Examine the crop indexes at their usual places.
 
     Args:
-        paths: the record files, or one folder, or their URLs.
+        paths: the record files, the shards of another format, or one folder, or their URLs.
         is_folder: it is a folder.
+        is_record_file: if they are files, they are RecordIO files.
     """
+    usual = folder_index if is_folder else record_index if is_record_file else shard_index
     files = images = entries = nbytes = jpeg_nbytes = 0
     faults = []
     for path in paths:
-        place = folder_index(path) if is_folder else record_index(path)
+        place = usual(path)
         try:
             index = CropIndex(place)
             refused = sum(index.refused().values())

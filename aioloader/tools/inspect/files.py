@@ -15,6 +15,7 @@ import numpy as np
 
 from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
+from aioloader.datasets.opening import recognize
 from aioloader.storage.urls import is_url
 from aioloader.tools.inspect.crops import crop_indexes
 from aioloader.tools.inspect.images import images_in
@@ -33,16 +34,15 @@ def inspect_folder(path: str, options: Options) -> Inspection:
 
     Raises:
         OSError: the folder cannot be read.
-        ValueError: there are no images in it.
+        UnknownFormatError: there are no images in it; the error is a ValueError.
     """
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         dataset = ImageFolderDataset(path)
     items = dataset.items
     if not items:
-        raise ValueError(
-            f"there are no images in {path!r}: it must contain a sub-folder of images for each class, or .rec files"
-        )
+        recognize(path)  # an error that describes the folder
+        raise ValueError(f"there are no images in {path!r}")
     seconds = options.seconds
     tick = options.stage("reading file sizes", len(items))
     sizes, begun, looked = [], monotonic(), 0

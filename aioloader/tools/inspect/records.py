@@ -17,6 +17,7 @@ from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.inspect.crops import crop_indexes
+from aioloader.tools.inspect.fields import examine_fields
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
 from aioloader.tools.paths import version_at
@@ -136,6 +137,10 @@ class _File:
         nbytes: IntArray = np.where(heads.split, self.lengths[self.numbers], heads.nbytes)[heads.valid]
         return nbytes
 
+    def key_at(self, number: int) -> object:
+        """Return the key of a record."""
+        return self.records.location(number).key
+
     def fetch(self, numbers: IntArray) -> None:
         """Read these records in advance, if the file is remote."""
         if is_url(self.path) and len(numbers):
@@ -182,6 +187,13 @@ def inspect_records(path: str, files: list[str], options: Options) -> Inspection
         file.fetch(np.array([number for one, number in picked if one is file], np.int64))
     kind, details = _kind(found, [picked[place] for place in evenly(len(picked), _LOOKED_AT).tolist()])
     damage = [text for file in found for text in file.damage]
+    fields: Counter[str] = Counter()
+    for file in found:
+        names, faults = examine_fields(file.path, len(file.offsets), file.key_at)
+        fields.update(names)
+        damage += faults
+    if fields:
+        details["fields"] = dict(fields.most_common())
     images = None
     widths: Counter[int] = Counter()
     labels: Counter[float] = Counter()

@@ -91,6 +91,42 @@ class CropIndexes:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldFacts:
+    """Statistics of a field of the samples of shards, of the samples that were examined.
+
+    Attributes:
+        name: of the field.
+        kind: how its value becomes an element of a sample: "image", "json", "text", "integer", "bytes" or "value".
+        samples: number of samples that have it.
+        sizes: bytes of the values that are stored as bytes; None for others.
+        values: descriptions of other values, such as "int64" or "float32 3x2", with their numbers.
+    """
+
+    name: str
+    kind: str
+    samples: int
+    sizes: Sizes | None = None
+    values: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleIndexes:
+    """Sample indexes of shards: the number of shards by the state of their index.
+
+    Attributes:
+        adjacent: it is next to the shard and fits.
+        cached: it is in the user's cache directory and fits.
+        stale: there is one of another state of the shard, or a damaged one, and none that fits.
+        missing: there is none.
+    """
+
+    adjacent: int = 0
+    cached: int = 0
+    stale: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Images:
     """Statistics of a sample of images that were decoded.
 
@@ -125,10 +161,11 @@ class Inspection:
     Attributes:
         path: path as the caller passed it.
         kind: "empty", "plain records", "packed images", "packed images with label vectors", "InsightFace", "detection",
-            "image folder", "image list", "IDX files", "CIFAR files" or "image".
+            "tar samples", "TFRecord samples", "MDS samples", "Parquet rows", "image folder", "image list", "IDX files",
+            "CIFAR files" or "image".
         files: number of its files, without indexes.
         nbytes: total size of these files.
-        records: number of records, or of images where there are no record files.
+        records: number of records or samples, or of images where there are neither.
         images_in_all: number of images; None if only a sample was read.
         headers: number of records whose headers were read, for sizes and labels; None without record files.
         indexed: whether all record files have an .idx; None for others.
@@ -137,6 +174,8 @@ class Inspection:
         label_widths: number of records by the width of their label vectors; 1 means a scalar label.
         images: statistics of a sample; None if there are no images.
         crop_indexes: its crop indexes; None for kinds that have none.
+        fields: fields of the samples of shards; None for other kinds.
+        sample_indexes: indexes of the samples of shards; None for kinds that have none.
         details: values that only this kind has; see docs/tools.md.
         damage: descriptions of damage that was noticed; `aioloader verify` finds more.
         advice: advice to load it faster or more safely.
@@ -155,9 +194,16 @@ class Inspection:
     label_widths: dict[int, int] = field(default_factory=dict)
     images: Images | None = None
     crop_indexes: CropIndexes | None = None
+    fields: list[FieldFacts] | None = None
+    sample_indexes: SampleIndexes | None = None
     details: dict[str, Any] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+
+    @property
+    def unreadable(self) -> bool:
+        """Return True for shards of which none can be opened."""
+        return self.fields is not None and not self.records and bool(self.damage)
 
     def facts(self) -> dict[str, Any]:
         """Return the description as JSON values."""

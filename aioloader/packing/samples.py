@@ -1,0 +1,334 @@
+"""Samples of a dataset as images to be packed: their bytes as stored, their labels, and chosen other fields."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.folder import ImageFolderDataset
+from aioloader.datasets.resolve import fingerprint
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.errors import SampleFormatError
+from aioloader.packing.lists import Listed
+from aioloader.sample_index.store import shard_state
+from aioloader.storage.urls import is_url, name_of, redact_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioloader.abc import FetchingByteSource
+    from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+    from aioloader.packing.encoding import Encoded, Encoding
+
+_UNLABELLED = (0.0,)
+_ADVICE = (
+    "pass a field with numbers as label (--label); no_label (--no-label) packs all images with the label 0"
+)
+_LARGEST = float(np.finfo(np.float32).max)
+_EXACT = 1 << 24  # float32, in which records store labels, has all whole numbers up to this one
+_LOOKED_AT = 4096
+_USUAL_NBYTES = 1 << 17
+_IN_LISTS = str.maketrans("\t\n\r", "   ")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSample:
+    """Image to be packed.
+
+    Attributes:
+        number: of the image in the source.
+        image: the encoded image.
+    """
+
+    number: int
+    image: Encoded
+
+
+@runtime_checkable
+class _Named(Protocol):
+    """Dataset whose classes have names."""
+
+    @property
+    def synsets(self) -> list[str]: ...
+
+
+class Samples:
+    """Samples of a dataset, which are read while they are packed.
+
+    Args:
+        dataset: over shards, record files or a folder.
+        paths: its files or folder.
+        labelled: False: every image gets the label 0, and labels are not read.
+        fields: names of the fields that are kept next to the images.
+
+    Raises:
+        TypeError: samples of this dataset have no fields.
+    """
+
+    def __init__(
+        self,
+        dataset: FileDataset,
+        paths: Sequence[str],
+        *,
+        labelled: bool = True,
+        fields: tuple[str, ...] = (),
+    ) -> None:
+        self._dataset = dataset
+        self._paths = tuple(paths)
+        self._parts: _Parts
+        if isinstance(dataset, ShardDataset):
+            label = dataset.label_field if labelled else None
+            self._parts = _FieldParts(dataset.reader, dataset.image_field, label, fields)
+        else:
+            if fields:
+                raise TypeError(
+                    f"samples of {type(dataset).__name__} have an image and a label, and no other fields"
+                )
+            decoder = dataset.decoder
+            assert isinstance(decoder, ImageDecoder)
+            self._parts = _ParsedParts(decoder, labelled)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes, in the order of the labels, if the dataset has names."""
+        return tuple(self._dataset.synsets) if isinstance(self._dataset, _Named) else ()
+
+    def listed(self, number: int) -> Listed:
+        """Return the name of a sample; its labels are known when it is read."""
+        key, path, _ = self._dataset.location(number)
+        name = path or ""
+        if key is None:  # an image file: its class and its name
+            name = "/".join(name.split("/")[-2:])
+        else:
+            name = f"{name_of(name)}/{key}"
+        return Listed(None, (), name.translate(_IN_LISTS))
+
+    def place(self, number: int) -> str:
+        """Return the name of a sample for error messages: its file and its key."""
+        key, path, _ = self._dataset.location(number)
+        return str(path) if key is None else f"{path}:{key}"
+
+    def facts(self) -> Iterator[object]:
+        """Yield facts that change with the samples: the state of each file, and the order of the samples."""
+        yield fingerprint(self._dataset)
+        if isinstance(self._dataset, ImageFolderDataset):
+            for number, (path, label) in enumerate(self._dataset.items):
+                yield redact_url(path), label, self._dataset.file_nbytes(number)
+            return
+        paths = self._dataset.paths if isinstance(self._dataset, ShardDataset) else self._paths
+        versions: Sequence[Any] = (None,) * len(paths)
+        if is_url(paths[0]):
+            from aioloader.storage.remote.opening import describe_all
+
+            versions = describe_all(paths)
+        for path, version in zip(paths, versions, strict=True):
+            yield redact_url(path), shard_state(path, version)
+
+    def mean_nbytes(self) -> int:
+        """Return the approximate mean size of a sample in bytes."""
+        count = len(self)
+        looked = np.unique(np.linspace(0, max(0, count - 1), min(count, _LOOKED_AT)).astype(np.int64))
+        length = self._dataset.spans(looked).length
+        known = length[length >= 0]
+        return int(known.mean()) if len(known) else _USUAL_NBYTES
+
+    def overlaps(self, path: str | os.PathLike[str]) -> bool:
+        """Return True if a path is one of the files of the samples."""
+        paths = self._dataset.paths if isinstance(self._dataset, ShardDataset) else self._paths
+        return os.path.exists(path) and any(
+            not is_url(each) and os.path.samefile(each, path) for each in paths
+        )
+
+    def encoded(self, encode: Encoding) -> FileDataset:
+        """Return the dataset whose samples are `EncodedSample`.
+
+        Args:
+            encode: encodes each image.
+        """
+        return _EncodedSamples(self._dataset, self._parts, encode)
+
+
+# -- parts of a sample -------------------------------------------------------------------------------------------------
+
+
+class _Parts(Protocol):
+    """Function from the bytes of a sample to its image, its labels and its other fields as JSON."""
+
+    def __call__(
+        self, data: memoryview, extra: Any, location: ItemLocation
+    ) -> tuple[Any, tuple[float, ...], str | None]: ...
+
+
+@dataclass(frozen=True)
+class _ParsedParts:
+    decoder: ImageDecoder
+    labelled: bool
+
+    def __call__(
+        self, data: memoryview, extra: Any, location: ItemLocation
+    ) -> tuple[Any, tuple[float, ...], str | None]:
+        image, label = self.decoder.parse(data, extra, location)
+        return image, label_numbers(label, location) if self.labelled else _UNLABELLED, None
+
+
+@dataclass(frozen=True)
+class _FieldParts:
+    reader: FieldReader
+    image: str
+    label: str | None
+    fields: tuple[str, ...]
+
+    def __call__(
+        self, data: memoryview, extra: Any, location: ItemLocation
+    ) -> tuple[Any, tuple[float, ...], str | None]:
+        labelled = () if self.label is None else (self.label,)
+        image, *values = self.reader.read(data, extra, location, (self.image, *labelled, *self.fields))
+        labels: tuple[float, ...] = _UNLABELLED
+        if self.label is not None:
+            found = field_value(values[0], self.reader.kind(self.label), self.label, location)
+            labels = label_numbers(as_label(found, None, self.label, location, advice=_ADVICE), location)
+        others = values[len(labelled) :]
+        return image, labels, self._json(others, location) if self.fields else None
+
+    def _json(self, values: Sequence[Any], location: ItemLocation) -> str:
+        found = {}
+        for name, value in zip(self.fields, values, strict=True):
+            kind = self.reader.kind(name)
+            found[name] = value if kind is FieldKind.IMAGE else field_value(value, kind, name, location)
+        return json.dumps(found, default=_plain, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not have as one that it has."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+def label_numbers(label: Any, location: ItemLocation) -> tuple[float, ...]:
+    """Return a label as the numbers that a record stores.
+
+    Args:
+        label: a number, or numbers, (n,).
+        location: of the sample, for errors.
+
+    Raises:
+        SampleFormatError: it has another shape, or a number that float32 does not have.
+    """
+    values = np.asarray(label)
+    reason = ""
+    if values.ndim > 1 or not values.size:
+        reason = f"has the shape {values.shape}, but a record has one number, or one row of numbers"
+    numbers: list[Any] = values.ravel().tolist()
+    for number in numbers:
+        if isinstance(number, int):
+            if abs(number) > _EXACT and int(np.float32(number)) != number:
+                reason = f"is {number}, which float32 cannot store exactly: records store labels as float32"
+        elif abs(number) > _LARGEST and number not in (np.inf, -np.inf):
+            reason = f"is {number}, which is not in the range of float32: records store labels as float32"
+    if reason:
+        raise SampleFormatError(
+            f"its label {reason}", path=location.path, offset=location.offset, key=location.key
+        )
+    return tuple(map(float, numbers))
+
+
+# -- dataset of encoded samples ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _SampleEncoder:
+    """Decoder of the bytes of a sample to an `EncodedSample`.
+
+    Attributes:
+        parts: finds image, labels and fields.
+        encode: encodes the image.
+        nested: the extra of a sample has the extra of the dataset; else it is the number alone.
+    """
+
+    parts: _Parts
+    encode: Encoding
+    nested: bool
+
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> EncodedSample:
+        number, own = (extra["number"], extra["own"]) if self.nested else (extra, None)
+        image, labels, fields = self.parts(data, own, location)
+        if isinstance(image, np.ndarray):
+            encoded = self._of_pixels(image, location)
+        elif isinstance(image, list):
+            raise SampleFormatError(
+                f"it has {len(image)} images in one field, and a record has one",
+                path=location.path,
+                offset=location.offset,
+                key=location.key,
+            )
+        else:
+            encoded = self.encode(bytes(image))
+        return EncodedSample(int(number), replace(encoded, labels=labels, fields=fields))
+
+    def _of_pixels(self, image: Array, location: ItemLocation) -> Encoded:
+        if self.encode.name == "keep":
+            raise SampleFormatError(
+                "its image is stored as pixels, which have no encoding that could be kept: choose one, such as png",
+                path=location.path,
+                offset=location.offset,
+                key=location.key,
+            )
+        return self.encode.of_pixels(np.array(image), image.nbytes)
+
+
+class _EncodedSamples(FileDataset):
+    """Dataset of the samples of another dataset, encoded."""
+
+    def __init__(self, dataset: FileDataset, parts: _Parts, encode: Encoding) -> None:
+        super().__init__()
+        self._dataset = dataset
+        nested = dataset.extras(np.empty(0, np.int64)) is not None
+        self._encoder = _SampleEncoder(parts, encode, nested)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def decoder(self) -> _SampleEncoder:
+        return self._encoder
+
+    def open_source(self) -> FetchingByteSource:
+        return self._dataset.open_source()
+
+    @property
+    def reads_ahead(self) -> bool:
+        return self._dataset.reads_ahead
+
+    def spans(self, indices: IntArray) -> Spans:
+        return self._dataset.spans(indices)
+
+    def extras(self, indices: IntArray) -> Array:
+        """Return the number of each sample, with its extra in the dataset."""
+        own = self._dataset.extras(indices)
+        if own is None:
+            return indices
+        extras = np.empty(len(indices), [("number", np.int64), ("own", own.dtype, own.shape[1:])])
+        extras["number"], extras["own"] = indices, own
+        return extras
+
+    def location(self, index: int) -> ItemLocation:
+        return self._dataset.location(index)
+
+    def file_nbytes(self, index: int) -> int:
+        return self._dataset.file_nbytes(index)
