@@ -49,6 +49,7 @@ class Case:
         start: only the time to the first batch counts; each contender uses its first setting, the usual one.
         least_batches: minimum number of batches of a measurement; fewer where a slow contender takes a second for one.
         buffered: records in the shuffle buffer of contenders that have one, if the buffer's size is a choice.
+        peers: names of the contenders that take part; empty: all.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Case:
     start: bool = False
     least_batches: int = 16
     buffered: int = 1024
+    peers: tuple[str, ...] = ()
 
     @property
     def images(self) -> bool:
@@ -76,7 +78,8 @@ class Case:
     @property
     def indexed(self) -> bool:
         """Return whether the case is also measured with a crop index: crops of JPEGs at drawn places."""
-        return self.store == "jpeg" and self.crop in ("random", "window") and not self.start
+        drawn = self.store == "jpeg" and self.crop in ("random", "window")
+        return drawn and not self.start and not self.peers
 
     def scaled(self, scale: float) -> Case:
         """Return the same case with `scale` times the samples in an epoch, in whole batches, at least two."""
@@ -124,6 +127,14 @@ _ALL = (
         *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
         shuffle=False,
         crop="centre",
+    ),
+    Case(
+        "formats",
+        "JPEG in .rec, tar, TFRecord, MDS and Parquet files: random resized crop 224 and flip, uint8",
+        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+        peers=("aioloader", "hf_datasets", "streaming", "tf_data", "webdataset"),
     ),
     Case(
         "raw",

@@ -230,6 +230,15 @@ def _start_against_torch() -> Goal:
     )
 
 
+def _title_ahead(case: str, own: str, peer: str, least: float) -> Goal:
+    """Return a goal for one of this project's rows against a peer, or against another row of this project."""
+
+    def find(results: Results) -> tuple[float, float, float] | None:
+        return _rounds(results.row(case, own), results.row(case, peer))
+
+    return Goal(case, f"{own} times {peer}", least, None, unit="x", find=find, against=(case, peer))
+
+
 _GOALS = (
     _ahead("jpeg-uint8", "tf_data", 1.15, 1.3),
     _indexed_ahead("jpeg-uint8", "tf_data", 1.7, 2.0),
@@ -241,6 +250,13 @@ _GOALS = (
     _best_peer("jpeg-float32", 1.15, 1.3),
     _indexed_ahead("jpeg-float32", "aioloader", 1.25),
     _indexed_ahead("large", "tf_data", 8.0),
+    _title_ahead("formats", "aioloader/tar", "webdataset", 1.4),
+    _title_ahead("formats", "aioloader/tfrecord", "tf_data", 1.2),
+    _title_ahead("formats", "aioloader/parquet", "hf_datasets/pillow", 2.0),
+    _title_ahead("formats", "aioloader/mds", "streaming/pillow", 1.4),
+    _title_ahead("formats", "aioloader/tar", "aioloader/process", 0.95),
+    _title_ahead("formats", "aioloader/tfrecord", "aioloader/process", 0.95),
+    _title_ahead("formats", "aioloader/mds", "aioloader/process", 0.95),
     _ahead("raw", "bare_loop", 0.8),
     _ahead("raw", "tf_data", 5.0, None, "jpeg-uint8"),
     _ahead("raw-area", "ffcv", 1.5),

@@ -2,7 +2,8 @@
 
 "simplejpeg": worker processes without the decoder of the extra aioloader[turbojpeg], if that is installed.
 "crop-index", "crop-index-blocking": the async and the blocking loader with a crop index next to the same record file;
-all other variants use none.
+"tar", "tfrecord", "mds", "parquet": the async loader with worker processes over files of these formats;
+"crop-index-tar" and so on: the same with crop indexes next to the files. All other variants use none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import aioloader
 from aioloader import transforms
 from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, library_path
 from aioloader.mxnet import gluon
-from benchmarks.contenders.contract import Source
+from aioloader.tools.crops import index_crops
+from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.format_files import FORMATS, write_format
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 VARIANTS = (
     *("process", "thread", "inline", "blocking", "gluon", "simplejpeg"),
     *("crop-index", "crop-index-blocking"),
+    *FORMATS,
+    *(f"crop-index-{name}" for name in FORMATS),
 )
 PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "numba")
 
@@ -41,6 +46,10 @@ assert simplejpeg.__name__
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for executors that have work; the inline one only if a sample costs next to nothing."""
+    if case.peers:
+        return None if variant == "process" or _format(variant) else "measured with the other cases"
+    if _format(variant):
+        return "measured with the case of the formats"
     if _indexed(variant):
         return None if case.indexed else "no crops of JPEGs at drawn places"
     if case.store == "arrays":
@@ -68,6 +77,8 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
         # As many as cores, the best number without an index too: a sweep would choose one by the noise of the machine.
         return [{"executor": "process", "num_workers": cores}]
     workers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
+    if case.peers:
+        return [{"executor": "process", "num_workers": cores}]
     if variant == "blocking":
         inline = [] if case.images else [{"executor": "inline", "num_workers": 0}]
         return [
@@ -78,7 +89,18 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Return the source data unchanged; open the index once, so that its binary copy exists."""
+    """Return the source data unchanged; open the index once, so that its binary copy exists.
+
+    For the formats: write the files, and open their indexes once.
+    """
+    name = _format(variant)
+    if name:
+        write_format(name, RecFile(source.rec, source.samples), folder)
+        dataset = _format_dataset(variant, folder)
+        len(dataset)
+        if _indexed(variant):
+            index_crops([dataset])
+        return folder
     if case.store != "arrays":
         len(aioloader.RecordFileDataset(_rec(case, source.folder)))
     return source.folder
@@ -86,6 +108,8 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 
 def data_key(case: Case, variant: str) -> str:
     """Return one key for the data with a crop index and another without: their sizes differ."""
+    if _format(variant):
+        return f"{case.data}-{variant}"
     return f"{case.data}-{case.store}{'-crops' if _indexed(variant) else ''}"
 
 
@@ -94,6 +118,8 @@ def stored_nbytes(case: Case, variant: str, data: Path) -> int:
     if case.store == "arrays":
         source = Source.load(data)
         return int(source.images.nbytes + source.labels.nbytes)
+    if _format(variant):
+        return sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
     index = _crops(data).stat().st_size if _indexed(variant) else 0
     return _rec(case, data).stat().st_size + index
 
@@ -106,6 +132,10 @@ def open_batches(
         return _gluon(case, data, setting)
     if variant == "simplejpeg":
         os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
+    if _format(variant):
+        dataset = _format_dataset(variant, data).transform_first(transforms.Compose(_steps(case)))
+        options = {"dataset": dataset, "batch_size": case.batch_size, "shuffle": case.shuffle}
+        return _async(options, setting)
     options = _options(case, data, _crops(data) if _indexed(variant) else None)
     return _blocking(options, setting) if variant.endswith("blocking") else _async(options, setting)
 
@@ -128,6 +158,23 @@ def _gluon(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     dataset = gluon.data.ArrayDataset(source.images, source.labels)
     with gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting) as loader:
         yield loader
+
+
+def _format(variant: str) -> str | None:
+    """Return the format of a variant's files; None for those that read the .rec file or arrays."""
+    name = variant.removeprefix("crop-index-")
+    return name if name in FORMATS else None
+
+
+def _format_dataset(variant: str, folder: Path) -> Any:
+    name, crop_index = _format(variant), "auto" if _indexed(variant) else None
+    if name == "tar":
+        return aioloader.TarDataset(folder / "*.tar", crop_index=crop_index)
+    if name == "tfrecord":
+        return aioloader.TFRecordDataset(folder / "*.tfrecord", crop_index=crop_index)
+    if name == "mds":
+        return aioloader.MDSDataset(folder, crop_index=crop_index)
+    return aioloader.ParquetDataset(folder / "*.parquet", crop_index=crop_index)
 
 
 def _rec(case: Case, folder: Path) -> Path:

@@ -84,7 +84,9 @@ def describe(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict
     for facts in request["cases"]:
         case = _case(facts)
         for variant in contender.VARIANTS:
-            reason = contender.supports(case, variant)
+            name = contender.__name__.rpartition(".")[2]
+            left_out = bool(case.peers) and name not in case.peers
+            reason = "only for data in the format of each" if left_out else contender.supports(case, variant)
             entry: dict[str, Any] = {"case": case.name, "variant": variant, "reason": reason}
             if reason is None:
                 key = getattr(contender, "data_key", lambda case, variant: f"{case.data}-{case.store}")

@@ -8,7 +8,6 @@ every worker) because a draw from torch's costs several microseconds.
 
 from __future__ import annotations
 
-import math
 import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, T
 
 from benchmarks.cases import MEAN, STD
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.pillow import make_image, random_box, short_side, side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,65 +139,27 @@ class Images(Dataset):
 
 def _pillow(case: Case, path: str) -> Any:
     with Image.open(path) as file:
-        image = file.convert("RGB")
-    size = _side(case)
-    if case.crop == "random":
-        x, y, w, h = _random_box(*image.size)
-        image = image.resize((size, size), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
-    elif case.crop == "window":
-        x, y = (random.randint(0, extent - size) for extent in image.size)
-        image = image.crop((x, y, x + size, y + size))
-    elif case.crop == "centre":
-        width, height = _short_side(*image.size, 256)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-        left, top = (width - size) // 2, (height - size) // 2
-        image = image.crop((left, top, left + size, top + size))
-    if case.flip and random.random() < 0.5:
-        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.array(image)
+        return make_image(case, file)
 
 
 def _opencv(case: Case, path: str) -> Any:
     image = cv2.imread(path, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-    size = _side(case)
+    size = side(case)
     height, width = image.shape[:2]
     if case.crop == "random":
-        x, y, w, h = _random_box(width, height)
+        x, y, w, h = random_box(width, height)
         image = cv2.resize(image[y : y + h, x : x + w], (size, size), interpolation=cv2.INTER_LINEAR)
     elif case.crop == "window":
         x, y = (random.randint(0, extent - size) for extent in (width, height))
         image = image[y : y + size, x : x + size]
     elif case.crop == "centre":
-        width, height = _short_side(width, height, 256)
+        width, height = short_side(width, height, 256)
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
         left, top = (width - size) // 2, (height - size) // 2
         image = image[top : top + size, left : left + size]
     if case.flip and random.random() < 0.5:
         return cv2.flip(image, 1)
     return np.ascontiguousarray(image)
-
-
-def _side(case: Case) -> int:
-    return case.shape[-1] if case.normalised else case.shape[0]
-
-
-def _short_side(width: int, height: int, short: int) -> tuple[int, int]:
-    """Return the extents after scaling the shorter side to `short`."""
-    if width < height:
-        return short, height * short // width
-    return width * short // height, short
-
-
-def _random_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Draw (x, y, width, height) as torchvision does."""
-    for _ in range(10):
-        area = width * height * random.uniform(0.08, 1.0)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return random.randint(0, width - w), random.randint(0, height - h), w, h
-    side = min(width, height)
-    return (width - side) // 2, (height - side) // 2, side, side
 
 
 def _one_thread(worker: int) -> None:
