@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,13 +21,40 @@ from hypothesis import settings
 
 T = TypeVar("T")
 
-# The time of an example depends on the machine.
-settings.register_profile("aioloader", deadline=None)
-settings.load_profile("aioloader")
+# The time of an example depends on the machine. Some suites of .ci/run have the option --hypothesis-profile thorough.
+settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("quick")
 
 DATA = Path(__file__).parent / "data"
 LOOKS = 100
 """Number of checks for leaks, with pauses of 20 ms: two or three idle seconds."""
+
+
+# --- the run ---
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the processes of pytest-xdist keep compiled modules where the environment forbids it, in a folder of the run.
+
+    Tests start hundreds of interpreters; without compiled modules each of them spends half a second on imports. Worker
+    processes of a loader take the option from the process that starts them, so it must not be changed later than here.
+    """
+    controls = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if controls and "PYTHONDONTWRITEBYTECODE" in os.environ and "PYTHONPYCACHEPREFIX" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="aioloader-bytecode-")
+        config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what exists before the first test from garbage collection.
+
+    Pytest's objects for thousands of tests would make each of the many collections in tests take 0.2 s and more.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 # --- event loops ---
@@ -118,12 +148,11 @@ def _threads() -> dict[Any, str]:
 
 
 def _shared_memory() -> dict[str, str]:
+    """Return all entries of /dev/shm, also those of other processes."""
     try:
-        names = os.listdir("/dev/shm")
+        return {name: name for name in os.listdir("/dev/shm")}
     except FileNotFoundError:
         return {}
-    others = _mapped_by_others() if names else ""
-    return {name: name for name in names if f"/dev/shm/{name}\n" not in others}
 
 
 def _mapped_by_others() -> str:
@@ -176,6 +205,9 @@ def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
             # The number of a descriptor may be reused; a process keeps its identity while its status changes.
             again = kind == "file descriptors"
             new[kind] = [t for key, t in look().items() if key not in old or (again and old[key] != t)]
+        if new["/dev/shm entries"]:
+            others = _mapped_by_others()  # it reads a file of each process of the machine
+            new["/dev/shm entries"] = [t for t in new["/dev/shm entries"] if f"/dev/shm/{t}\n" not in others]
         return {kind: texts for kind, texts in new.items() if texts}
 
     yield left
@@ -287,6 +319,25 @@ def azurite() -> Iterator[Any]:
         pytest.skip("needs azurite-blob (npm: azurite)")
     with Azurite() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def _hub_server() -> Iterator[Any]:
+    from tests.servers.hub import Hub
+
+    with Hub() as server:
+        yield server
+
+
+@pytest.fixture
+def hub(_hub_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Start a `tests.servers.hub.Hub` without data sets, to which the environment leads, without a token."""
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING_FACE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_ENDPOINT", _hub_server.endpoint)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    _hub_server.reset()
+    return _hub_server
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,8 @@ GROUPS = {
     "storage-rules": _of("aioloader.storage.cache", "base entries"),
     "remote": {"aioloader.storage.remote"},
     "crop-index": {"aioloader.crop_index"},
+    "formats": {"aioloader.formats"},
+    "sample-index": {"aioloader.sample_index"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader.pipeline"},
@@ -80,6 +82,8 @@ ENGINE = {
     "storage-rules",
     "remote",
     "crop-index",
+    "formats",
+    "sample-index",
     "datasets",
     "executors",
     "pipeline",
@@ -108,15 +112,22 @@ MAY_IMPORT = {
     # Readers over the network; imported when a path is a URL.
     "remote": {*BASE, "waiting", "observability", "storage", "format", "format-files"},
     "crop-index": {*BASE, "jpeg", "storage", "remote", "format-files"},
+    # Parsers of the formats of shards.
+    "formats": BASE,
+    "sample-index": {*BASE, "observability", "formats", "storage", "remote", "format-files"},
     "datasets": {
         *BASE,
         "waiting",
+        "observability",
         "samplers",
         "jpeg",
         "transforms",
         "storage",
         "remote",
         "crop-index",
+        "formats",
+        "sample-index",
+        "format",
         "format-files",
     },
     "executors": {*BASE, "waiting", "observability"},
@@ -127,7 +138,7 @@ MAY_IMPORT = {
     "outputs": BASE,
     # The only group that chooses concrete parts.
     "loader": ENGINE,
-    "images": {"datasets", "loader", "storage", "transforms"},
+    "images": {"crop-index", "datasets", "loader", "transforms"},
     "package": {*ENGINE, "loader", "images"},
     "packing": LIBRARY,
     "tools": {*LIBRARY, "packing"},
@@ -151,6 +162,7 @@ NOT_FOR = {
     "batchify": LOOPS,
     "jpeg": FILES | LOOPS,
     "storage-rules": FILES | LOOPS,
+    "formats": FILES | LOOPS,
     "codecs": LOOPS | {"cv2", "simplejpeg"},
     "transforms": FILES | LOOPS,
     "pipeline": FILES | {"cv2", "simplejpeg", "cloudpickle"},
@@ -167,6 +179,7 @@ LAZY = {
     "obstore",
     "opentelemetry",
     "prometheus_client",
+    "pyarrow",
     "ray",
     "rich",
     "simplejpeg",
@@ -179,6 +192,7 @@ LAZY = {
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
+    ("aioloader.interop.ray", "pyarrow"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
     ("aioloader.interop.opentelemetry", "opentelemetry"),
     ("aioloader.interop.prometheus", "prometheus_client"),
@@ -367,8 +381,12 @@ def test_private_parts_of_recordio_stay_inside() -> None:
         (f"aioloader.{part}", "recordio._partial_files")
         for part in ("crop_index", "packing", "tools", "mxnet", "mxnet.io")
     }
-    # Crop indexes of URLs are in the same cache directory as copies of other indexes.
-    allowed |= {("aioloader.crop_index", "recordio._index_cache")}
+    # Crop indexes of URLs, sample indexes and decompressed shards are in the same cache directory as copies of other
+    # indexes.
+    allowed |= {
+        (f"aioloader.{part}", "recordio._index_cache")
+        for part in ("crop_index", "sample_index", "storage.cache")
+    }
     wrong = [
         _where(found)
         for found in RUNNING_IMPORTS

@@ -88,6 +88,10 @@ def test_the_package_is_imported_without_any_extra() -> None:
         "jax",
         "turbojpeg",
         "uvicorn",
+        "brotli",
+        "cramjam",
+        "zstandard",
+        "google_crc32c",
     )
     code = f"""
 import sys

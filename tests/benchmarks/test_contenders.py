@@ -12,7 +12,13 @@ import pytest
 from benchmarks.environments import CONTENDERS, names, read_needs
 
 OWN = {"aioloader", "bare_loop"}  # they may import this project
-SHARED = {"benchmarks.cases", "benchmarks.contenders.contract", "benchmarks.contenders.opencv"}
+SHARED = {
+    "benchmarks.cases",
+    "benchmarks.contenders",
+    "benchmarks.contenders.contract",
+    "benchmarks.contenders.opencv",
+    "benchmarks.contenders.pillow",
+}
 PEERS = sorted(set(names()) - OWN)
 
 

@@ -39,7 +39,10 @@ NOT_RUN = {
     "aioloader demo": ".ci/run runs it, from the wheel",
     "python examples/ray_train.py": "a separate cluster: tests/aioloader/interop/test_guides.py",
     "aws": "a bucket: tests/aioloader/remote/test_partial_reads.py reads indexes from servers",
+    "aioloader pack s3://bucket/train.parquet": "a bucket: tests/aioloader/remote/test_every_format.py",
+    "aioloader index s3://bucket/train/": "the same",
     "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
+    "aioloader view shards/train-{000..127}.tar": "the same",
 }
 """Beginnings of commands that do not run here, with the reason. A longer one in `RUN_ALL_THE_SAME` overrides it."""
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import anyio
 import numpy as np
+import pytest
 
 import aioloader
 import recordio
 from aioloader.tools.pack import pack
 from aioloader.transforms import RandomResizedCrop
+from tests.aioloader.format_sets import MDS, PARQUET, TAR, TFRECORD, Sample, write_tfrecord
 
 __all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
 
@@ -28,6 +30,14 @@ WORDS = {
         "server.shutdown() ",
     },
     "caching.md": {"/mnt/nfs/": "", "/scratch/": "scratch-"},
+    "formats.md": {
+        "s3://bucket/train-{000..127}.tar": "train-{000..001}.tar",
+        "s3://bucket/imagenet/train": "mds",
+        "gs://bucket/": "",
+        "/data/imagenet/": "",
+        "/data/captions": "mds-captions",
+        "/scratch/": "scratch-",
+    },
     "index.md": {"draw photos": "draw photos --count 16"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
 }
@@ -75,6 +85,43 @@ def _folders(folder: Path, photo_folder: Path, *names: str) -> None:
         shutil.copytree(photo_folder, folder / name)
 
 
+def _samples(photo_folder: Path, count: int = 20) -> list[Sample]:
+    paths = sorted(photo_folder.rglob("*.jpg"))[:count]
+    return [
+        Sample(
+            key=f"{number:06}",
+            image=path.read_bytes(),
+            label=number % 3,
+            text=f"photograph {number}",
+            json={"number": number},
+        )
+        for number, path in enumerate(paths)
+    ]
+
+
+def _tars(folder: Path, photo_folder: Path) -> None:
+    """Write train-000.tar and train-001.tar."""
+    TAR.write(folder / "shards", _samples(photo_folder), shards=2)
+    for number, path in enumerate(sorted((folder / "shards").iterdir())):
+        path.rename(folder / f"train-{number:03}.tar")
+
+
+def _formats(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    pytest.importorskip("pyarrow", reason="needs pip install 'aioloader[parquet]'")
+    _tars(folder, photo_folder)
+    samples = _samples(photo_folder)
+    TFRECORD.write(folder / "shards", samples, shards=1)
+    next((folder / "shards").iterdir()).rename(folder / "train-00000-of-01024")
+    captions = {"image/encoded": [samples[0].image], "caption": [b"text"], "bbox/xmin": [0.5]}
+    write_tfrecord(folder / "captions-0.tfrecord", [captions])
+    for name in ("mds", "mds-captions"):
+        MDS.write(folder / name, samples)
+    PARQUET.write(folder / "data", samples, shards=2)
+    shutil.copy(next((folder / "data").iterdir()), folder / "train.parquet")
+    (folder / "train.tar.gz").write_bytes(b"\x1f\x8b" + bytes(600))
+    return {"step": Step()}
+
+
 def _cifar10(folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
@@ -85,6 +132,7 @@ def _cifar10(folder: Path) -> None:
 
 def _readme(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     _folders(folder, photo_folder, "FOLDER")
+    _tars(folder, photo_folder)
     _cifar10(folder / "mxnet" / "datasets" / "cifar10")
     return {"step": Step()}
 
@@ -129,6 +177,7 @@ def _crop(number: int) -> bytes:
 
 def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     _folders(folder, photo_folder, "photos")
+    _tars(folder, photo_folder)
     _cifar10(folder / "downloads")
     shutil.copy(photo_rec.with_suffix(".lst"), folder / "train.lst")
     pack(folder / "photos", folder / "out", shards=2, train_ratio=0.9)
@@ -137,6 +186,7 @@ def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
 
 def _crop_index(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     _folders(folder, photo_folder, "photos")
+    _tars(folder, photo_folder)
     for number in range(2):
         shutil.copy(photo_rec, folder / f"train-{number}.rec")
     return {}
@@ -174,6 +224,8 @@ def _pass(dataset: Any, rank: int) -> aioloader.DataLoader[Any]:
 
 
 def _tools(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _tars(folder, photo_folder)
+    TAR.write(folder / "val", _samples(photo_folder), shards=1)
     for suffix in (".rec", ".idx"):
         shutil.copy(photo_rec.with_suffix(suffix), folder / f"train-0{suffix}")
         shutil.copy(photo_rec.with_suffix(suffix), folder / f"bad{suffix}")
@@ -193,6 +245,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
     "crop-index.md": _crop_index,
     "detection.md": _detection,
+    "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
     "sampling.md": _sampling,

@@ -90,6 +90,34 @@ TARGETS = {
         ),
         1 << 33,
     ),
+    "sample-indexes": Entry(
+        "tests.fuzz.sample_indexes:SampleIndexes",
+        200_000,
+        ("aioloader/sample_index/layout.py", "aioloader/sample_index/store.py"),
+        1 << 33,
+    ),
+    "rows": Entry(
+        "tests.fuzz.rows:Rows",
+        1_000_000,
+        (
+            "aioloader/storage/blocks/item.py",
+            "aioloader/storage/blocks/values.py",
+            "aioloader/storage/blocks/columns.py",
+            "aioloader/storage/blocks/parquet/pages.py",
+        ),
+    ),
+    "parquet": Entry(
+        "tests.fuzz.parquet_files:ParquetFiles",
+        50_000,
+        (
+            "aioloader/storage/blocks/parquet/footer.py",
+            "aioloader/storage/blocks/parquet/row_groups.py",
+            "aioloader/storage/blocks/parquet/arrow_columns.py",
+            "aioloader/storage/blocks/parquet/table.py",
+        ),
+        1 << 33,
+        "pyarrow",
+    ),
     "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
     "files": Entry(
         "tests.fuzz.files:Files",
@@ -131,7 +159,50 @@ TARGETS = {
         100_000,
         ("aioloader/mxnet/io/file_iters.py",),
     ),
+    "hub-answers": Entry(
+        "tests.fuzz.hub_answers:HubAnswers", 1_000_000, ("aioloader/storage/remote/hub_answers.py",)
+    ),
     "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
+    "mds": Entry(
+        "tests.fuzz.mds:Mds",
+        300_000,
+        (
+            "aioloader/formats/mds.py",
+            "aioloader/formats/mds_encodings.py",
+            "aioloader/datasets/mds_fields.py",
+        ),
+        1 << 33,
+    ),
+    "tfrecord": Entry(
+        "tests.fuzz.tfrecord:TFRecord",
+        300_000,
+        (
+            "aioloader/formats/protobuf.py",
+            "aioloader/formats/example.py",
+            "aioloader/formats/example_feature.py",
+            "aioloader/formats/tfrecord.py",
+            "aioloader/formats/tfrecord_scan.py",
+            "aioloader/formats/tfrecord2idx.py",
+            "aioloader/datasets/example_fields.py",
+            "aioloader/datasets/example_labels.py",
+        ),
+        1 << 33,
+    ),
+    "tar": Entry(
+        "tests.fuzz.tars:Tars",
+        300_000,
+        (
+            "aioloader/formats/tar.py",
+            "aioloader/formats/tar_members.py",
+            "aioloader/formats/tar_samples.py",
+            "aioloader/formats/tar_scan.py",
+            "aioloader/formats/tar_lists.py",
+            "aioloader/formats/wds2idx.py",
+            "aioloader/formats/webshart.py",
+            "aioloader/datasets/tar_fields.py",
+        ),
+        1 << 33,
+    ),
     "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/loader/checkpoint.py",)),
 }
 

@@ -26,6 +26,9 @@ QUICK = {
     "entries": 100,
     "parts": 120,
     "crop-indexes": 60,
+    "sample-indexes": 100,
+    "rows": 300,
+    "parquet": 12,
     "index": 200,
     "files": 8,
     "lst": 60,
@@ -34,7 +37,11 @@ QUICK = {
     "arrays": 200,
     "images": 80,
     "tables": 60,
+    "hub-answers": 200,
     "boxes": 100,
+    "mds": 120,
+    "tfrecord": 120,
+    "tar": 60,
     "states": 80,
 }
 MORE = 25

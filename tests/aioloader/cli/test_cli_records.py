@@ -12,6 +12,7 @@ import pytest
 
 import recordio
 from aioloader.cli import main
+from aioloader.cli.sizes import size_text
 
 
 def _code(*argv: object) -> int:
@@ -87,6 +88,32 @@ def test_verify_decodes_folders_of_images(
     assert f"{first}: " in capsys.readouterr().err
     assert _code("verify", folder) == 2
     assert "--decode" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("verify",), ("verify", "--decode"), ("inspect",), ("index",)])
+def test_a_folder_of_other_files_is_described(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.xyz", "b.XYZ", "c", "d.dat"):
+        (tmp_path / name).write_bytes(b"hello")
+    (tmp_path / "empty").mkdir()
+    assert _code(*command, tmp_path) == 1
+    found = "a folder without a data set (1 folder, 2 .xyz, 1 without a suffix, 1 .dat): it needs"
+    assert found in capsys.readouterr().err
+
+
+def test_index_of_a_folder_of_images_names_the_option(
+    photo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _code("index", photo_folder) == 2
+    assert "is a folder: pass its .rec files, or use --crops" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (13_480_230, "13.5 MB")]
+)
+def test_small_sizes_are_not_zero_megabytes(nbytes: int, text: str) -> None:
+    assert size_text(nbytes) == text
 
 
 def test_verify_does_not_take_other_records_for_images(

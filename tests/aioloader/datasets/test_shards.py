@@ -87,9 +87,9 @@ def test_a_name_with_a_bracket_is_a_name(tmp_path: Path, shards: list[Path]) -> 
 
 
 def test_what_is_missing_is_named(tmp_path: Path, shards: list[Path]) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no record file matches .*none-\*"):
+    with pytest.raises(FileNotFoundError, match=r"no file matches the pattern .*none-\*"):
         ImageRecordDataset(tmp_path / "none-*.rec")
-    with pytest.raises(FileNotFoundError, match=r"there is no record file .*none\.rec"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.rec"):
         ImageRecordDataset([shards[0], tmp_path / "none.rec"])
     with pytest.raises(ValueError, match="at least one"):
         ImageRecordDataset([])

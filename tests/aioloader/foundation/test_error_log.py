@@ -10,6 +10,7 @@ import pytest
 
 from aioloader import DataLoader, SampleError
 from aioloader.foundation.error_log import strip_exception
+from tests.combinations import combinations
 
 EXECUTORS = ["inline", "thread", "process"]
 KINDS = ["argument", "attribute", "frame", "object", "cause", "context", "text", "decoding"]
@@ -128,8 +129,7 @@ def resident():
     return sum(each.memory_info().rss for each in (me, *me.children(recursive=True)))
 
 
-@pytest.mark.parametrize("kind", ["argument", "frame", "object"])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("executor", "kind"), combinations(EXECUTORS, ["argument", "frame", "object"]))
 def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
     data = Bad(64, kind)
     with DataLoader(data, 8, executor=executor, num_workers=1, on_error="skip") as loader:
@@ -143,7 +143,7 @@ def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_every_failure_is_recorded_and_light(executor):
-    count = 1000
+    count = 250
     with DataLoader(
         Bad(count, "attribute", 20), 50, executor=executor, num_workers=1, on_error="skip"
     ) as loader:

@@ -10,21 +10,22 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageRecordDataset
 from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
+from tests.combinations import combinations
 
 CHAIN = Compose(
     [RandomResizedCrop(48), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3, saturation=0.3)]
 )
 OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
-WAYS = [
-    ("inline", 0),
-    ("thread", 1),
-    ("thread", 2),
-    ("thread", 5),
-    ("process", 1),
-    ("process", 2),
-    ("process", 5),
-]
-IDS = [f"{executor}-{workers}" for executor, workers in WAYS]
+DATASETS = ["rec", "folder"]
+WAYS = {
+    "inline": ("inline", 0),
+    "thread-1": ("thread", 1),
+    "thread-2": ("thread", 2),
+    "thread-5": ("thread", 5),
+    "process-1": ("process", 1),
+    "process-2": ("process", 2),
+    "process-5": ("process", 5),
+}
 
 
 def digest(batches):
@@ -36,7 +37,7 @@ def digest(batches):
     return total.hexdigest()
 
 
-@pytest.fixture(scope="module", params=["rec", "folder"])
+@pytest.fixture(scope="module", params=DATASETS)
 def dataset(request, photo_rec, photo_folder):
     base = ImageRecordDataset(photo_rec) if request.param == "rec" else ImageFolderDataset(photo_folder)
     return base.transform_first(CHAIN)
@@ -48,9 +49,12 @@ def expected(dataset):
     return digest([*loader, *loader])
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize(("executor", "workers"), WAYS, ids=IDS)
-def test_async_batches_are_the_same(dataset, expected, executor, workers, backend):
+@pytest.mark.parametrize(
+    ("dataset", "way", "backend"), combinations(DATASETS, WAYS, ["asyncio", "trio"]), indirect=["dataset"]
+)
+def test_async_batches_are_the_same(dataset, expected, way, backend):
+    executor, workers = way
+
     async def main():
         async with AsyncDataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
             return digest([batch for _ in range(2) async for batch in loader])
@@ -58,8 +62,9 @@ def test_async_batches_are_the_same(dataset, expected, executor, workers, backen
     assert anyio.run(main, backend=backend) == expected
 
 
-@pytest.mark.parametrize(("executor", "workers"), WAYS, ids=IDS)
-def test_blocking_batches_are_the_same(dataset, expected, executor, workers):
+@pytest.mark.parametrize(("dataset", "way"), combinations(DATASETS, WAYS), indirect=["dataset"])
+def test_blocking_batches_are_the_same(dataset, expected, way):
+    executor, workers = way
     with DataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
         assert digest([*loader, *loader]) == expected
 
@@ -88,7 +93,7 @@ class Global:
         return np.float64(random.random()), np.float64(np.random.rand()), image[0, 0]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(5, marks=pytest.mark.slow)])
 def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
     dataset = ImageRecordDataset(photo_rec).transform_first(Global())
     options = {"batch_size": 4, "shuffle": True, "seed": 3, "executor": "process"}

@@ -10,6 +10,7 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset
 from aioloader.transforms import Compose, RandomResizedCrop
 from tests.aioloader.loader.samples import Numbers
+from tests.combinations import combinations
 
 EXECUTORS = ["inline", "thread", "process"]
 
@@ -30,8 +31,7 @@ def churn(loader):
             pass
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("executor", "view"), combinations(EXECUTORS, VIEWS))
 def test_a_view_outlives_loader_and_thread(executor, view):
     kept, before = [], []
 

@@ -19,9 +19,11 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, SampleError
 from aioloader.executors import InlineExecutor
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.combinations import combinations
 from tests.conftest import LOOKS
 
 EXECUTORS = ["inline", "thread", "process"]
+CLOSED = {"closed": True, "collected": False}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,9 +34,10 @@ def warm_up():
             list(loader)
 
 
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "collected"])
-@pytest.mark.parametrize("how", ["exhausted", "exception", "break"])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("executor", "how", "close"),
+    combinations(EXECUTORS, ["exhausted", "exception", "break"], CLOSED),
+)
 def test_a_blocking_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
     loader = DataLoader(Numbers(40, 0.001), 5, executor=executor, num_workers=2)
     try:
@@ -59,9 +62,10 @@ def test_a_loader_whose_sample_failed_is_collected_with_what_was_raised(warm_up,
     del loader, caught
 
 
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "collected"])
-@pytest.mark.parametrize("how", ["exhausted", "exception", "break", "cancelled"])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("executor", "how", "close"),
+    combinations(EXECUTORS, ["exhausted", "exception", "break", "cancelled"], CLOSED, together=2),
+)
 async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
     async def body(loader):
         async for _ in loader:
@@ -134,7 +138,10 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
     pytest.fail(f"left behind: {more} {threading.enumerate()}")
 
 
-@pytest.mark.parametrize("moment", range(0, 60, 6))
+@pytest.mark.parametrize(
+    "moment",
+    [*range(0, 60, 15), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60, 3) if n % 15)],
+)
 async def test_a_cancel_at_any_moment_frees_everything(moment, warm_up, leftovers):
     async def use():
         async with AsyncDataLoader(Numbers(200, 0.0005), 5, num_workers=2) as loader:
@@ -234,6 +241,7 @@ PARENT = """
         def __len__(self):
             return 100
         def __getitem__(self, index):
+            open(os.path.join({folder!r}, "begun"), "w").close()
             if {spin}:
                 while True:
                     pass
@@ -241,9 +249,8 @@ PARENT = """
 
     loader = aioloader.DataLoader(Slow(), 4, num_workers=2)
     batches = iter(loader)
-    while len(loader._runtime.open().executor.pids) < 2:
+    while len(loader._runtime.open().executor.pids) < 2 or not os.listdir({folder!r}):
         time.sleep(0.01)
-    time.sleep(1)
     print(*loader._runtime.open().executor.pids, flush=True)
     {then}
     next(batches)
@@ -254,8 +261,8 @@ PARENT = """
 @pytest.mark.parametrize(
     "then", ["pass", pytest.param("os.fork()", marks=pytest.mark.slow)], ids=["alone", "with a fork"]
 )
-def test_workers_leave_when_their_parent_is_killed(spin, then):
-    code = textwrap.dedent(PARENT).format(spin=spin, then=then)
+def test_workers_leave_when_their_parent_is_killed(spin, then, tmp_path):
+    code = textwrap.dedent(PARENT).format(spin=spin, then=then, folder=str(tmp_path))
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -322,7 +329,7 @@ def test_a_loader_used_in_a_fork_is_refused_clearly():
     loader.close()
 
 
-@pytest.mark.parametrize("wanted", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_workers_change_nothing(wanted):
     options = {"shuffle": True, "num_workers": 2}
     dataset = Numbers(80 * wanted, 0.0015)

@@ -149,8 +149,8 @@ def test_no_moment_shows_a_new_rec_with_an_old_index(
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there are no images"):
+    with pytest.raises(ValueError, match="an empty folder"):
         pack(tmp_path, tmp_path / "out.rec")
-    with pytest.raises(FileNotFoundError, match="there is no folder or list"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
         pack(tmp_path / "missing", tmp_path / "out.rec")
     assert list(tmp_path.iterdir()) == []

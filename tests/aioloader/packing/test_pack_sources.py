@@ -107,7 +107,12 @@ def test_what_is_no_source_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     shutil.copy(DATA / "folder.lst", tmp_path / "some.lst")
     assert main(["pack", str(tmp_path / "some.lst"), out, "--root", str(tmp_path / "nowhere")]) == 2
     told = capsys.readouterr().err
-    for words in ("is already a record file", "there is no folder or list", "there is no folder"):
+    for words in (
+        "there are no samples",
+        "there is no file or folder",
+        "there is no list",
+        "there is no folder",
+    ):
         assert words in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.rec", "some.lst"]
 

@@ -12,6 +12,7 @@ import pytest
 from aioloader.storage.remote import configure
 from tests.aioloader.remote.conftest import Served
 from tests.docs.blocks import blocks
+from tests.servers.hub import Repository
 
 pytestmark = pytest.mark.remote
 
@@ -30,6 +31,7 @@ def test_the_blocks_of_remote_md(
     bucket: str,
     served: Served,
     s3_server: Any,
+    hub: Any,
     photo_folder: Path,
     options_undone: None,
     tmp_path: Path,
@@ -39,6 +41,11 @@ def test_the_blocks_of_remote_md(
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
     for path in sorted(photo_folder.rglob("*.jpg"))[:6]:
         s3_server.put_file(bucket, f"train/{path.parent.name}/{path.name}", path)
+    hub.repositories["user/name"] = repository = Repository()
+    parts = [served.path, served.path.with_suffix(".idx")]
+    repository.commit({f"train-00{n}{part.suffix}": part.read_bytes() for n in range(2) for part in parts})
+    # Records in place of Parquet, which needs pyarrow.
+    repository.commit({"default/train/0000.rec": served.path.read_bytes()}, "refs/convert/parquet")
     places = {
         "s3://bucket/train.rec": f"s3://{bucket}/set 1/photos.rec",
         "gs://bucket/train": f"s3://{bucket}/train",  # the same code, and there is no such server here
@@ -58,5 +65,7 @@ def test_the_blocks_of_remote_md(
             assert len(names["folder"]) == 6
             names["loader"].close()
             del names["loader"]
+    assert len(names["shards"]) == 2 * len(names["dataset"])
+    assert len(names["converted"]) == len(names["dataset"])
     names.clear()
     gc.collect()

@@ -6,12 +6,13 @@ import gc
 import threading
 from typing import Any
 
+from aioloader.foundation.types import SpanKind
 from aioloader.storage.remote import RemoteByteSource, loop_thread
 
 
 def test_a_user_that_the_garbage_collector_finds_while_another_comes_can_leave(leftovers: Any) -> None:
     def collect() -> None:
-        source: Any = RemoteByteSource(["https://host/train.rec"], whole_files=False)
+        source: Any = RemoteByteSource(["https://host/train.rec"], kind=SpanKind.RECORD)
         source._shared_thread()
         source.itself = source
         del source

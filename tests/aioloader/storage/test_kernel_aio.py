@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import recordio
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import SpanKind, Spans
 from aioloader.storage.layout import ALIGNMENT, lay_out_apart
 from aioloader.storage.local import kernel_aio
 from aioloader.storage.local.kernel_aio import KernelAioReader
@@ -95,7 +95,7 @@ def test_a_source_reads_without_it(monkeypatch, tmp_path, how):
         monkeypatch.setattr(kernel_aio, "_NUMBERS", dict.fromkeys(kernel_aio._NUMBERS, (100_000,) * 4))
     file = tmp_path / "data.rec"
     file.write_bytes(CONTENT)
-    source = LocalByteSource((str(file),), whole_files=False)
+    source = LocalByteSource((str(file),), kind=SpanKind.RECORD)
     offset = np.array([0, 40_000, 80_000])
     plan = source.plan_blocking(Spans(np.zeros(3, np.int64), offset, np.full(3, 1000)))
     out = bytearray(plan.nbytes)
@@ -153,7 +153,7 @@ async def test_bytes_in_memory_are_read_without_a_thread(tmp_path, monkeypatch):
     ends = np.append(offsets[1:], path.stat().st_size)
     order = np.random.default_rng(0).permutation(60)
     spans = Spans(np.zeros(60, np.int64), offsets[order], (ends - offsets)[order])
-    source = LocalByteSource([str(path)], whole_files=False)
+    source = LocalByteSource([str(path)], kind=SpanKind.RECORD)
     hops = []
     run_in_thread = source.run_in_thread
 

@@ -14,7 +14,7 @@ import pytest
 
 import recordio
 from aioloader import abc
-from aioloader.foundation.types import IntArray, ReadPlan
+from aioloader.foundation.types import IntArray, ReadPlan, SpanKind
 from aioloader.storage import LocalByteSource
 from aioloader.storage.local import descriptors
 from aioloader.storage.local import source as local
@@ -23,7 +23,7 @@ from tests.aioloader.storage.reading import fetch, spans, whole
 
 
 def test_it_fulfils_both_contracts(path: str) -> None:
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
 
     assert isinstance(source, abc.BlockingByteSource)
     assert source.paths == [path]
@@ -32,7 +32,7 @@ def test_it_fulfils_both_contracts(path: str) -> None:
 def test_items_are_read_in_any_order(path: str, content: bytes) -> None:
     wanted = [(0, 500, 100), (0, 8, 12), (0, 120_000, 70_000), (0, 500, 100), (0, 520, 200)]
 
-    items, failures = fetch(LocalByteSource([path], whole_files=False), spans(*wanted))
+    items, failures = fetch(LocalByteSource([path], kind=SpanKind.RECORD), spans(*wanted))
 
     assert not failures
     assert items == [content[offset : offset + length] for _, offset, length in wanted]
@@ -45,7 +45,7 @@ def test_several_files_are_not_mixed_and_few_stay_open(
     paths = [str(tmp_path / f"{number}.rec") for number in range(10)]
     for number, name in enumerate(paths):
         Path(name).write_bytes(bytes([number]) * 100)
-    source = LocalByteSource(paths, whole_files=False)
+    source = LocalByteSource(paths, kind=SpanKind.RECORD)
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_closing_waits_for_reading_threads(path: str) -> None:
 
 def test_a_dropped_source_closes_its_files(path: str) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     fetch(source, spans((0, 0, 8)))
     del source
 
@@ -98,7 +98,7 @@ def test_a_dropped_source_closes_its_files(path: str) -> None:
 def test_a_span_outside_of_the_file_is_one_items_error(
     path: str, content: bytes, bad: tuple[int, int, int]
 ) -> None:
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
 
     items, failures = fetch(source, spans((0, 198_900, 1000), bad, (0, 8, 16)))
 
@@ -114,7 +114,7 @@ def test_a_missing_file_fails_only_its_own_items(path: str, content: bytes, tmp_
     gone = str(tmp_path / "gone.rec")
 
     items, failures = fetch(
-        LocalByteSource([gone, path], whole_files=False), spans((0, 0, 10), (1, 0, 10), (0, 10, 10))
+        LocalByteSource([gone, path], kind=SpanKind.RECORD), spans((0, 0, 10), (1, 0, 10), (0, 10, 10))
     )
 
     assert items == [None, content[:10], None]
@@ -134,7 +134,7 @@ def test_a_read_error_fails_only_the_items_that_it_touches(
     monkeypatch.setattr(os, "preadv", preadv)
 
     items, failures = fetch(
-        LocalByteSource([path], whole_files=False), spans((0, 0, 1000), (0, 1000, 1000), (0, 2000, 1000))
+        LocalByteSource([path], kind=SpanKind.RECORD), spans((0, 0, 1000), (0, 1000, 1000), (0, 2000, 1000))
     )
 
     assert items == [content[:1000], None, content[2000:3000]]
@@ -145,13 +145,13 @@ def test_short_reads_are_continued(path: str, content: bytes, monkeypatch: pytes
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [buffers[0][:7]], offset))
 
-    assert fetch(LocalByteSource([path], whole_files=False), spans((0, 0, 100)))[0] == [content[:100]]
+    assert fetch(LocalByteSource([path], kind=SpanKind.RECORD), spans((0, 0, 100)))[0] == [content[:100]]
 
 
 def test_without_preadv_it_seeks(path: str, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "preadv")
 
-    assert fetch(LocalByteSource([path], whole_files=False), spans((0, 8, 100), (0, 90_000, 9))) == (
+    assert fetch(LocalByteSource([path], kind=SpanKind.RECORD), spans((0, 8, 100), (0, 90_000, 9))) == (
         [content[8:108], content[90_000:90_009]],
         {},
     )
@@ -168,7 +168,7 @@ async def test_reading_leaves_the_event_loops_thread_once(
         return real(self, plan, out)
 
     monkeypatch.setattr(LocalByteSource, "read_blocking", read_blocking)
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     plan = await source.plan(spans((0, 0, 100), (0, 100_000, 100)))
     assert source._threads is None  # no file had to be queried
     out = memoryview(bytearray(plan.nbytes))
@@ -182,7 +182,7 @@ async def test_reading_leaves_the_event_loops_thread_once(
 
 
 async def test_sizes_of_files_are_read_in_a_thread(files: list[str]) -> None:
-    source = LocalByteSource(files, whole_files=True)
+    source = LocalByteSource(files, kind=SpanKind.FILE)
 
     plan = await source.plan(whole(0, 2))
 
@@ -206,7 +206,7 @@ async def test_a_cancelled_read_ends_only_when_nothing_writes_any_more(
         return got
 
     monkeypatch.setattr(os, "preadv", preadv)
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     plan = source.plan_blocking(spans((0, 0, 100)))
     task = asyncio.create_task(source.read(plan, memoryview(bytearray(plan.nbytes))))
     await started.wait()
@@ -222,7 +222,7 @@ async def test_a_cancelled_read_ends_only_when_nothing_writes_any_more(
 
 
 async def test_a_closed_source_says_so(path: str) -> None:
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     plan = source.plan_blocking(spans((0, 0, 100)))
     source.close()
 
@@ -233,7 +233,7 @@ async def test_a_closed_source_says_so(path: str) -> None:
 
 
 def test_a_pickled_source_opens_its_files_again(path: str, content: bytes) -> None:
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     fetch(source, spans((0, 0, 10)))
     copy = pickle.loads(pickle.dumps(source))
     source.close()
@@ -245,7 +245,7 @@ def test_threads_can_share_a_source(path: str, content: bytes, monkeypatch: pyte
     monkeypatch.setattr(local, "_OPEN_FILES", 1)
     paths = [path, path + "2"]
     os.link(path, paths[1])
-    source = LocalByteSource(paths, whole_files=False)
+    source = LocalByteSource(paths, kind=SpanKind.RECORD)
     wrong: list[object] = []
 
     def work(number: int) -> None:
@@ -270,7 +270,7 @@ def test_only_ranges_that_are_not_in_memory_are_announced(
     def partly_resident(residency: Residency, fds: Sequence[int]) -> None:
         residency.known, residency.complete, residency.next_check = True, False, float("inf")
 
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     kernel_aio = source._kernel_aio
     if not kernel_aio.available:
         pytest.skip("this system has no native asynchronous reads")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import SpanKind, Spans
 from aioloader.storage import LocalByteSource
 from aioloader.storage.local import mapped, page_cache
 from aioloader.storage.local.mapped import FileMaps
@@ -48,7 +48,7 @@ def opened():
     made = []
 
     def open_maps(*paths):
-        made.append(FileMaps.open([str(path) for path in paths]))
+        made.append(FileMaps.open([str(path) for path in paths], SpanKind.RECORD))
         return made[-1]
 
     yield open_maps
@@ -60,7 +60,7 @@ def opened():
 def test_a_whole_record_is_found_for_any_length_in_the_index(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("maps") / "a.rec"
     offsets = write(path, records)
-    maps = FileMaps.open([str(path)])
+    maps = FileMaps.open([str(path)], SpanKind.RECORD)
     try:
         ends = [*offsets[1:], path.stat().st_size]
         for record, offset, end in zip(records, offsets, ends, strict=True):
@@ -98,6 +98,33 @@ def test_a_truncated_file_is_an_error_and_never_read_behind_its_end(tmp_path, op
     assert maps.whole(0, np.asarray([offsets[1]])) is not None
 
 
+def test_a_file_that_was_truncated_before_it_is_mapped_is_read_up_to_the_cut(tmp_path, opened):
+    path = tmp_path / "a.rec"
+    offsets = write(path, [b"a" * 5000, b"b" * 50_000, b"c" * 100])
+    size = path.stat().st_size
+    maps = opened(path)
+    os.truncate(path, offsets[1] + 4096)
+    assert maps.whole(0, np.array([offsets[1]])) is not None
+    assert maps.whole(0, np.array([size])) is None
+    assert bytes(recordio.extract(maps.record(0, 0, offsets[1]))) == b"a" * 5000
+    with pytest.raises(TruncatedRecordError) as caught:
+        maps.record(0, offsets[1], offsets[2] - offsets[1])
+    assert (caught.value.path, caught.value.offset) == (str(path), offsets[1])
+    os.truncate(path, size)  # the map does not grow again
+    with pytest.raises(TruncatedRecordError):
+        maps.record(0, offsets[2], size - offsets[2])
+    assert maps.whole(0, np.array([size])) is None
+
+
+def test_a_file_that_was_emptied_before_it_is_mapped_is_an_error(tmp_path, opened):
+    path = tmp_path / "a.rec"
+    write(path, [b"a" * 5000])
+    maps = opened(path)
+    os.truncate(path, 0)
+    with pytest.raises(OSError, match=r"a\.rec"):
+        maps.record(0, 0, 5008)
+
+
 def test_a_record_that_has_grown_into_the_next_is_corrupt(tmp_path, opened):
     path = tmp_path / "a.rec"
     offsets = write(path, [b"a" * 100, b"b" * 100])
@@ -111,10 +138,10 @@ def test_a_record_that_has_grown_into_the_next_is_corrupt(tmp_path, opened):
 def test_files_that_cannot_be_mapped_are_read(tmp_path):
     (tmp_path / "empty.rec").touch()
     for paths in ([str(tmp_path / "empty.rec")], [str(tmp_path / "none.rec")], []):
-        source = LocalByteSource(paths, whole_files=False)
+        source = LocalByteSource(paths, kind=SpanKind.RECORD)
         assert source.mapped() is None
         source.close()
-    source = LocalByteSource([str(tmp_path / "a.png")], whole_files=True)
+    source = LocalByteSource([str(tmp_path / "a.png")], kind=SpanKind.FILE)
     assert source.mapped() is None
     source.close()
 
@@ -170,7 +197,7 @@ async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_
     path = tmp_path / "a.rec"
     offsets = write(path, [b"a" * 100, b"b" * 100])
     needs_cachestat(path)
-    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    source = LocalByteSource([str(path)], kind=SpanKind.RECORD).mapped()
     spans = Spans(
         np.zeros(3, np.int64), np.asarray([offsets[1], -4, 0]), np.asarray([offsets[1], 40, offsets[1]])
     )
@@ -199,7 +226,7 @@ async def test_records_in_memory_are_mapped_and_the_others_read(tmp_path, monkey
     records = [bytes([number]) * 4000 for number in range(10)]
     offsets = np.array([*write(path, records), path.stat().st_size])
     mix(monkeypatch, path)
-    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    source = LocalByteSource([str(path)], kind=SpanKind.RECORD).mapped()
     lines = np.array([8, 1, 6, 0, 8])
     offset, length = offsets[lines], np.diff(offsets)[lines]
     offset[2] = -4  # no record begins there
@@ -220,7 +247,7 @@ async def test_a_batch_of_which_no_record_is_in_memory_is_read(tmp_path, monkeyp
     records = [bytes([number]) * 4000 for number in range(10)]
     offsets = np.array([*write(path, records), path.stat().st_size])
     mix(monkeypatch, path)
-    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    source = LocalByteSource([str(path)], kind=SpanKind.RECORD).mapped()
     places = np.array(lines, np.int64)
     plan = await source.plan(
         Spans(np.zeros(len(places), np.int64), offsets[places], np.diff(offsets)[places])
@@ -237,7 +264,7 @@ async def test_an_error_of_a_read_is_that_of_its_place_in_the_batch(tmp_path, mo
     path = tmp_path / "a.rec"
     offsets = np.array([*write(path, [b"a" * 4000] * 10), path.stat().st_size])
     mix(monkeypatch, path)
-    source = LocalByteSource([str(path)], whole_files=False).mapped()
+    source = LocalByteSource([str(path)], kind=SpanKind.RECORD).mapped()
     lines = np.array([0, 1, 9, 8, 2])
     plan = await source.plan(Spans(np.zeros(5, np.int64), offsets[lines], np.diff(offsets)[lines]))
     os.truncate(path, offsets[9])

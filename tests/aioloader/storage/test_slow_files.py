@@ -93,7 +93,7 @@ _PRELUDE = """
 import sys
 from pathlib import Path
 import anyio, numpy as np
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import SpanKind, Spans
 from aioloader.storage import LocalByteSource
 
 async def fetch(source, file, offset, length):
@@ -135,7 +135,7 @@ def test_reads_of_records_are_in_flight_together(shim: Path, record_file: Path, 
 path = sys.argv[1]
 whole = []
 async def main():
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     places = np.random.RandomState(1).permutation(100)[:96].reshape(3, 32) * 160_000
     for offset in places:
         plan, items = await fetch(source, np.zeros(32, np.int64), offset, np.full(32, 40_000))
@@ -159,7 +159,7 @@ def test_reads_of_image_files_are_in_flight_together(shim: Path, tmp_path: Path)
     code = """
 paths = sorted(map(str, Path(sys.argv[1]).iterdir()))
 async def main():
-    source = LocalByteSource(paths, whole_files=True)
+    source = LocalByteSource(paths, kind=SpanKind.FILE)
     for low in range(0, 128, 32):
         file = np.arange(low, low + 32)
         _, items = await fetch(source, file, np.zeros(32, np.int64), np.full(32, -1))
@@ -177,7 +177,7 @@ def test_close_stretches_become_one_read(shim: Path, record_file: Path) -> None:
     code = """
 path = sys.argv[1]
 async def main():
-    source = LocalByteSource([path], whole_files=False)
+    source = LocalByteSource([path], kind=SpanKind.RECORD)
     for low in range(0, 400, 100):
         offset = np.arange(low, low + 100, 2) * 40_000
         plan, items = await fetch(source, np.zeros(50, np.int64), offset, np.full(50, 40_000))

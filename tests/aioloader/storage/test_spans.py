@@ -8,6 +8,7 @@ import pytest
 
 import recordio
 from aioloader.errors import SpanTooShortError
+from aioloader.foundation.types import SpanKind
 from aioloader.storage import LocalByteSource, records
 from tests.aioloader.storage.reading import fetch, spans
 
@@ -26,7 +27,7 @@ def sparse(tmp_path: Path) -> str:
 
 
 def test_a_sparse_index_does_not_make_it_read_gigabytes(sparse: str) -> None:
-    source = LocalByteSource([sparse], whole_files=False)
+    source = LocalByteSource([sparse], kind=SpanKind.RECORD)
     end = os.path.getsize(sparse)
     wanted = spans((0, 0, 3_000_000_000), (0, 3_000_000_000, end - 3_000_000_000))
 
@@ -44,7 +45,7 @@ def test_a_long_split_record_is_measured_part_by_part(tmp_path: Path) -> None:
     file.write_bytes(recordio.serialize(payload))
     with file.open("r+b") as out:
         out.truncate(50_000_000)
-    source = LocalByteSource([str(file)], whole_files=False)
+    source = LocalByteSource([str(file)], kind=SpanKind.RECORD)
 
     items, failures = fetch(source, spans((0, 0, 50_000_000)))
 
@@ -68,7 +69,7 @@ def test_an_absurd_record_is_refused_before_memory_is_taken(tmp_path: Path, head
         out.write(head)
         out.truncate(20_000_000)
 
-    plan = LocalByteSource([str(file)], whole_files=False).plan_blocking(
+    plan = LocalByteSource([str(file)], kind=SpanKind.RECORD).plan_blocking(
         spans((0, 0, 20_000_000), (0, 100, 64))
     )
 
@@ -85,7 +86,7 @@ def test_a_record_of_countless_parts_is_bounded(tmp_path: Path, monkeypatch: pyt
         out.write(parts)
         out.truncate(9_000_000)
 
-    plan = LocalByteSource([str(file)], whole_files=False).plan_blocking(spans((0, 0, 2**62)))
+    plan = LocalByteSource([str(file)], kind=SpanKind.RECORD).plan_blocking(spans((0, 0, 2**62)))
 
     assert plan.length.tolist() == [9_000_000]
 
@@ -98,7 +99,7 @@ def test_a_span_shorter_than_its_record_is_reported_with_the_records_length(
     first, second = recordio.serialize(payload), recordio.serialize(b"second")
     file = tmp_path / "a.rec"
     file.write_bytes(first + second)
-    source = LocalByteSource([str(file)], whole_files=False)
+    source = LocalByteSource([str(file)], kind=SpanKind.RECORD)
 
     items, failures = fetch(source, spans((0, 0, span), (0, len(first), len(second))))
 
@@ -123,7 +124,7 @@ def test_a_record_that_reaches_over_the_next_head_is_damaged(
     file.write_bytes(first + second)
 
     items, failures = fetch(
-        LocalByteSource([str(file)], whole_files=False),
+        LocalByteSource([str(file)], kind=SpanKind.RECORD),
         spans((0, 0, len(first)), (0, len(first), len(second))),
     )
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from aioloader.foundation.types import SpanKind
 from aioloader.storage import LocalByteSource
 from tests.aioloader.storage.reading import fetch, whole
 
@@ -10,7 +11,7 @@ from tests.aioloader.storage.reading import fetch, whole
 def test_whole_files_are_read_and_closed(files: list[str]) -> None:
     before = len(os.listdir("/proc/self/fd"))
 
-    items, failures = fetch(LocalByteSource(files, whole_files=True), whole(2, 0, 1, 2))
+    items, failures = fetch(LocalByteSource(files, kind=SpanKind.FILE), whole(2, 0, 1, 2))
 
     assert not failures
     assert items == [b"C" * 5000, b"A" * 10, b"", b"C" * 5000]
@@ -22,7 +23,7 @@ def test_an_unreadable_file_is_the_error_of_one_item(files: list[str], tmp_path:
     os.mkfifo(tmp_path / "pipe.jpg")
     names = [*files, *[str(tmp_path / name) for name in ("gone.jpg", "folder.jpg", "pipe.jpg")]]
 
-    items, failures = fetch(LocalByteSource(names, whole_files=True), whole(0, 3, 4, 5, 2))
+    items, failures = fetch(LocalByteSource(names, kind=SpanKind.FILE), whole(0, 3, 4, 5, 2))
 
     assert items == [b"A" * 10, None, None, None, b"C" * 5000]
     assert [type(failures[place]) for place in (1, 2, 3)] == [FileNotFoundError, IsADirectoryError, OSError]
@@ -33,14 +34,14 @@ def test_an_enormous_file_is_refused(tmp_path: Path, files: list[str]) -> None:
     with huge.open("wb") as out:
         out.truncate(2**40)
 
-    plan = LocalByteSource([*files, str(huge)], whole_files=True).plan_blocking(whole(3, 0))
+    plan = LocalByteSource([*files, str(huge)], kind=SpanKind.FILE).plan_blocking(whole(3, 0))
 
     assert plan.nbytes == 64
     assert [place for place, _ in plan.failures] == [0]
 
 
 def test_files_that_change_after_planning_are_noticed(files: list[str]) -> None:
-    source = LocalByteSource(files, whole_files=True)
+    source = LocalByteSource(files, kind=SpanKind.FILE)
     plan = source.plan_blocking(whole(0, 1, 2))
     out = memoryview(bytearray(plan.nbytes))
     os.truncate(files[2], 100)

@@ -360,7 +360,11 @@ def test_the_command_reports_in_words_and_as_json(rec: Path, capsys: pytest.Capt
     (facts,) = json.loads(capsys.readouterr().out)["files"]
     assert (facts["images"], facts["indexed"], facts["kept"]) == (11, 10, 11)
     assert main(["index", str(rec)]) == 0  # without --crops as ever
-    for words in (["index", str(rec), str(rec)], ["index", str(rec), "--json"]):
+    other = rec.with_name("other.rec")
+    other.write_bytes(rec.read_bytes())
+    assert main(["index", str(rec), str(other)]) == 0
+    assert other.with_suffix(".idx").read_bytes() == rec.with_suffix(".idx").read_bytes()
+    for words in (["index", str(rec), str(other), "--out", "a.idx"], ["index", str(rec), "--json"]):
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 2

@@ -239,7 +239,11 @@ def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "a.idx").write_text("0\t0\n")
     (tmp_path / "empty").mkdir()
-    for name, text in (("a.txt", "is not a record file"), ("a.idx", "is an index"), ("empty", "no images")):
+    for name, text in (
+        ("a.txt", "is not a record file"),
+        ("a.idx", "is an index"),
+        ("empty", "an empty folder"),
+    ):
         with pytest.raises(ValueError, match=text):
             inspect(tmp_path / name)
     for name in ("none", "none-*.rec"):

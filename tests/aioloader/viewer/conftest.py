@@ -15,6 +15,7 @@ import pytest
 import recordio
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import pack
+from tests.aioloader.viewer.sample_sets import write_sample_sets
 from tests.aioloader.viewer.sets import (
     EVIL,
     ROOT,
@@ -60,6 +61,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.write(b"<script>not an image</script>")
     (root / "empty.rec").write_bytes(b"")
     pack(root / "folder", root / "classes.rec", on_error="skip")
+    write_sample_sets(root)
     return root
 
 

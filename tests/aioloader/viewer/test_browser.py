@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.aioloader.format_sets import FORMATS, PARQUET, TAR, TFRECORD, SetFormat, is_readable
+from tests.aioloader.viewer.sample_sets import BAD, sample
 from tests.aioloader.viewer.sets import EVIL, ROOT, Serve, view_command
 
 pytestmark = pytest.mark.browser
@@ -188,3 +190,64 @@ def test_an_export_opens_from_its_file(
     page.get_by_role("link", name="training with boxes").click()
     assert page.locator(".draws img").count() == 4
     see("export-draws")
+
+
+# -- samples of shards
+
+
+@pytest.mark.parametrize("made", FORMATS)
+def test_samples_of_every_format(
+    serve: Serve, page: Any, see: Callable[[str], None], made: SetFormat
+) -> None:
+    page.goto(serve(f"damaged-{made.name}").address)
+    see(f"{made.name}-grid")
+    assert page.locator(".tile.image").count() == 47
+    assert "damaged" in page.locator(".tile").nth(BAD).inner_text()
+    page.locator(".tile.damaged a").click()
+    assert "match no image format" in page.locator(".trouble").inner_text()
+    see(f"{made.name}-damaged")
+    page.get_by_role("link", name="Next").first.click()
+    names = set(made.names(sample(BAD + 1)).values())
+    assert set(page.locator(".fields h3").all_inner_texts()) == names
+    assert f"Caption {BAD + 1} {EVIL}" in page.locator(".fields").inner_text()
+    assert page.locator(".fields img").count() == 1
+    see(f"{made.name}-sample")
+    (key,) = page.locator("dt:text-is('key') + dd").all_inner_texts()
+    page.get_by_label("Key").fill(key)
+    page.get_by_label("File").select_option(index=2)
+    page.get_by_role("button", name="Go").click()
+    assert page.locator("h1").inner_text() == f"Sample {key}"
+    assert f"index\n{BAD + 1}" in page.locator("dl").inner_text()
+    page.get_by_role("link", name="Labels").click()
+    page.get_by_role("link", name="1", exact=True).click()
+    assert page.locator(".tile").count() == 20
+    see(f"{made.name}-label")
+
+
+@pytest.mark.parametrize("made", FORMATS)
+def test_samples_without_images(serve: Serve, page: Any, see: Callable[[str], None], made: SetFormat) -> None:
+    page.goto(serve(f"texts-{made.name}").address)
+    assert page.locator(".tile.foreign").count() == 3
+    see(f"{made.name}-texts")
+    page.locator(".tile a").first.click()
+    assert "Caption 0" in page.locator(".fields").inner_text()
+    see(f"{made.name}-text")
+
+
+HOSTILE = [("hostile.tar", TAR), ("keys.tar", TAR), ("lists.tfrecord", TFRECORD), ("named.parquet", PARQUET)]
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("name", "made"), HOSTILE)
+def test_hostile_and_long_fields_fit(
+    serve: Serve, page: Any, see: Callable[[str], None], name: str, made: SetFormat, width: int
+) -> None:
+    if not is_readable(made):
+        pytest.skip(f"{made.name} cannot be read here")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(serve(name).address)
+    see(f"{name}-{width}")
+    for position in range(page.locator(".tile").count()):
+        page.goto(f"{serve(name).address}?at={position}")
+        assert page.locator(".fields article").count()
+        see(f"{name}-{width}-{position}")

@@ -110,7 +110,7 @@ def test_the_command_exports(sets: Path, tmp_path: Path, capsys: pytest.CaptureF
     words = ["view", str(sets / "plain.rec"), "--export", str(out), "--limit", "3", "--size", "32"]
     assert main(words) == 0
     assert re.fullmatch(
-        rf"{re.escape(str(out))}/index.html: 3 of 60 records, \d\.\d MB\n", capsys.readouterr().out
+        rf"{re.escape(str(out))}/index.html: 3 of 60 records, [\d.]+ kB\n", capsys.readouterr().out
     )
     assert main(["view", str(tmp_path / "nothing"), "--export", str(out)]) == 2
     assert main(["view", str(sets / "plain.rec"), "--export", str(tmp_path)]) == 1

@@ -6,6 +6,7 @@ import pytest
 from aioloader.mxnet import gluon, nd
 from aioloader.mxnet.gluon.data import batchify
 from aioloader.mxnet.gluon.data.dataloader import default_batchify_fn, default_mp_batchify_fn
+from tests.combinations import combinations
 
 
 def test_stack():
@@ -103,8 +104,7 @@ def as_lists(batch):
     return batch.tolist() if hasattr(batch, "tolist") else batch
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("name", "workers"), combinations(list(FUNCTIONS), [0, 2]))
 def test_a_loader_makes_of_it_what_calling_does(name, workers, leftovers):
     fn = FUNCTIONS[name]
     dataset = Ragged(ragged=name in ("group", "append", "list"))

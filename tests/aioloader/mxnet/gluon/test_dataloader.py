@@ -10,6 +10,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet import gluon, nd
+from tests.combinations import combinations
 
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
 IDS = ["none", "processes", "threads"]
@@ -78,8 +79,10 @@ def test_order_is_the_samplers(options, leftovers):
         assert numbers(loader) == [[4, 2], [0]]
 
 
-@pytest.mark.parametrize("dataset", [np.arange(10), Indices(10)], ids=["array", "items"])
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
+@pytest.mark.parametrize(
+    ("options", "dataset"),
+    combinations(dict(zip(IDS, WORKERS, strict=True)), {"array": np.arange(10), "items": Indices(10)}),
+)
 def test_numpys_seed_gives_mxnets_order(options, dataset, leftovers):
     with gluon.data.DataLoader(dataset, 4, shuffle=True, **options) as loader:
         np.random.seed(0)
@@ -255,8 +258,9 @@ def test_auto_reload_begins_before_it_is_asked(leftovers):
     del loader
 
 
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
-@pytest.mark.parametrize("shape", [(0,), (2, 0), (3, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "options"), combinations([(0,), (2, 0), (3, 2)], dict(zip(IDS, WORKERS, strict=True)))
+)
 def test_shapes_are_kept(shape, options, leftovers):
     dataset = gluon.data.SimpleDataset([nd.ones(shape) for _ in range(5)])
     with gluon.data.DataLoader(dataset, 2, **options) as loader:

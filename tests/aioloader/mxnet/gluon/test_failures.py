@@ -10,6 +10,7 @@ import pytest
 
 from aioloader import TooManyErrorsError, WorkerError
 from aioloader.mxnet import gluon, nd
+from tests.combinations import combinations
 
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
 IDS = ["none", "processes", "threads"]
@@ -58,8 +59,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "options"), combinations(list(CASES), dict(zip(IDS, WORKERS, strict=True))))
 def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, options, leftovers):
     dataset, batchify_fn = CASES[case]()
     loader = gluon.data.DataLoader(dataset, 3, batchify_fn=batchify_fn, **options)
@@ -152,7 +152,7 @@ def test_a_worker_without_progress_times_out(leftovers):
     loader.close()
 
 
-@pytest.mark.parametrize(("loaders", "workers"), [(3, 2), pytest.param(10, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("loaders", "workers"), [(2, 2), pytest.param(10, 8, marks=pytest.mark.slow)])
 def test_dropped_loaders_leave_nothing(loaders, workers, leftovers):
     """The arrays of MXNet's test need no workers here, so items are requested one by one."""
     for _ in range(loaders):

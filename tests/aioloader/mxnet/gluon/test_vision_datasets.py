@@ -11,6 +11,7 @@ from aioloader import transforms as native
 from aioloader.mxnet import gluon, nd, recordio
 from aioloader.mxnet.gluon.data.vision import datasets, transforms
 from tests.aioloader.mxnet.gluon.conftest import clothes, write_idx_files
+from tests.combinations import combinations
 
 
 def test_records(label_rec):
@@ -107,19 +108,24 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("kind", ["record", "folder", "cifar"])
+@pytest.mark.parametrize(
+    ("kind", "transformed"),
+    combinations(
+        ["record", "folder", "cifar"],
+        {f"{chain}-{workers}": (CHAINS[chain], workers) for chain in CHAINS for workers in (0, 2)},
+    ),
+)
 def test_a_loader_gives_what_indexing_gives(
-    kind, chain, workers, label_rec, photo_folder, mxnet_home, leftovers
+    kind, transformed, label_rec, photo_folder, mxnet_home, leftovers
 ):
+    chain, workers = transformed
     if kind == "record":
         source = gluon.data.vision.ImageRecordDataset(label_rec)
     elif kind == "folder":
         source = gluon.data.vision.ImageFolderDataset(photo_folder).take(6)
     else:
         source = gluon.data.vision.CIFAR10(mxnet_home / "datasets" / "cifar10").take(9)
-    dataset = CHAINS[chain](source)
+    dataset = chain(source)
     with gluon.data.DataLoader(dataset, 1, num_workers=workers) as loader:
         batches = list(loader)
     assert len(batches) == len(dataset)

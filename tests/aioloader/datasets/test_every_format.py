@@ -1,0 +1,362 @@
+"""Tests of what every format of shards has in common: batches, resume, receipts, dead workers, damage, and views.
+
+Each format gives the same samples, so that the expected batches are those of the images themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import aioloader
+from aioloader import DataLoader, DecodeError, SampleError, transforms
+from aioloader.crop_index.building import can_build
+from aioloader.crop_index.layout import RECORDS
+from aioloader.crop_index.places import shard_index
+from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.foundation.decodes import CUT
+from aioloader.samplers import IntervalSampler
+from aioloader.tools.crops import index_crops
+from tests.aioloader.crop_index.samples import IMAGES
+from tests.aioloader.format_sets import FORMATS, Sample, SetFormat, damage
+
+COUNT = 24
+BAD = 13
+CHAIN = transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomFlipLeftRight()])
+
+Batches = list[tuple[Any, ...]]
+
+
+def jpeg(number: int, height: int = 24, width: int = 32) -> bytes:
+    """Return a JPEG of noise."""
+    noise = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    encoded: bytes = simplejpeg.encode_jpeg(noise, 90)
+    return encoded
+
+
+SAMPLES = [
+    Sample(
+        key=f"s{number:03}",
+        image=jpeg(number),
+        label=number,
+        text=f"größe {number}",
+        json={"number": number, "tags": ["a", None]},
+        second=jpeg(100 + number),
+        data=bytes([number, 255]),
+    )
+    for number in range(COUNT)
+]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def made(request: pytest.FixtureRequest) -> SetFormat:
+    found: SetFormat = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(made: SetFormat, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a set of three shards. Read only: tests share it."""
+    return made.write(tmp_path_factory.mktemp("sets") / made.name, SAMPLES)
+
+
+def batches_of(dataset: Any, executor: str = "inline", workers: int = 0, **options: Any) -> Batches:
+    """Return the batches of an epoch; shuffled, unless the options say otherwise."""
+    options = {"batch_size": 4, "shuffle": True, "seed": 5, **options}
+    with DataLoader(dataset, executor=executor, num_workers=workers, **options) as loader:
+        return [tuple(np.array(part) for part in batch) for batch in loader]
+
+
+def assert_same(found: Batches, expected: Batches) -> None:
+    """Fail unless the batches are the same, bit for bit."""
+    assert len(found) == len(expected) > 1
+    for some, others in zip(found, expected, strict=True):
+        for one, other in zip(some, others, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+def labels_in(batches: Any) -> list[int]:
+    """Return the labels of batches, one behind the other."""
+    return [int(label) for batch in batches for label in batch[1]]
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def test_samples_are_those_that_were_written(made: SetFormat, folder: Path) -> None:
+    dataset = made.open(folder)
+    assert len(dataset) == COUNT
+    assert dataset.labels().tolist() == list(range(COUNT))
+    for again in (dataset, pickle.loads(pickle.dumps(dataset))):
+        for number in (0, 7, 8, COUNT - 1):
+            image, label = again[number]
+            np.testing.assert_array_equal(image, simplejpeg.decode_jpeg(jpeg(number)))
+            assert (label, label.dtype) == (number, np.int64)
+
+
+def test_samples_are_dicts_of_all_fields(made: SetFormat, folder: Path) -> None:
+    names = made.names(SAMPLES[0])
+    dataset = made.open(folder, image=[made.image, made.second], fields=tuple(names.values()))
+    for number in (3, COUNT - 1):
+        sample = dataset[number]
+        assert list(sample) == list(names.values())
+        for name, image in ((made.image, jpeg(number)), (made.second, jpeg(100 + number))):
+            np.testing.assert_array_equal(sample[name], simplejpeg.decode_jpeg(image))
+        assert sample[made.label] == number
+        text, value = sample[made.text], sample[made.json]
+        assert (text.decode() if isinstance(text, bytes) else text) == f"größe {number}"
+        # In a TFRecord or Parquet file, JSON is bytes or a text like any other.
+        assert (value if isinstance(value, dict) else json.loads(value)) == SAMPLES[number].json
+        assert sample[made.data] == bytes([number, 255])
+
+
+def test_a_sample_is_found_by_its_key(made: SetFormat, folder: Path) -> None:
+    dataset = made.open(folder)
+    for number in (0, 8, COUNT - 1):
+        location = dataset.location(number)
+        shard, row = dataset.tables.locate(number)
+        assert location.path == dataset.paths[shard]
+        assert dataset.tables.tables[shard].row_of(str(location.key)) == row
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("executor", "workers"), [("thread", 1), ("thread", 3), ("process", 2)])
+def test_batches_do_not_depend_on_executors_and_workers(
+    made: SetFormat, folder: Path, executor: str, workers: int, leftovers: object
+) -> None:
+    dataset = made.open(folder).transform_first(CHAIN)
+    expected = batches_of(dataset)
+    assert sorted(labels_in(expected)) == list(range(COUNT))
+    assert_same(batches_of(dataset, executor, workers), expected)
+
+
+def test_batches_of_every_format_are_the_same(made: SetFormat, folder: Path) -> None:
+    found = batches_of(made.open(folder).transform_first(CHAIN), shuffle=False)
+    plain = aioloader.SimpleDataset([(simplejpeg.decode_jpeg(jpeg(n)), np.int64(n)) for n in range(COUNT)])
+    assert_same(found, batches_of(plain.transform_first(CHAIN), shuffle=False))
+
+
+def run_rank(
+    dataset: Any, rank: int, ranks: int, *, steps: int | None = None, state: Any = None, **options: Any
+) -> Any:
+    """Run a rank from a state on, for some steps or to the end; return its labels, state and receipt."""
+    with DataLoader(dataset, 2, shuffle=True, seed=3, shard=(rank, ranks), **options) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        labels: list[int] = []
+        for count, batch in enumerate(loader, 1):
+            labels += labels_in([batch])
+            if count == steps:
+                break
+        return labels, json.loads(json.dumps(loader.state_dict())), loader.receipt()
+
+
+def test_an_epoch_is_resumed_with_other_ranks_and_workers(made: SetFormat, folder: Path) -> None:
+    dataset = made.open(folder)
+    executors = [("process", 2), ("thread", 1), ("inline", 0)]
+    first = [
+        run_rank(dataset, rank, 3, steps=2, executor=executor, num_workers=workers)
+        for rank, (executor, workers) in enumerate(executors)
+    ]
+    rest = [
+        run_rank(made.open(folder), rank, 2, state=first[0][1], executor="thread", num_workers=1 + rank)
+        for rank in range(2)
+    ]
+    assert sorted(label for part in first + rest for label in part[0]) == list(range(COUNT))
+    with DataLoader(dataset, 2, shuffle=True, seed=3, executor="inline") as loader:
+        loader.check_receipt(sum(part[2] for part in first + rest))
+        with pytest.raises(aioloader.ReceiptError):
+            loader.check_receipt(sum(part[2] for part in first + rest[:1]))
+
+
+def test_receipts_of_three_ranks_add_up_to_the_epoch(made: SetFormat, folder: Path) -> None:
+    dataset = made.open(folder)
+    parts = [run_rank(dataset, rank, 3, executor="inline") for rank in range(3)]
+    assert sorted(label for part in parts for label in part[0]) == list(range(COUNT))
+    with DataLoader(dataset, 2, shuffle=True, seed=3, executor="inline") as loader:
+        loader.check_receipt(sum(part[2] for part in parts))
+        assert labels_in(loader) != list(range(COUNT))
+        assert loader.receipt() == sum(part[2] for part in parts)
+
+
+def test_no_sample_is_lost_with_a_worker_that_is_killed(
+    made: SetFormat, folder: Path, leftovers: object
+) -> None:
+    dataset = made.open(folder).transform_first(CHAIN)
+    expected = batches_of(dataset, batch_size=2)
+    with DataLoader(dataset, 2, shuffle=True, seed=5, num_workers=2, prefetch=1) as loader:
+        batches = iter(loader)
+        found = [tuple(np.array(part) for part in next(batches))]
+        for pid in loader._runtime.open().executor.pids:
+            os.kill(pid, signal.SIGKILL)
+        found += [tuple(np.array(part) for part in batch) for batch in batches]
+        assert loader.errors == []
+        assert loader.stats().restarts >= 1
+    assert_same(found, expected)
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(folder: Path, tmp_path: Path) -> tuple[Path, Path, int]:
+    """Copy the set with one damaged image: return its folder, the file, and the offset of the image."""
+    copied = Path(shutil.copytree(folder, tmp_path / "damaged"))
+    return copied, *damage(copied, jpeg(BAD))
+
+
+def assert_named(error: SampleError, dataset: ShardDataset, path: Path, place: int) -> None:
+    """Fail unless an error names the damaged sample."""
+    location = dataset.location(BAD)
+    assert isinstance(error.__cause__, DecodeError)
+    assert (error.index, error.key, error.path, error.offset) == (
+        BAD,
+        location.key,
+        str(path),
+        location.offset,
+    )
+    assert error.offset is not None
+    assert 0 <= place - error.offset < 4 * len(jpeg(BAD)) * 4
+    assert error.stage == "decode"
+    assert str(location.key) in str(error)
+    assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("policy", "executor"),
+    [("raise", "inline"), ("skip", "inline"), ("replace", "inline"), ("skip", "process")],
+)
+def test_a_damaged_sample_is_named_and_costs_no_other(
+    made: SetFormat, damaged: tuple[Path, Path, int], policy: str, executor: str
+) -> None:
+    root, path, place = damaged
+    dataset = made.open(root)
+    options: dict[str, Any] = {"executor": executor, "num_workers": 0 if executor == "inline" else 1}
+    with DataLoader(dataset, 4, on_error=policy, **options) as loader:
+        found: list[int] = []
+        if policy == "raise":
+            with pytest.raises(SampleError) as caught:
+                for batch in loader:
+                    found += labels_in([batch])
+            error = caught.value
+            assert found == list(range(BAD // 4 * 4))
+        else:
+            found = labels_in(loader)
+            (error,) = loader.errors
+            stead = [BAD + 1] if policy == "replace" else []
+            assert found == [*range(BAD), *stead, *range(BAD + 1, COUNT)]
+    assert_named(error, dataset, path, place)
+
+
+def test_a_field_that_a_set_does_not_have_is_named(made: SetFormat, folder: Path) -> None:
+    dataset = made.open(folder, fields=(made.text, "nothing"))
+    with pytest.raises(ValueError, match="nothing") as caught:
+        dataset[0]
+    assert made.text in str(caught.value)
+
+
+# -- crop indexes and caches -------------------------------------------------------------------------------------------
+
+
+def put_golden_entries(dataset: ShardDataset) -> None:
+    """Write the crop indexes of a set of the golden images, without numba."""
+    shards, keys = dataset.crop_keys(np.arange(len(dataset)))
+    for shard, path in enumerate(dataset.paths):
+        writer = CropIndexWriter(shard_index(path), kind=RECORDS)
+        for number in np.flatnonzero(shards == shard).tolist():
+            _, data, entry = IMAGES[number]
+            writer.put(int(keys[number]), len(data), entry)
+        writer.finish()
+
+
+@pytest.mark.parametrize(
+    ("executor", "built"),
+    [
+        ("inline", False),
+        ("process", False),
+        pytest.param(
+            "inline", True, marks=pytest.mark.skipif(not can_build(), reason="numba makes crop indexes")
+        ),
+    ],
+)
+def test_crops_by_entries_are_those_without(
+    made: SetFormat, tmp_path: Path, executor: str, built: bool
+) -> None:
+    images = [jpeg(n, 200, 300) for n in range(10)] if built else [data for _, data, _ in IMAGES]
+    samples = [Sample(key=f"{n:03}", image=image, label=n) for n, image in enumerate(images)]
+    root = made.write(tmp_path / "set", samples, shards=2)
+    crop = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
+    dataset = made.open(root, crop_index=None)
+    expected = batches_of(dataset.transform_first(crop))
+    if built:
+        reports = index_crops([dataset], executor="inline", num_workers=0)
+        assert sum(report.indexed for report in reports) == len(images)
+    else:
+        put_golden_entries(dataset)
+    with DataLoader(
+        made.open(root).transform_first(crop),
+        4,
+        shuffle=True,
+        seed=5,
+        executor=executor,
+        num_workers=0 if executor == "inline" else 1,
+    ) as loader:
+        found: Batches = [tuple(np.array(part) for part in batch) for batch in loader]
+        stats = loader.stats()
+    assert_same(found, expected)
+    assert sum(count for (way, _), count in stats.decodes.items() if way == CUT) > len(images) // 2
+    assert not stats.bad_entries
+
+
+@pytest.mark.parametrize("where", ["memory", "folder"])
+def test_a_cache_changes_no_batch(made: SetFormat, folder: Path, tmp_path: Path, where: str) -> None:
+    expected = batches_of(made.open(folder))
+    dataset = made.open(folder, cache=where if where == "memory" else tmp_path / "bytes")
+    with DataLoader(dataset, 4, shuffle=True, seed=5, executor="inline") as loader:
+        for epoch in range(2):
+            found: Batches = [tuple(np.array(part) for part in batch) for batch in loader]
+            if epoch == 0:
+                assert_same(found, expected)
+            assert sorted(labels_in(found)) == list(range(COUNT))
+        rate = loader.stats().hit_rate
+    # Row groups of Parquet stay in memory, decompressed, so their bytes are read only once.
+    assert rate is not None
+    assert rate > 0 or made.name == "parquet"
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_views_have_the_samples_that_they_select(made: SetFormat, folder: Path, executor: str) -> None:
+    dataset = made.open(folder)
+    numbers = list(range(COUNT))
+    views = {
+        "filter": (dataset.filter(lambda sample: int(sample[1]) % 3 == 0), numbers[::3]),
+        "take": (dataset.take(5), numbers[:5]),
+        "shard": (dataset.shard(5, 1), numbers[5:10]),
+        "sample": (dataset.sample(IntervalSampler(COUNT, 7)), [n for k in range(7) for n in numbers[k::7]]),
+        "shard of take": (dataset.take(10).shard(2, 1), numbers[5:10]),
+    }
+    for name, (view, expected) in views.items():
+        assert [int(view[place][1]) for place in range(len(view))] == expected, name
+        small = view.transform_first(transforms.CenterCrop((4, 4)))
+        batches = batches_of(small, executor, int(executor == "thread"), shuffle=False)
+        assert labels_in(batches) == expected, name
+        images = np.concatenate([batch[0] for batch in batches])
+        decoded = [simplejpeg.decode_jpeg(jpeg(number)) for number in expected]
+        np.testing.assert_array_equal(images, np.stack([image[10:14, 14:18] for image in decoded]))
+        assert sorted(labels_in(batches_of(view, executor, int(executor == "thread")))) == sorted(expected)

@@ -1,0 +1,209 @@
+"""Tests of the recognition of formats by names and by first bytes."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.datasets.kinds import (
+    HEAD_NBYTES,
+    PARQUET,
+    RECORDS,
+    TAR,
+    TFRECORD,
+    Kind,
+    by_split,
+    foreign_bytes,
+    foreign_name,
+    is_numbered,
+    kind_of_bytes,
+    kind_of_name,
+    pattern_for,
+    split_of,
+)
+from recordio import MAGIC
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("train.rec", RECORDS),
+        ("TRAIN.REC", RECORDS),
+        ("a/b.c/train-00000-of-00004.rec", RECORDS),
+        ("shard-000000.tar", TAR),
+        ("a.tfrecord", TFRECORD),
+        ("a.tfrecords", TFRECORD),
+        ("a.tfrec", TFRECORD),
+        ("imagenet-train.tfrecord-00000-of-01024", TFRECORD),
+        ("train-00000-of-00294-0a1b2c.parquet", PARQUET),
+        ("train-00000-of-01024", None),
+        ("train.tar.gz", None),
+        ("train", None),
+        (".tar", None),
+        ("photo.jpg", None),
+    ],
+)
+def test_names_show_the_kind(name: str, kind: Kind | None) -> None:
+    assert kind_of_name(name) is kind
+
+
+def test_numbered_names() -> None:
+    assert is_numbered("train-00000-of-01024")
+    assert not is_numbered("train-00000-of-01024.tar")
+    assert not is_numbered("-of-")
+
+
+def _tar(format: int, name: str = "000.jpg") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=format) as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    return buffer.getvalue()[:HEAD_NBYTES]
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (MAGIC.to_bytes(4, "little") + bytes(28), RECORDS),
+        (b"PAR1\x15\x04", PARQUET),
+        (_tar(tarfile.USTAR_FORMAT), TAR),
+        (_tar(tarfile.GNU_FORMAT, "n" * 200), TAR),
+        (_tar(tarfile.PAX_FORMAT, "ä" * 120), TAR),
+        (b"", None),
+        (bytes(HEAD_NBYTES), None),
+        (b"\x1f\x8b" + bytes(600), None),
+    ],
+)
+def test_first_bytes_show_the_kind(head: bytes, kind: Kind | None) -> None:
+    assert kind_of_bytes(head) is kind
+
+
+def _masked_crc(data: bytes) -> int:
+    """Return the masked CRC-32C, from the table of RFC 3720, appendix B.4, by another way than the package's."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        for bit in range(8):
+            carry = (crc ^ byte >> bit) & 1
+            crc = crc >> 1 ^ 0x82F63B78 * carry
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@given(st.integers(0, 1 << 39), st.binary(max_size=20))
+def test_a_length_with_its_masked_crc_is_a_tfrecord(length: int, rest: bytes) -> None:
+    head = struct.pack("<Q", length)
+    head += struct.pack("<I", _masked_crc(head))
+    assert kind_of_bytes(head + rest) is TFRECORD
+    damaged = head[:8] + bytes([head[8] ^ 1]) + head[9:]
+    assert kind_of_bytes(damaged + rest) is None
+
+
+@given(st.binary(max_size=2 * HEAD_NBYTES))
+def test_any_bytes_are_taken(head: bytes) -> None:
+    kind_of_bytes(head)
+    foreign_bytes(head)
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"PK\x03\x04...", "ZIP"),
+        (b"\x1f\x8b\x08", "compressed"),
+        (b"\x28\xb5\x2f\xfd", "compressed"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (bytes(16) + b"\xde\xc0\xef\xbe", "LMDB"),
+        (b"ARROW1\0\0", "Arrow"),
+        (b"\x93NUMPY\x01", "NumPy"),
+        (b"SQLite format 3\0", "database"),
+        (b"\xff\xd8\xff\xe0", "image"),
+        (b"", "empty"),
+    ],
+)
+def test_first_bytes_of_other_formats(head: bytes, what: str) -> None:
+    foreign = foreign_bytes(head)
+    assert foreign is not None
+    assert what in foreign.what
+    assert foreign.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("a.zip", "ZIP"),
+        ("a.tar.gz", "compressed"),
+        ("a.TGZ", "compressed"),
+        ("a.h5", "HDF5"),
+        ("data.mdb", "LMDB"),
+        ("a.arrow", "Arrow"),
+        ("labels.csv", "table"),
+        ("a.npy", "NumPy"),
+        ("a.lst", "list"),
+        ("a.idx", "index"),
+        ("a.tar.samples", "index"),
+        ("shard.00000.mds", "MDS"),
+        ("a.pt", "Python"),
+    ],
+)
+def test_names_of_other_formats(name: str, what: str) -> None:
+    foreign = foreign_name(name)
+    assert foreign is not None
+    assert what in foreign.what
+
+
+def test_names_without_meaning_are_no_other_format() -> None:
+    assert foreign_name("README") is None
+    assert foreign_name("train.tar") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train-00000-of-00004.tar", "train"),
+        ("imagenet_VAL_003.tar", "val"),
+        ("val2017-000.tar", "val"),
+        ("cifar10-test.rec", "test"),
+        ("strain-000.tar", ""),
+        ("validation-0.parquet", "validation"),
+        ("contest.rec", ""),
+        ("00012.tar", ""),
+    ],
+)
+def test_splits_are_words_of_names(name: str, split: str) -> None:
+    assert split_of(name) == split
+
+
+def test_names_are_grouped_by_split() -> None:
+    assert by_split(["b-test.tar", "train-1.tar", "train-0.tar"]) == {
+        "test": ["b-test.tar"],
+        "train": ["train-0.tar", "train-1.tar"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "others", "pattern"),
+    [
+        (["train-0.tar", "train-1.tar"], ["val-0.tar"], "train-*.tar"),
+        (["train-09.tar", "train-10.tar"], ["train-10.rec"], "train-*.tar"),
+        (["a-00000-of-00002", "a-00001-of-00002"], ["b-00000-of-00001"], "a-*"),
+        (["a-00000-of-00002", "a-00001-of-00002"], ["a-00000-of-00003"], "a-*-of-00002"),
+        (["only.tar"], ["other.tar"], "only.tar"),
+        (["x[1]-0.tar", "x[1]-1.tar"], ["x1-2.tar"], "x[[]1]-*.tar"),
+        (["a-1.tar", "a-3.tar"], ["a-2.tar"], "a-1.tar"),  # no pattern fits
+    ],
+)
+def test_patterns_match_their_files_only(names: list[str], others: list[str], pattern: str) -> None:
+    assert pattern_for(names, [*names, *others]) == pattern
+
+
+@given(st.lists(st.text("ab-0[*.", min_size=1, max_size=6), min_size=2, max_size=6, unique=True))
+def test_a_pattern_never_matches_another_file(found: list[str]) -> None:
+    names, others = found[: len(found) // 2], found[len(found) // 2 :]
+    pattern = pattern_for(names, found)
+    if pattern != names[0]:
+        assert not any(fnmatchcase(name, pattern) for name in others)
+        assert all(fnmatchcase(name, pattern) for name in names)

@@ -1,0 +1,304 @@
+"""Tests of `open_dataset`: what is at a path decides on the class, and errors name what is there and what helps."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import aioloader
+from aioloader.datasets.kinds import FACES, FOLDER, KINDS, MDS, PARQUET, RECORDS, TAR, TFRECORD, Kind
+from aioloader.datasets.opening import open_dataset, recognize
+from aioloader.errors import AmbiguousPathError, UnknownFormatError
+from recordio import MAGIC
+
+
+def _tar_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("0.jpg"))
+    return buffer.getvalue()
+
+
+# Beginnings of files; recognition reads no more.
+BYTES = {
+    RECORDS: MAGIC.to_bytes(4, "little") + bytes(28),
+    TAR: _tar_bytes(),
+    TFRECORD: bytes.fromhex("0300000000000000b099490e") + bytes(7),
+    PARQUET: b"PAR1" + bytes(20) + b"PAR1",
+}
+SUFFIX = {RECORDS: ".rec", TAR: ".tar", TFRECORD: ".tfrecord", PARQUET: ".parquet"}
+MDS_TEXT = json.dumps({"shards": [], "version": 2})
+
+
+def put(folder: Path, *names: str, kind: Kind = TAR) -> Path:
+    """Write files of a kind, with or without its suffix, and return the folder."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(BYTES[kind])
+    return folder
+
+
+@pytest.mark.parametrize("kind", BYTES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "by bytes"])
+def test_a_file_is_recognized(kind: Kind, named: bool, tmp_path: Path) -> None:
+    path = put(tmp_path, f"data{SUFFIX[kind] if named else '.bin'}", kind=kind) / (
+        f"data{SUFFIX[kind]}" if named else "data.bin"
+    )
+    found = recognize(path)
+    assert found.kind is kind
+    assert found.paths == (str(path),)
+
+
+@pytest.mark.parametrize("kind", BYTES, ids=lambda kind: kind.name)
+def test_all_shards_of_a_folder_in_order(kind: Kind, tmp_path: Path) -> None:
+    names = [f"train-{number}{SUFFIX[kind]}" for number in (2, 0, 1)]
+    put(tmp_path, *names, kind=kind)
+    for other in ("README.md", "train-0.idx", "train-0.tar.samples", ".hidden.tar", "labels.json"):
+        (tmp_path / other).write_bytes(b"x")
+    found = recognize(tmp_path)
+    assert found.kind is kind
+    assert found.paths == tuple(str(tmp_path / name) for name in sorted(names))
+    assert recognize(str(tmp_path / f"train-*{SUFFIX[kind]}")) == found
+    assert recognize(found.paths) == found
+
+
+def test_numbered_files_without_suffix(tmp_path: Path) -> None:
+    names = [f"train-{number:05}-of-00003" for number in range(3)]
+    put(tmp_path, *names, kind=TFRECORD)
+    paths = tuple(str(tmp_path / name) for name in names)
+    for path in (tmp_path, str(tmp_path / "train-*"), list(paths)):
+        found = recognize(path)
+        assert (found.kind, found.paths) == (TFRECORD, paths)
+
+
+def test_folders_with_an_index(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text(MDS_TEXT)
+    (tmp_path / "shard.00000.mds").write_bytes(b"x")
+    assert recognize(tmp_path).kind is MDS
+    found = recognize(tmp_path / "index.json")
+    assert (found.kind, found.paths) == (MDS, (str(tmp_path),))
+    (tmp_path / "index.json").write_text('{"chunks": [], "config": {}}')
+    with pytest.raises(UnknownFormatError, match="LitData"):
+        recognize(tmp_path)
+
+
+def test_an_index_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "index.json").write_text(MDS_TEXT)
+    monkeypatch.chdir(tmp_path)
+    assert recognize("index.json").paths == (os.curdir,)
+
+
+@pytest.mark.filterwarnings("ignore:Ignoring:UserWarning")
+def test_folders_of_images(photo_folder: Path, tmp_path: Path) -> None:
+    assert recognize(photo_folder).kind is FOLDER
+    dataset = open_dataset(photo_folder, synsets=[sorted(path.name for path in photo_folder.iterdir())[0]])
+    assert isinstance(dataset, aioloader.ImageFolderDataset)
+    assert len(dataset.synsets) == 1
+    # The first sub-folder has no image.
+    shutil.copytree(photo_folder, tmp_path / "set")
+    (tmp_path / "set" / "!empty").mkdir()
+    assert recognize(tmp_path / "set").kind is FOLDER
+
+
+def test_record_files_and_options(photo_rec: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(photo_rec, label_dtype="float32")
+    assert isinstance(dataset, aioloader.ImageRecordDataset)
+    assert dataset[0][1].dtype == "float32"
+    for name in ("a-0", "a-1"):
+        shutil.copy(photo_rec, tmp_path / f"{name}.rec")
+        shutil.copy(photo_rec.with_suffix(".idx"), tmp_path / f"{name}.idx")
+    assert len(open_dataset(tmp_path)) == 2 * len(dataset)
+
+
+def test_a_set_in_insightfaces_layout(tmp_path: Path) -> None:
+    put(tmp_path, "train.rec", kind=RECORDS)
+    (tmp_path / "train.idx").write_text("0\t0\n")
+    (tmp_path / "property").write_text("2,112,112")
+    for path in (tmp_path, tmp_path / "train.rec"):
+        found = recognize(path)
+        assert (found.kind, found.paths) == (FACES, (str(tmp_path / "train.rec"),))
+
+
+def test_the_only_sub_folder_with_data_is_taken(tmp_path: Path) -> None:
+    put(tmp_path / "data", "a-0.parquet", "a-1.parquet", kind=PARQUET)
+    (tmp_path / "docs").mkdir()
+    assert recognize(tmp_path) == recognize(tmp_path / "data")
+
+
+# -- several data sets -------------------------------------------------------------------------------------------------
+
+
+def ambiguous(path: Path) -> AmbiguousPathError:
+    with pytest.raises(AmbiguousPathError) as caught:
+        recognize(path)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(error, AmbiguousPathError)
+    assert error.path == str(path)
+    assert isinstance(error, ValueError)
+    for choice in error.choices:
+        assert repr(choice) in str(error)
+        assert recognize(choice)  # each of them can be opened
+    return error
+
+
+def test_splits_are_not_mixed(tmp_path: Path) -> None:
+    put(tmp_path, "train-0.tar", "train-1.tar", "val-0.tar")
+    error = ambiguous(tmp_path)
+    assert error.choices == (f"{tmp_path}/train-*.tar", f"{tmp_path}/val-0.tar")
+    assert "tar files of several splits (train: 2, val: 1)" in str(error)
+
+
+def test_a_split_and_files_without_one_are_not_mixed(tmp_path: Path) -> None:
+    put(tmp_path, "extra.rec", "train.rec", kind=RECORDS)
+    assert "no split: 1, train: 1" in str(ambiguous(tmp_path))
+
+
+def test_several_formats(tmp_path: Path) -> None:
+    put(tmp_path, "a-0.tar", "a-1.tar")
+    put(tmp_path, "a.parquet", kind=PARQUET)
+    error = ambiguous(tmp_path)
+    assert "2 tar files and 1 Parquet file" in str(error)
+    assert set(error.choices) == {f"{tmp_path}/a-*.tar", f"{tmp_path}/a.parquet"}
+
+
+def test_images_and_shards(photo_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(photo_folder, folder)
+    put(folder, "all.tar")
+    error = ambiguous(folder)
+    assert "aioloader.ImageFolderDataset reads them" in str(error)
+    assert error.choices == (f"{folder}/all.tar",)
+
+
+def test_several_sub_folders(tmp_path: Path) -> None:
+    put(tmp_path / "train", "0.tar")
+    put(tmp_path / "val", "0.tar")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "index.json").write_text(MDS_TEXT)
+    error = ambiguous(tmp_path)
+    assert error.choices == tuple(f"{tmp_path}/{name}" for name in ("test", "train", "val"))
+
+
+def test_choices_in_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    folder = put(tmp_path / "set [1]", "train-0.tar", "train-1.tar", "val-0.tar")
+    assert "set [[]1]" in ambiguous(folder).choices[0]
+
+
+def test_files_of_one_list_have_one_format(tmp_path: Path) -> None:
+    put(tmp_path, "a.tar")
+    put(tmp_path, "b.rec", kind=RECORDS)
+    with pytest.raises(ValueError, match=r"several formats.*a\.tar' \(tar\).*b\.rec' \(RecordIO\)"):
+        open_dataset([tmp_path / "a.tar", tmp_path / "b.rec"])
+    with pytest.raises(ValueError, match="is a folder"):
+        open_dataset([tmp_path / "a.tar", tmp_path])
+    with pytest.raises(ValueError, match="empty"):
+        open_dataset([])
+
+
+# -- what is not read --------------------------------------------------------------------------------------------------
+
+
+def unknown(path: Path) -> UnknownFormatError:
+    with pytest.raises(UnknownFormatError) as caught:
+        recognize(path)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(error, UnknownFormatError)
+    assert isinstance(error, ValueError)
+    assert error.path == str(path)
+    assert all(kind.text in str(error) for kind in KINDS)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found", "advice"),
+    [
+        ("a.zip", b"PK\x03\x04", "ZIP archive", "extract it"),
+        ("a.tar.gz", b"\x1f\x8b", "compressed as a whole", "decompress"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n", "HDF5", "h5py"),
+        ("data.mdb", bytes(40), "LMDB", "loader"),
+        ("a.arrow", b"ARROW1", "Arrow", "to_parquet"),
+        ("a.csv", b"a,b\n", "table", "ImageListDataset"),
+        ("a.npy", b"\x93NUMPY", "NumPy", "ArrayDataset"),
+        ("a.lst", b"0\t1.0\ta.jpg\n", "list of images", "ImageListDataset"),
+        ("a.idx", b"0\t0\n", "index", r"\.rec file"),
+        ("a.jpg", b"\xff\xd8\xff\xe0", "image", "sub-folder"),
+        ("a.mds", b"x", "MDS", "open its folder"),
+        ("a.unknown", b"\x1f\x8b", "compressed", "decompress"),
+        ("a.tar", b"\x1f\x8b\x08", "named as a tar file, but compressed", "decompress"),
+        ("a.parquet", b"PK\x03\x04", "named as a Parquet file, but a ZIP archive", "extract"),
+        ("a.unknown", b"hello world", r"of an unknown format \(it begins with b'hello wo'\)", "can be read"),
+        ("empty", b"", "empty", "check"),
+    ],
+)
+def test_a_file_of_another_format(name: str, data: bytes, found: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    error = unknown(tmp_path / name)
+    with pytest.raises(UnknownFormatError, match=found):
+        raise error
+    with pytest.raises(UnknownFormatError, match=advice):
+        raise error
+
+
+def test_a_file_of_this_suffix_is_left_to_its_class(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"")
+    assert recognize(tmp_path / "a.tar").kind is TAR
+
+
+def _flat(folder: Path) -> None:
+    (folder / "a.jpg").write_bytes(b"x")
+
+
+def _archive(folder: Path) -> None:
+    (folder / "README.md").write_bytes(b"x")
+    (folder / "train.zip").write_bytes(b"x")
+
+
+def _empty(folder: Path) -> None:
+    (folder / "class").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [
+        (_flat, r"a sub-folder with images \(\.jpg, \.jpeg, \.png\) for each class"),
+        (_archive, "'train.zip' in it is a ZIP archive: extract it"),
+        (_empty, "a sub-folder with images"),
+    ],
+)
+def test_a_folder_without_a_data_set(fill: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    fill(tmp_path)
+    error = unknown(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        raise error
+
+
+def test_a_folder_that_may_not_be_listed_is_passed_over(photo_folder: Path, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may list any folder")
+    shutil.copytree(photo_folder, tmp_path / "set")
+    (tmp_path / "set" / "!lost").mkdir(mode=0)
+    assert recognize(tmp_path / "set").kind is FOLDER
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing here"):
+        open_dataset(tmp_path / "nothing here")
+    with pytest.raises(FileNotFoundError):
+        open_dataset(str(tmp_path / "nothing-*.tar"))
+
+
+@pytest.mark.parametrize("option", ["fields", "synset", "self"])
+def test_an_option_that_the_class_does_not_have(option: str, photo_rec: Path) -> None:
+    with pytest.raises(
+        TypeError, match=f"read by ImageRecordDataset, which has no option '{option}'; it has .*exif"
+    ):
+        open_dataset(photo_rec, **{option: "x"})

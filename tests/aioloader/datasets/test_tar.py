@@ -1,0 +1,488 @@
+"""Tests of datasets over tars: fields, labels, damage and indexes."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import DataLoader, TarDataset
+from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.sample_index import tar as tar_index
+from aioloader.sample_index.store import IndexState, index_beside, index_state, shard_state, write_index
+from aioloader.storage.cache import unpacked
+from tests.aioloader.datasets.conftest import pixels, png
+from tests.aioloader.datasets.tars import as_json, members_of, npy, photo, write_photos, write_tar
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+LONG = "a-folder/" * 30
+
+
+def is_gnu_tar() -> bool:
+    """Return whether the program tar is GNU tar."""
+    if shutil.which("tar") is None:
+        return False
+    return "GNU" in subprocess.run(["tar", "--version"], capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Write 23 samples as tars of 5."""
+    return write_photos(tmp_path / "photos")
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of the tars that are scanned from now on."""
+    found: list[str] = []
+    scan = tar_index.tar_members
+
+    def counted(path: str, *rest: Any) -> Any:
+        found.append(os.path.basename(path))
+        return scan(path, *rest)
+
+    monkeypatch.setattr(tar_index, "tar_members", counted)
+    return found
+
+
+def assert_photos(dataset: Any, count: int = 23) -> None:
+    """Fail unless the samples of a dataset are those of `photo`."""
+    assert len(dataset) == count
+    for place in range(count):
+        image, label = dataset[place]
+        np.testing.assert_array_equal(image, pixels(place))
+        assert (label, label.dtype) == (place, np.int64)
+
+
+# -- samples ---------------------------------------------------------------------------------------------------------
+
+
+def test_samples_follow_one_another(photos: Path) -> None:
+    dataset = TarDataset(photos / "train-*.tar")
+    assert_photos(dataset)
+    assert_photos(pickle.loads(pickle.dumps(dataset)))
+    assert dataset.labels().tolist() == list(range(23))
+    assert dataset.paths == tuple(str(photos / f"train-{shard}.tar") for shard in range(5))
+    location = dataset.location(12)
+    assert (location.key, location.path) == ("train/0012", str(photos / "train-2.tar"))
+    with tarfile.open(photos / "train-2.tar") as archive:
+        assert location.offset == archive.getmember("train/0012.png").offset
+    assert_photos(aioloader.open_dataset(photos))
+    with pytest.raises(IndexError):
+        dataset[23]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_headers_of_every_kind_are_read(tmp_path: Path, format: str) -> None:
+    folder = "short/" if format == "ustar" else LONG
+    samples = [(f"{folder}\u00fc {number}", photo(number)[1]) for number in range(4)]
+    members = members_of(samples)
+    path = write_tar(tmp_path / "a.tar", members, FORMATS[format])
+    dataset = TarDataset(path)
+    assert_photos(dataset, 4)
+    assert [dataset.location(place).key for place in range(4)] == [key for key, _ in samples]
+    keys = TarDataset(path, fields="__key__")
+    assert [keys[place] for place in range(4)] == [{"__key__": key} for key, _ in samples]
+    assert keys.labels().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
+@pytest.mark.parametrize("format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_tars_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
+    # Longer names are in a long name, in two fields or in a PAX record.
+    inside = "b" * 80 if format == "v7" else f"{'b' * 70}/{'c' * 70}"
+    folder = tmp_path / inside
+    folder.mkdir(parents=True)
+    for number in range(3):
+        for name, data in photo(number)[1].items():
+            (folder / f"{number:04}.{name}").write_bytes(data)
+    (folder / "link.txt").symlink_to("0000.png")
+    (folder / ".hidden.txt").write_bytes(b"x")
+    path = tmp_path / "a.tar"
+    # Directories, links and hidden files are members, too.
+    subprocess.run(
+        ["tar", f"--format={format}", "--sort=name", "-cf", path, "-C", tmp_path, inside], check=True
+    )
+    dataset = TarDataset(path)
+    assert_photos(dataset, 3)
+    assert dataset.location(2).key == f"{inside}/0002"
+
+
+@pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
+@pytest.mark.parametrize(
+    "options", [["--format=gnu"], ["--format=pax"], ["--format=pax", "--sparse-version=0.0"]]
+)
+def test_a_sparse_member_is_an_error_of_its_field(tmp_path: Path, options: list[str]) -> None:
+    with open(tmp_path / "1.npy", "wb") as file:
+        file.write(b"\x93NUMPY")
+        file.truncate(1 << 20)
+    (tmp_path / "1.cls").write_bytes(b"7")
+    (tmp_path / "2.cls").write_bytes(b"8")
+    path = tmp_path / "a.tar"
+    names = ["1.npy", "1.cls", "2.cls"]
+    subprocess.run(["tar", *options, "--sparse", "-cf", path, "-C", tmp_path, *names], check=True)
+    if path.stat().st_size > 1 << 19:
+        pytest.skip("needs a file system with holes")
+    dataset = TarDataset(path, fields=("npy", "cls"))
+    with pytest.raises(SampleFormatError, match=r"'npy' is a sparse file.*--sparse") as caught:
+        dataset[0]
+    assert (caught.value.path, caught.value.offset, caught.value.key) == (str(path), 0, "1")
+    assert [TarDataset(path, fields="cls")[place]["cls"] for place in (0, 1)] == [7, 8]
+
+
+def test_values_follow_from_the_last_part_of_a_name(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=">i2").reshape(2, 3, order="F")
+    fields = {
+        "png": png(1),
+        "seg.PNG": png(2),
+        "a.b.json": as_json({"x": [1, None]}),
+        "txt": "\u00fc".encode(),
+        "cls": b" 12\n",
+        "Box.npy": npy(array),
+        "bin": b"\0\xff",
+        "": b"nothing",
+    }
+    path = write_tar(tmp_path / "a.tar", members_of([("/../k", fields)]))
+    names = (
+        "bin",
+        "cls",
+        "txt",
+        "a.b.json",
+        "box.npy",
+        "seg.png",
+        "PNG",
+        "",
+        "__key__",
+        "jpg;png",
+        "cls;txt",
+        "png;txt",
+    )
+    sample = TarDataset(path, fields=names)[0]
+    assert tuple(sample) == names
+    assert sample["__key__"] == "/../k"
+    assert (sample["bin"], sample[""], sample["txt"]) == (b"\0\xff", b"nothing", "\u00fc")
+    assert (sample["cls"], sample["cls"].dtype, sample["cls;txt"]) == (12, np.int64, 12)
+    assert sample["png;txt"] == png(1)
+    assert sample["a.b.json"] == {"x": [1, None]}
+    np.testing.assert_array_equal(sample["box.npy"], array)
+    assert sample["box.npy"].dtype == array.dtype
+    for name, number in (("PNG", 1), ("jpg;png", 1), ("seg.png", 2)):
+        np.testing.assert_array_equal(sample[name], pixels(number))
+    named = TarDataset(path, fields=("bin", "txt"), image=("txt",))
+    with pytest.raises(aioloader.DecodeError):
+        named[0]
+
+
+def test_fields_that_were_not_asked_for_are_found_by_the_headers(tmp_path: Path) -> None:
+    members = members_of(
+        [(f"{LONG}{n}", {"txt": b"t%d" % n, "json": b"%d" % n, "png": png(n)}) for n in range(3)]
+    )
+    members.insert(4, (f"{LONG}.hidden.txt", b"between"))
+    path = write_tar(tmp_path / "a.tar", members, tarfile.GNU_FORMAT)
+    dataset = TarDataset(path)
+    data = path.read_bytes()
+    for place in range(3):
+        spans = dataset.spans(np.array([place]))
+        begin = int(spans.offset[0])
+        sample = memoryview(data)[begin : begin + int(spans.length[0])]
+        extra = dataset.extras(np.array([place]))[0]
+        location = dataset.location(place)
+        assert dataset.reader.names(sample, extra, location) == ("txt", "json", "png")
+        (text, whole) = dataset.reader.read(sample, extra, location, ("txt", "png"))
+        assert (bytes(text), bytes(whole)) == (b"t%d" % place, png(place))
+        with pytest.raises(MissingFieldError) as caught:
+            dataset.reader.read(sample, extra, location, ("nothing",))
+        assert caught.value.found == ("txt", "json", "png")
+        with pytest.raises(SampleFormatError, match="not a sample"):
+            dataset.reader.names(sample[512:], extra, location)
+
+
+def test_the_label_is_cls_or_a_number_in_json(tmp_path: Path) -> None:
+    fields: list[dict[str, bytes]] = [
+        {"cls": b"4", "json": b"{}", "png": png(0)},
+        {"png": png(1), "json": b" 5 "},
+        {"json": b"2.5", "png": png(2)},
+    ]
+    path = write_tar(tmp_path / "a.tar", members_of([(f"{n}", each) for n, each in enumerate(fields)]))
+    dataset = TarDataset(path)
+    labels = [dataset[place][1] for place in range(3)]
+    assert (labels, [label.dtype for label in labels]) == ([4, 5, 2.5], [np.int64, np.int64, np.float32])
+    assert dataset.labels().tolist() == [4, 5, 2.5]
+    assert TarDataset(path, label_dtype="float64").labels().dtype == np.float64
+    lists = write_tar(tmp_path / "b.tar", members_of([("k", {"jpeg": png(0), "json": b"[1, 2]"})]))
+    assert TarDataset(lists)[0][1].tolist() == [1, 2]
+    objects = write_tar(tmp_path / "c.tar", members_of([("k", {"png": png(0), "json": b'{"label": 1}'})]))
+    with pytest.raises(SampleFormatError, match=r"not a label, but dict .*label=.*fields="):
+        TarDataset(objects)[0]
+    with pytest.raises(SampleFormatError, match="is not integer"):
+        TarDataset(write_tar(tmp_path / "d.tar", members_of([("k", {"png": png(0), "cls": b"cat"})])))[0]
+
+
+def test_labels_are_read_without_images(photos: Path) -> None:
+    dataset = TarDataset(photos / "train-*.tar")
+    assert dataset.label_nbytes == sum(len(str(label)) for label in range(23))
+    assert dataset.labels().tolist() == list(range(23))
+    chosen = TarDataset(photos / "train-*.tar", fields="png")
+    assert (chosen.label_nbytes, chosen.labels().tolist()) == (dataset.label_nbytes, list(range(23)))
+
+
+def test_the_label_of_a_sample_without_one_is_its_error(tmp_path: Path) -> None:
+    samples = [("a", {"cls": b"1"}), ("b", {"txt": b"x", "png": b""}), ("c", {"cls": b"x"})]
+    dataset = TarDataset(write_tar(tmp_path / "a.tar", members_of(samples)))
+    source = dataset.open_source()
+    one, missing, wrong = dataset.labels_at(np.arange(3), source)
+    source.close()
+    assert one == 1
+    assert isinstance(missing, MissingFieldError)
+    assert (missing.key, missing.found) == ("b", ("txt", "png"))
+    assert isinstance(wrong, SampleFormatError)
+    assert wrong.key == "c"
+
+
+def test_a_field_that_no_sample_has_is_an_error_before_the_first_sample(photos: Path) -> None:
+    for options, field in (
+        ({"image": "jpg"}, "jpg"),
+        ({"label": "txt"}, "txt"),
+        ({"fields": ("png", "seg.png")}, "seg.png"),
+    ):
+        dataset = TarDataset(photos / "train-*.tar", **options)
+        with pytest.raises(MissingFieldError) as caught, DataLoader(dataset, 2, on_error="skip") as loader:
+            list(loader)
+        assert (caught.value.field, caught.value.found) == (field, ("cls", "png"))
+        assert caught.value.path == str(photos / "train-0.tar")
+
+
+def test_names_of_images_are_checked(photos: Path) -> None:
+    with pytest.raises(ValueError, match="one field unless fields are given"):
+        TarDataset(photos / "train-0.tar", image=("jpg", "png"))
+    with pytest.raises(TypeError, match="must be str"):
+        TarDataset(photos / "train-0.tar", fields=(1,))  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        TarDataset(photos / "none.tar")
+
+
+def test_tars_without_samples(tmp_path: Path, photos: Path) -> None:
+    empty = write_tar(tmp_path / "empty.tar", [])
+    assert len(TarDataset(empty)) == 0
+    assert TarDataset(empty).labels().tolist() == []
+    names = [("noextension", b"x"), (".hidden", b"x"), ("__meta__", b"x"), ("__meta__/a.txt", b"x")]
+    none = write_tar(tmp_path / "none.tar", names)
+    with DataLoader(TarDataset(none), 2) as loader:
+        assert list(loader) == []
+    between = [photos / "train-0.tar", empty, none, photos / "train-1.tar"]
+    assert TarDataset(between).labels().tolist() == list(range(10))
+
+
+def test_a_field_that_is_there_twice_is_an_error_of_its_sample(tmp_path: Path) -> None:
+    members = [*members_of([photo(0)]), ("train/0000.png", png(5)), *members_of([photo(1)])]
+    path = write_tar(tmp_path / "a.tar", members)
+    with DataLoader(TarDataset(path), 2, on_error="skip") as loader:
+        assert [labels.tolist() for _, labels in loader] == [[1]]
+        (error,) = loader.errors
+    assert "more than once" in str(error.__cause__)
+    assert (error.key, error.path, error.offset) == ("train/0000", str(path), 0)
+    assert TarDataset(path, fields="cls")[0] == {"cls": 0}
+
+
+def test_a_key_that_returns_later_is_another_sample(tmp_path: Path) -> None:
+    members = members_of([photo(0), photo(1), photo(0)])
+    dataset = TarDataset(write_tar(tmp_path / "a.tar", members))
+    assert dataset.labels().tolist() == [0, 1, 0]
+    assert [dataset.location(place).key for place in (0, 2)] == ["train/0000"] * 2
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_header_is_an_error_of_the_file(photos: Path) -> None:
+    path = photos / "train-2.tar"
+    with tarfile.open(path) as archive:
+        offset = archive.getmember("train/0012.cls").offset
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SampleFormatError, match="checksum") as caught:
+        len(TarDataset(photos / "train-*.tar"))
+    assert (caught.value.path, caught.value.offset) == (str(path), offset)
+    assert "'train/0012.png'" in str(caught.value)
+
+
+@pytest.mark.parametrize("nbytes", [0, 511, 600, 4000])
+def test_a_tar_that_was_cut_is_refused(photos: Path, nbytes: int) -> None:
+    os.truncate(photos / "train-2.tar", nbytes)
+    with pytest.raises(SampleFormatError) as caught:
+        len(TarDataset(photos / "train-*.tar"))
+    assert caught.value.path == str(photos / "train-2.tar")
+
+
+@pytest.mark.parametrize(("mode", "command"), [("w:gz", "gunzip"), ("w:bz2", "bunzip2"), ("w:xz", "unxz")])
+def test_a_compressed_tar_is_refused_with_the_command_that_helps(
+    tmp_path: Path, mode: Any, command: str
+) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, mode) as archive:
+        member = tarfile.TarInfo("a.bin")
+        member.size = 1000
+        archive.addfile(member, io.BytesIO(np.random.default_rng(0).bytes(1000)))
+    with pytest.raises(SampleFormatError, match=command):
+        len(TarDataset(path))
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_a_tar_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
+    photos: Path, executor: str, leftovers: object
+) -> None:
+    dataset = TarDataset(photos / "train-*.tar")
+    offset = dataset.location(13).offset
+    assert offset is not None
+    workers = 0 if executor == "inline" else 1
+    with DataLoader(
+        dataset, 2, executor=executor, num_workers=workers, on_error="skip", prefetch=1, max_errors=99
+    ) as loader:
+        batches = iter(loader)
+        found = next(batches)[1].tolist()
+        os.truncate(photos / "train-2.tar", offset + 20)
+        for _, labels in batches:
+            found += labels.tolist()
+        errors = list(loader.errors)
+    assert found == [label for label in range(23) if label not in (13, 14)]
+    assert [(error.key, error.path) for error in errors] == [
+        (f"train/00{number}", str(photos / "train-2.tar")) for number in (13, 14)
+    ]
+
+
+# -- indexes ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_tar_is_scanned_once(photos: Path, scans: list[str]) -> None:
+    names = [f"train-{shard}.tar" for shard in range(5)]
+    for _ in range(2):
+        assert len(TarDataset(photos / "train-*.tar")) == 23
+    assert scans == names
+    assert index_state(str(photos / "train-0.tar"), None, tar_index.KIND) is IndexState.CACHED
+    write_tar(photos / "train-0.tar", members_of([photo(0)]))
+    assert len(TarDataset(photos / "train-*.tar")) == 19
+    assert scans == [*names, "train-0.tar"]
+
+
+def test_an_index_next_to_the_tar_is_read(photos: Path, scans: list[str]) -> None:
+    dataset = TarDataset(photos / "train-0.tar")
+    path = dataset.paths[0]
+    reached: list[int] = []
+    state = shard_state(path)
+    assert state is not None
+    write_index(index_beside(path), dataset.scan_shard(0, reached.append), state)
+    assert index_state(path, None, dataset.index_kind) is IndexState.BESIDE
+    scans.clear()
+    assert_photos(TarDataset(path), 5)
+    assert scans == []
+
+
+def test_an_index_that_contradicts_itself_is_not_used(photos: Path, scans: list[str]) -> None:
+    dataset = TarDataset(photos / "train-0.tar")
+    path = dataset.paths[0]
+    index = dataset.scan_shard(0)
+    state = shard_state(path)
+    assert state is not None
+    for name in index.arrays:
+        arrays = dict(index.arrays)
+        del arrays[name]
+        write_index(index_beside(path), index._replace(arrays=arrays), state)
+        assert_photos(TarDataset(path), 5)
+        write_index(
+            index_beside(path), index._replace(arrays={**arrays, name: index.arrays[name][:-1]}), state
+        )
+        assert_photos(TarDataset(path), 5)
+    assert len(scans) == 2 * len(index.arrays) + 1
+
+
+def test_a_scan_reads_headers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tar(tmp_path / "a.tar", [(f"{n:03}.bin", bytes(100_000)) for n in range(50)])
+    nbytes: list[int] = []
+    read = tar_index.read_at
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        nbytes.append(length)
+        return read(descriptor, length, offset)
+
+    monkeypatch.setattr(tar_index, "read_at", counted)
+    assert len(TarDataset(path, fields="bin")) == 50
+    assert sum(nbytes) < 160_000
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def faults_of(path: Path) -> tuple[list[SampleFormatError], int]:
+    """Return the faults of a tar, and the number of samples without one."""
+    checking = TarDataset(path).check_shard(0)
+    faults = []
+    while True:
+        try:
+            faults.append(next(checking))
+        except StopIteration as stop:
+            return faults, stop.value
+
+
+@pytest.mark.parametrize("block", [100, 512, 5000, 1 << 20])
+def test_every_fault_of_a_tar_is_found(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked, "_BLOCK_NBYTES", block)
+    samples = [photo(number) for number in range(8)]
+    path = write_tar(tmp_path / "a.tar", [*members_of([*samples, photo(2)]), ("train/0002.cls", b"9")])
+    assert faults_of(path)[1] == 8
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    data = bytearray(path.read_bytes())
+    data[members[7].offset] ^= 1  # 0003.cls
+    data[members[10].offset + 130] = ord("x")  # 0005.png
+    path.write_bytes(data)
+    faults, valid = faults_of(path)
+    assert [(fault.offset, fault.key) for fault in faults] == [
+        (members[7].offset, None),
+        (members[10].offset, None),
+        (members[16].offset, "train/0002"),
+        (members[17].offset_data, "train/0002"),
+    ]
+    assert {fault.path for fault in faults} == {str(path)}
+    assert "not together" in faults[2].reason
+    assert "'cls' of the sample 'train/0002' is there more than once" in faults[3].reason
+    assert valid == 8
+
+
+def test_a_valid_tar_has_no_faults(photos: Path, tmp_path: Path) -> None:
+    reached: list[int] = []
+    checking = TarDataset(photos / "train-*.tar").check_shard(2, reached.append)
+    with pytest.raises(StopIteration) as stop:
+        next(checking)
+    assert stop.value.value == 5
+    assert reached[-1] == (photos / "train-2.tar").stat().st_size
+    assert faults_of(write_tar(tmp_path / "empty.tar", [])) == ([], 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, 100, 512, 700, 2560, 10_000])
+def test_a_tar_that_was_cut_has_one_fault(photos: Path, nbytes: int) -> None:
+    path = photos / "train-2.tar"
+    os.truncate(path, nbytes)
+    faults, valid = faults_of(path)
+    assert len(faults) == 1
+    assert valid == min(5, nbytes // 2048 + (nbytes % 2048 >= 1024))
+
+
+def test_members_of_samples_that_are_not_together_are_named(tmp_path: Path) -> None:
+    members = sorted(members_of([photo(number) for number in range(4)]), key=lambda each: each[0][-3:])
+    dataset = TarDataset(write_tar(tmp_path / "a.tar", members))
+    assert len(dataset) == 8
+    with pytest.raises(SampleFormatError, match=r"'cls;json'.*--sort=name"):
+        dataset[0]
+    assert TarDataset(dataset.paths, fields="cls")[1] == {"cls": 1}
+    faults, _ = faults_of(tmp_path / "a.tar")
+    assert [fault.key for fault in faults] == [f"train/000{number}" for number in range(4)]

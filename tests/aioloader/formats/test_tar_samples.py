@@ -1,0 +1,266 @@
+"""Tests of the samples of tars: the rule of keys, and the arrays of an index."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.formats.tar import BLOCK
+from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, PLAIN, TarMembers
+from aioloader.formats.tar_samples import (
+    MISSING,
+    TWICE,
+    TarSamples,
+    group_members,
+    samples_of_arrays,
+    split_name,
+)
+
+
+def grouped(*names: str, states: dict[int, int] | None = None) -> TarSamples:
+    """Return the samples of members of 100, 101, 102 ... bytes."""
+    members = TarMembers()
+    for number, name in enumerate(names):
+        at = 2 * BLOCK * number
+        state = (states or {}).get(number, PLAIN)
+        members.add(name.encode("utf-8", "surrogateescape"), at, at + BLOCK, 100 + number, state)
+    return group_members(members)
+
+
+def keys(samples: TarSamples) -> list[str]:
+    """Return the keys of samples."""
+    ends = samples.key_ends.tolist()
+    text = samples.key_text.tobytes()
+    return [
+        text[begin:end].decode("utf-8", "surrogateescape")
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def fields(samples: TarSamples) -> list[dict[str, tuple[int, int]]]:
+    """Return for each sample the size and the state of each extension."""
+    names = [name.decode("utf-8", "surrogateescape") for name in samples.extensions()]
+    found = []
+    for low, high in zip(samples.first[:-1].tolist(), samples.first[1:].tolist(), strict=True):
+        found.append(
+            {
+                names[samples.extension[row]]: (int(samples.size[row]), int(samples.state[row]))
+                for row in range(low, high)
+            }
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.jpg", ("a", "jpg")),
+        ("a.JPG", ("a", "jpg")),
+        ("a.seg.png", ("a", "seg.png")),
+        ("train/n01/a.b.c", ("train/n01/a", "b.c")),
+        ("v1.0/a.jpg", ("v1.0/a", "jpg")),
+        ("./a.jpg", ("./a", "jpg")),
+        ("/abs/a.jpg", ("/abs/a", "jpg")),
+        ("../a.jpg", ("../a", "jpg")),
+        ("a.", ("a", "")),
+        ("a..jpg", ("a", ".jpg")),
+        ("a b.jpg", ("a b", "jpg")),
+        ("a\nb.jpg", ("a\nb", "jpg")),
+        ("a.\xc4", ("a", "\xe4")),
+        ("__a.jpg", ("__a", "jpg")),
+        ("folder/__meta__.json", ("folder/__meta__", "json")),
+        ("a", None),
+        ("", None),
+        ("folder/", None),
+        ("v1.0/a", None),
+        (".hidden.jpg", None),
+        ("folder/.hidden.jpg", None),
+        ("..", None),
+        ("__meta__", None),
+        ("__meta__/a.jpg", None),
+    ],
+)
+def test_a_name_is_split_at_the_first_dot_of_its_last_part(name: str, found: tuple[str, str] | None) -> None:
+    split = split_name(name.encode())
+    assert split == (None if found is None else tuple(word.encode() for word in found))
+
+
+@given(st.lists(st.sampled_from(["a", "b", ".", "/", "_", "__", "\n", "C", "\xdc"]), max_size=9).map("".join))
+def test_the_rule_is_that_of_webdataset(name: str) -> None:
+    split = split_name(name.encode())
+    # The pattern of WebDataset's documentation: all up to the first dot of the last part is the key. Its newer
+    # releases skip members that begin with this mark.
+    found = re.match(r"((?:[\s\S]*/|)[^./]+)[.]([^/]*)\Z", name)
+    if found is None or re.match(r"__[^/]*__($|/)", name):
+        assert split is None
+    else:
+        assert split == (found[1].encode(), found[2].lower().encode())
+
+
+def test_members_with_one_key_are_a_sample() -> None:
+    samples = grouped("a.jpg", "a.cls", "b.jpg", "sub/b.jpg", "sub/b.seg.png")
+    assert keys(samples) == ["a", "b", "sub/b"]
+    assert fields(samples) == [
+        {"jpg": (100, PLAIN), "cls": (101, PLAIN)},
+        {"jpg": (102, PLAIN)},
+        {"jpg": (103, PLAIN), "seg.png": (104, PLAIN)},
+    ]
+    assert samples.offset.tolist() == [0, 4 * BLOCK, 6 * BLOCK]
+    assert samples.length.tolist() == [3 * BLOCK + 101, BLOCK + 102, 3 * BLOCK + 104]
+
+
+def test_a_key_that_comes_again_is_another_sample() -> None:
+    assert keys(grouped("a.jpg", "b.jpg", "a.cls")) == ["a", "b", "a"]
+
+
+def test_members_that_belong_to_no_sample_do_not_end_one() -> None:
+    samples = grouped("README", "a.jpg", "__meta__", "folder", "x.lnk", "a.cls", "z", states={4: IGNORED})
+    assert keys(samples) == ["a"]
+    assert fields(samples) == [{"jpg": (101, PLAIN), "cls": (105, PLAIN)}]
+
+
+def test_states_are_kept() -> None:
+    samples = grouped("a.jpg", "a.cls", "b.bin", states={1: EXTENDED, 2: HOLED})
+    assert samples.state.tolist() == [PLAIN, EXTENDED, HOLED]
+
+
+def test_an_extension_that_comes_twice_is_a_fault_of_that_field_only() -> None:
+    samples = grouped("a.jpg", "a.JPG", "a.cls", "a.jpg", "b.jpg")
+    assert fields(samples) == [{"jpg": (100, TWICE), "cls": (102, PLAIN)}, {"jpg": (104, PLAIN)}]
+    assert samples.length.tolist() == [7 * BLOCK + 103, BLOCK + 104]
+
+
+def test_a_tar_without_samples_has_none() -> None:
+    samples = grouped("README")
+    assert (len(samples), samples.extensions(), samples.first.tolist()) == (0, [], [0])
+    assert samples.places([[b"jpg"]]).shape == (0, 1, 3)
+
+
+def test_places_of_fields() -> None:
+    samples = grouped("a.jpg", "a.cls", "b.png", "b.jpg", "c.txt")
+    places = samples.places([[b"jpg", b"png"], [b"cls"], [b"npy"]])
+    assert places[:, 0].tolist() == [
+        [BLOCK, 100, PLAIN],
+        [3 * BLOCK, 103, PLAIN],  # the first of the names counts
+        [0, 0, MISSING],
+    ]
+    assert places[:, 1, 2].tolist() == [PLAIN, MISSING, MISSING]
+    assert (places[:, 2, 2] == MISSING).all()
+
+
+words = st.sampled_from(["a", "b", "sub/a", "\udcff", "__x__", ""])
+tails = st.sampled_from([".jpg", ".JPG", ".cls", "", ".a.b", "."])
+
+
+@given(st.lists(st.tuples(words, tails, st.sampled_from([PLAIN, EXTENDED, HOLED, IGNORED])), max_size=12))
+def test_samples_are_those_of_a_plain_loop(made: list[tuple[str, str, int]]) -> None:
+    names = [key + tail for key, tail, _ in made]
+    samples = grouped(*names, states={number: state for number, (_, _, state) in enumerate(made)})
+    wanted: list[tuple[str, dict[str, list[int]]]] = []
+    for number, (name, (_, _, state)) in enumerate(zip(names, made, strict=True)):
+        split = split_name(name.encode("utf-8", "surrogateescape"))
+        if split is None or state == IGNORED:
+            continue
+        key, extension = (word.decode("utf-8", "surrogateescape") for word in split)
+        if not wanted or wanted[-1][0] != key:
+            wanted.append((key, {}))
+        wanted[-1][1].setdefault(extension, []).append(number)
+    assert keys(samples) == [key for key, _ in wanted]
+    for found, (_, members) in zip(fields(samples), wanted, strict=True):
+        assert found == {
+            extension: (100 + numbers[0], TWICE if len(numbers) > 1 else made[numbers[0]][2])
+            for extension, numbers in members.items()
+        }
+    again = samples_of_arrays(samples._asdict())
+    assert again is not None
+    assert all((old == new).all() for old, new in zip(samples, again, strict=True))
+
+
+# -- the arrays of an index -------------------------------------------------------------------------------------------
+
+ARRAYS = grouped("a.jpg", "a.cls", "b.jpg", "c.jpg", "c.cls")._asdict()
+EXTREMES = [0, -1, 1, 3, 1 << 31, 1 << 61, -(1 << 63), (1 << 63) - 1]
+
+
+def changed(name: str, place: int, value: int) -> dict[str, Any]:
+    """Return the arrays with another value at one place."""
+    array = ARRAYS[name].copy()
+    array[place] = value
+    return {**ARRAYS, name: array}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("offset", 1, -1),
+        ("offset", 1, (1 << 63) - 1),
+        ("offset", 1, 3 * BLOCK + 1),  # the data would begin less than a header behind it
+        ("length", 2, BLOCK),
+        ("length", 0, -1),
+        ("key_ends", 0, -1),
+        ("key_ends", 0, 3),
+        ("key_ends", 2, 4),
+        ("extension_ends", 1, 7),
+        ("first", 0, 1),
+        ("first", 1, 0),
+        ("first", 1, -(1 << 63)),
+        ("first", 3, 4),
+        ("extension", 0, 2),
+        ("extension", 0, -1),
+        ("data", 0, BLOCK - 1),
+        ("data", 0, (1 << 63) - 1),
+        ("size", 4, 105),
+        ("size", 0, -1),
+        ("size", 0, (1 << 63) - 1),
+        ("state", 0, 9),
+        ("state", 0, MISSING),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_refused(name: str, place: int, value: int) -> None:
+    assert samples_of_arrays(ARRAYS) is not None
+    assert samples_of_arrays(changed(name, place, value)) is None
+
+
+@pytest.mark.parametrize("name", TarSamples._fields)
+def test_arrays_of_other_shapes_and_dtypes_are_refused(name: str) -> None:
+    array = ARRAYS[name]
+    wrong = [array[:-1], array[:0], array[None], array.astype(np.float32), np.concatenate([array, array])]
+    for each in wrong:
+        assert samples_of_arrays({**ARRAYS, name: each}) is None
+    assert samples_of_arrays({key: value for key, value in ARRAYS.items() if key != name}) is None
+
+
+def test_ends_whose_differences_overflow_are_refused() -> None:
+    least, most = -(1 << 63), (1 << 63) - 1
+    ends = np.array([most, least, -1, 3], np.int64)
+    samples = grouped("a.jpg", "b.jpg", "c.jpg", "d.jpg")._asdict()
+    assert samples_of_arrays({**samples, "key_ends": ends, "key_text": np.zeros(3, np.uint8)}) is None
+    first = np.array([0, most, least, -1, 4], np.int64)
+    assert samples_of_arrays({**samples, "first": first}) is None
+
+
+@given(
+    st.sampled_from(["offset", "length", "key_ends", "extension_ends", "first", "data", "size"]),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(EXTREMES)), min_size=1, max_size=4),
+)
+def test_arrays_that_are_taken_lead_nowhere_else(name: str, edits: list[tuple[int, int]]) -> None:
+    array = ARRAYS[name].copy()
+    for place, value in edits:
+        array[place % len(array)] = value
+    samples = samples_of_arrays({**ARRAYS, name: array})
+    if samples is None:
+        return
+    assert len(keys(samples)) == len(samples)
+    assert len(fields(samples)) == len(samples)
+    for row, (low, high) in enumerate(
+        zip(samples.first[:-1].tolist(), samples.first[1:].tolist(), strict=True)
+    ):
+        for each in range(low, high):
+            begin = int(samples.data[each]) - int(samples.offset[row])
+            assert begin >= BLOCK
+            assert begin + int(samples.size[each]) <= int(samples.length[row])

@@ -1,0 +1,162 @@
+"""Tests of MDS sets by URL: the same batches as from local files, few requests, and compressed shards."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from aioloader import DataLoader, MDSDataset
+from aioloader.errors import SampleFormatError
+from tests.aioloader.datasets.conftest import png
+from tests.aioloader.formats.mds_sets import number, write_set
+from tests.aioloader.remote.conftest import assert_same
+from tests.servers.hub import Repository
+
+pytestmark = pytest.mark.remote
+
+COLUMNS = {"image": "png", "label": "int"}
+SAMPLES = [{"image": png(place), "label": number(place)} for place in range(23)]
+
+
+class _Set(NamedTuple):
+    """Set on a server.
+
+    Attributes:
+        folder: that is served.
+        url: its address through `proxy`.
+        proxy: a `tests.servers.fault_proxy.FaultProxy`.
+    """
+
+    folder: Path
+    url: str
+    proxy: Any
+
+
+@pytest.fixture
+def there(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[_Set]:
+    folder = served_folder / uuid.uuid4().hex
+    yield _Set(folder, f"http://{nginx_proxy.address}/{folder.name}", nginx_proxy)
+    shutil.rmtree(folder)
+
+
+def batches_of(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
+    """Return the batches of a shuffled epoch."""
+    with DataLoader(dataset, 4, shuffle=True, seed=5, **options) as loader:
+        return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+@pytest.mark.parametrize("codec", [None, "gz"])
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_batches_are_those_of_local_files(
+    there: _Set, codec: str | None, executor: str, leftovers: Any
+) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec=codec, hashes=["sha1"])
+    expected = batches_of(MDSDataset(there.folder), executor="inline")
+    dataset = MDSDataset(there.url)
+    assert len(dataset) == 23
+    assert_same(batches_of(dataset, executor=executor, num_workers=2), expected)
+    assert_same(batches_of(pickle.loads(pickle.dumps(dataset)), executor="inline"), expected)
+    assert dataset.labels().tolist() == list(range(23))
+    location = dataset.location(12)
+    assert (location.key, location.path) == (
+        "2",
+        f"{there.url}/shard.00002.mds" + (f".{codec}" if codec else ""),
+    )
+
+
+def test_tables_are_read_once_for_a_version(there: _Set) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5)
+    assert len(MDSDataset(there.url).tables) == 23
+    tables = [target for _, target, span in there.proxy.log() if "shard" in target and span != "bytes=0-0"]
+    assert len(tables) == 5
+    there.proxy.restart()
+    assert len(MDSDataset(there.url).tables) == 23
+    assert {span for _, target, span in there.proxy.log() if "shard" in target} <= {"bytes=0-0", ""}
+    # Samples of another length: the tables of the replaced shard are read again.
+    samples = [dict(each) for each in SAMPLES]
+    samples[7]["image"] += b"\0"
+    shutil.rmtree(there.folder)
+    write_set(there.folder, COLUMNS, samples, per_shard=5)
+    found = MDSDataset(there.url)
+    assert int(found[7][1]) == 7
+    np.testing.assert_array_equal(found.tables.length, MDSDataset(there.folder).tables.length)
+
+
+def test_a_thousand_shards_are_opened_in_a_second(there: _Set) -> None:
+    write_set(there.folder, COLUMNS, [{"image": b"", "label": number(1)}] * 1000, per_shard=1)
+    dataset = MDSDataset(there.url)
+    assert len(dataset.tables) == 1000
+    again = pickle.loads(pickle.dumps(dataset))  # with the versions of the objects
+    begin = time.perf_counter()
+    assert len(again.tables) == 1000
+    assert time.perf_counter() - begin < 1
+
+
+def test_compressed_shards_are_fetched_once(there: _Set) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec="gz")
+    dataset = MDSDataset(there.url)
+    assert dataset.labels().tolist() == list(range(23))
+    assert len(list(Path(os.environ["AIOLOADER_CACHE_DIR"]).glob("unpacked-1/*/*.data"))) == 5
+    there.proxy.restart()
+    assert MDSDataset(there.url).labels().tolist() == list(range(23))
+    assert {span for _, target, span in there.proxy.log() if "shard" in target} <= {"bytes=0-0", ""}
+
+
+def test_a_mixed_set_is_copied(there: _Set) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES[:5], codec="gz")
+    packed = json.loads((there.folder / "index.json").read_text())["shards"]
+    write_set(there.folder, COLUMNS, SAMPLES[5:])
+    index = json.loads((there.folder / "index.json").read_text())
+    index["shards"] = packed + [
+        {**entry, "raw_data": {**entry["raw_data"], "basename": f"other{place}.mds"}}
+        for place, entry in enumerate(index["shards"])
+    ]
+    for place in range(2):
+        (there.folder / f"shard.{place:05}.mds").rename(there.folder / f"other{place}.mds")
+    (there.folder / "index.json").write_text(json.dumps(index))
+    assert MDSDataset(there.url).labels().tolist() == list(range(23))
+
+
+@pytest.mark.parametrize("codec", [None, "gz"])
+def test_a_set_on_the_hub(hub: Any, codec: str | None, tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", COLUMNS, SAMPLES, per_shard=5, codec=codec)
+    files = {f"train/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    repository = hub.repositories["user/name"] = Repository()
+    commit = repository.commit(files)
+    expected = batches_of(MDSDataset(folder), executor="inline")
+    dataset = MDSDataset("hf://datasets/user/name/train")
+    assert_same(batches_of(dataset, executor="inline"), expected)
+    # A new commit with the same shards: their tables, and decompressed copies, are used again.
+    repository.commit({**files, "README.md": b"new"})
+    again = MDSDataset("hf://datasets/user/name/train")
+    hub.seen.clear()
+    assert len(again.tables) == 23
+    assert hub.seen == []
+    assert again.paths != dataset.paths
+    assert all(f"@{commit}/" in path for path in dataset.paths)
+
+
+@pytest.mark.parametrize("codec", [None, "gz"])
+def test_a_shard_of_another_size_or_a_missing_one_is_named(there: _Set, codec: str | None) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec=codec)
+    path = sorted(there.folder.glob("shard*"))[1]
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(SampleFormatError, match="size") as caught:
+        MDSDataset(there.url).labels()
+    assert caught.value.path == f"{there.url}/{path.name}"
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        MDSDataset(there.url)
+    (there.folder / "index.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        MDSDataset(there.url)

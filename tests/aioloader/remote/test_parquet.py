@@ -1,0 +1,177 @@
+"""Tests of Parquet files by URL: the same batches as from local files, and requests for the columns only."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import numpy as np
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
+from aioloader.errors import RemoteReadError
+from tests.aioloader.datasets.parquet_files import images, write
+from tests.aioloader.remote.conftest import assert_same
+from tests.servers.faults import Rule
+
+pytestmark = pytest.mark.remote
+
+pq: Any = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+
+COUNT = 60
+
+
+class Files(NamedTuple):
+    """Two Parquet files of 30 images, in row groups of 5, with a large column that nobody asks for.
+
+    Attributes:
+        paths: the files.
+        urls: their addresses.
+        proxied: the same through `proxy`.
+        proxy: a `tests.servers.fault_proxy.FaultProxy`.
+    """
+
+    paths: list[Path]
+    urls: list[str]
+    proxied: list[str]
+    proxy: Any
+
+
+@pytest.fixture
+def files(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Files]:
+    folder = served_folder / uuid.uuid4().hex
+    folder.mkdir()
+    paths = []
+    noise = np.random.default_rng(0)
+    for number in range(2):
+        rows = range(30 * number, 30 * number + 30)
+        columns = {
+            "label": list(rows),
+            "other": [noise.bytes(40_000) for _ in rows],
+            "image": images(rows),
+        }
+        paths.append(write(folder / f"{number}.parquet", columns))
+    names = [f"{folder.name}/{path.name}" for path in paths]
+    yield Files(
+        paths,
+        [f"http://{nginx.address}/{name}" for name in names],
+        [f"http://{nginx_proxy.address}/{name}" for name in names],
+        nginx_proxy,
+    )
+    shutil.rmtree(folder)
+
+
+def epoch(paths: Any, **options: Any) -> list[Any]:
+    dataset = ParquetDataset(paths, shuffle_blocks=3, crop_index=None)
+    options = {"executor": "inline", **options}
+    with DataLoader(dataset, 7, shuffle=True, **options) as loader:
+        return [(batch.copy(), labels.copy()) for batch, labels in loader]
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_the_batches_are_those_of_the_files(files: Files, executor: str, leftovers: object) -> None:
+    expected = epoch(files.paths)
+    assert sorted(label for _, labels in expected for label in labels.tolist()) == list(range(COUNT))
+    assert_same(epoch(files.urls, executor=executor, num_workers=2), expected)
+
+
+def test_an_async_loader_makes_the_same_batches(files: Files, backend: str, no_blocking: None) -> None:
+    expected = epoch(files.paths)
+    dataset = ParquetDataset(files.urls, shuffle_blocks=3, crop_index=None)
+
+    async def main() -> list[Any]:
+        async with AsyncDataLoader(dataset, 7, shuffle=True, executor="inline") as loader:
+            return [(batch.copy(), labels.copy()) async for batch, labels in loader]
+
+    assert_same(anyio.run(main, backend=backend), expected)
+
+
+def test_only_footers_and_the_columns_are_requested(files: Files) -> None:
+    dataset = ParquetDataset(files.proxied, shuffle_blocks=3, crop_index=None)
+    assert dataset[7][1] == 7
+    files.proxy.restart()
+    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
+        assert sum(len(labels) for _, labels in loader) == COUNT
+        stats = loader.stats()
+    counts = files.proxy.counts()
+    assert (stats.requests, stats.request_bytes) == (counts.requests, counts.nbytes)
+    columns = 0
+    for path in files.paths:
+        metadata = pq.read_metadata(path)
+        for group in range(metadata.num_row_groups):
+            chunks = [metadata.row_group(group).column(leaf) for leaf in range(metadata.num_columns)]
+            columns += sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema != "other")
+    # Row groups at the end of the ring of an epoch may be read twice.
+    assert columns <= counts.nbytes <= columns * 1.5
+    assert counts.nbytes < sum(path.stat().st_size for path in files.paths) / 4
+
+
+def test_footers_are_fetched_once_and_labels_alone(files: Files) -> None:
+    assert len(ParquetDataset(files.proxied)) == COUNT
+    files.proxy.restart()
+    again = ParquetDataset(files.proxied, crop_index=None)
+    assert len(again) == COUNT
+    assert {span for _, _, span in files.proxy.log()} == {"bytes=0-0"}  # the versions
+    files.proxy.restart()
+    assert again.labels().tolist() == list(range(COUNT))
+    assert files.proxy.counts().nbytes < 10_000
+
+
+@pytest.mark.parametrize("where", ["directory", "memory"])
+def test_the_second_epoch_comes_from_the_cache(
+    files: Files, where: str, tmp_path: Path, leftovers: object
+) -> None:
+    cache = tmp_path / "cache" if where == "directory" else "memory"
+    dataset = ParquetDataset(files.proxied, shuffle_blocks=3, cache=cache, crop_index=None)
+    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
+        first = [(batch.copy(), labels.copy()) for batch, labels in loader]
+    assert_same(first, epoch(files.paths))
+    files.proxy.restart()
+    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
+        assert_same([(batch.copy(), labels.copy()) for batch, labels in loader], first)
+    assert files.proxy.counts().requests == 0
+
+
+def test_failed_requests_are_sent_again(files: Files) -> None:
+    expected = epoch(files.paths)
+    dataset = ParquetDataset(files.proxied, shuffle_blocks=3, crop_index=None)
+    assert len(dataset) == COUNT
+    files.proxy.behave(Rule("status", share=0.3, attempts=1))
+    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
+        assert_same([(batch.copy(), labels.copy()) for batch, labels in loader], expected)
+        assert loader.stats().retries > 0
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_replaced_object_ends_the_epoch(files: Files, on_error: str, leftovers: object) -> None:
+    dataset = ParquetDataset(files.urls, crop_index=None)
+    assert len(dataset) == COUNT
+    shutil.copy(files.paths[0], files.paths[1])
+    with (
+        DataLoader(dataset, 7, num_workers=0, on_error=on_error) as loader,
+        pytest.raises(RemoteReadError),
+    ):
+        list(loader)
+
+
+def test_leaving_while_a_server_does_not_answer_takes_no_time(
+    files: Files, backend: str, leftovers: object
+) -> None:
+    dataset = ParquetDataset(files.proxied, crop_index=None)
+    assert len(dataset) == COUNT
+
+    async def main() -> None:
+        files.proxy.behave(Rule("stall", after=0))
+        with anyio.fail_after(10):
+            async with AsyncDataLoader(dataset, 7, executor="inline") as loader:
+                with anyio.move_on_after(0.3) as scope:
+                    async for _ in loader:
+                        pass
+                assert scope.cancelled_caught
+
+    anyio.run(main, backend=backend)
+    files.proxy.behave()

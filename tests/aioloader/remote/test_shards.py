@@ -1,0 +1,107 @@
+"""Tests of shards on a server: spans of a known length are read exactly, and an index is kept for each version."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import aioloader
+from aioloader.errors import ObjectChangedError
+from aioloader.foundation.types import SpanKind
+from aioloader.storage.remote.source import RemoteByteSource
+from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
+from tests.aioloader.remote.conftest import Served, assert_same
+from tests.aioloader.storage.reading import spans
+from tests.servers.faults import Rule
+
+pytestmark = pytest.mark.remote
+
+MAGIC = bytes.fromhex("0a23d7ce")
+
+
+@pytest.fixture
+def shard(served: Served) -> Served:
+    """Serve a shard of 40 samples."""
+    samples = [
+        toy_sample(simplejpeg.encode_jpeg(np.full((16, 16, 3), 5 * n, np.uint8)), label=n) for n in range(40)
+    ]
+    path = write_shard(served.path.with_name("set.toy"), samples)
+    url, proxied = (each.replace(served.path.name, path.name) for each in (served.url, served.proxied))
+    return served._replace(url=url, proxied=proxied, path=path)
+
+
+def epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
+    with aioloader.DataLoader(dataset, 4, shuffle=True, executor="inline", **options) as loader:
+        return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+def test_samples_are_those_of_the_file(shard: Served) -> None:
+    here, there = ToyDataset(shard.path), ToyDataset(shard.url)
+    assert_same(epoch(there), epoch(here))
+    assert there.labels().tolist() == list(range(40))
+    assert there.location(3).path == shard.url
+    image, label = there[-1]
+    assert np.array_equal(image, here[-1][0])
+    assert label == 39
+
+
+def test_faults_change_no_sample(shard: Served) -> None:
+    shard.proxy.behave(
+        Rule("status", share=0.1, attempts=1),
+        Rule("reset", share=0.1, attempts=1),
+        Rule("truncate", share=0.1, attempts=1),
+        Rule("shorten", share=0.1, attempts=1),
+    )
+    assert_same(epoch(ToyDataset(shard.proxied)), epoch(ToyDataset(shard.path)))
+
+
+def test_an_index_is_kept_for_each_version(shard: Served) -> None:
+    first, second = ToyDataset(shard.url), ToyDataset(shard.url + "?signature=2")
+    assert (len(first), len(second)) == (40, 40)
+    assert first.scans == 1
+    again = ToyDataset(shard.url)
+    assert (len(again), again.scans) == (40, 0)
+    write_shard(shard.path, [toy_sample(label=1)])
+    os.utime(shard.path, (1, 1))
+    replaced = ToyDataset(shard.url)
+    assert (len(replaced), replaced.scans) == (1, 1)
+
+
+def test_an_object_that_is_replaced_ends_the_epoch(shard: Served) -> None:
+    dataset = ToyDataset(shard.url)
+    assert len(dataset) == 40
+    write_shard(shard.path, [toy_sample(label=1)] * 100)
+    os.utime(shard.path, (1, 1))
+    with aioloader.DataLoader(dataset, 4, executor="inline", on_error="skip") as loader:
+        with pytest.raises(ObjectChangedError):
+            list(loader)
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_a_cached_epoch_needs_no_request(shard: Served, kind: str, tmp_path: Path) -> None:
+    cache: Any = "memory" if kind == "memory" else tmp_path / "bytes"
+    dataset = ToyDataset(shard.proxied, cache=cache)
+    with aioloader.DataLoader(dataset, 4, shuffle=True, executor="inline") as loader:
+        first = [(images.copy(), labels.copy()) for images, labels in loader]
+        shard.proxy.restart()
+        loader.set_epoch(0)
+        second = [(images.copy(), labels.copy()) for images, labels in loader]
+    assert shard.proxy.counts().requests == 0
+    assert_same(second, first)
+    assert_same(first, epoch(ToyDataset(shard.path)))
+
+
+def test_bytes_like_the_header_of_a_record_are_only_bytes(shard: Served) -> None:
+    data = (MAGIC + bytes(4)) * 100 + os.urandom(1000)
+    shard.path.write_bytes(data)
+    source = RemoteByteSource([shard.url], kind=SpanKind.EXACT)
+    wanted = [(0, 0, 800), (0, 8, 4), (0, 800, 1000), (0, 3, 1), (0, 1800, 0), (0, 0, 1800), (0, 8, 4)]
+    plan, out = source.fetch(spans(*wanted))
+    got = [bytes(out[s : s + n]) for s, n in zip(plan.start.tolist(), plan.length.tolist(), strict=True)]
+    assert got == [data[offset : offset + length] for _, offset, length in wanted]
+    source.close()

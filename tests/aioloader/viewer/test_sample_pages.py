@@ -1,0 +1,310 @@
+"""Tests of the pages of every format of samples with fields, with the real server over a socket."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from aioloader.viewer.opening import open_collection
+from aioloader.viewer.shard_samples import ShardSamples
+from tests.aioloader.format_sets import FORMATS, PARQUET, TAR, TFRECORD, SetFormat, is_readable
+from tests.aioloader.viewer.sample_sets import BAD, sample
+from tests.aioloader.viewer.sets import EVIL, Page, Serve, jpeg
+
+pytest.importorskip("starlette", reason="`aioloader view` needs pip install 'aioloader[view]'")
+pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
+pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")
+
+every_format = pytest.mark.parametrize("made", FORMATS)
+
+
+def only(made: SetFormat) -> pytest.MarkDecorator:
+    """Return the mark of a test of one format."""
+    return pytest.mark.skipif(not is_readable(made), reason=f"{made.name} cannot be read here")
+
+
+def keys(page: Page, path: str) -> list[str]:
+    return [unescape(text) for text in re.findall(r"<b>([^<]*)</b>", page.get(path).text)]
+
+
+def images_of(text: str, begin: str) -> list[str]:
+    return [unescape(path) for path in re.findall(rf'src="({begin}[^"]*)"', text)]
+
+
+@every_format
+def test_every_format_has_pages_in_the_order_of_the_data(serve: Serve, sets: Path, made: SetFormat) -> None:
+    page = serve(made.name)
+    first, second = page.get("/"), page.get("/?page=2")
+    assert (first.status, second.status) == (200, 200)
+    assert first.text.count('<li class="tile image"') == 48
+    assert second.text.count('<li class="tile image"') == 12
+    assert "60 samples" in first.text
+    for text in (first.text, second.text):
+        assert "<script" not in text
+    # The images are those of the samples, in order.
+    collection = open_collection(sets / made.name)
+    collection.load()
+    for position in (0, 21, 47, 59):
+        assert bytes(collection.read(position).body) == jpeg(position)
+        assert page.get(f"/original/{position}").body == jpeg(position)
+    collection.close()
+
+
+@every_format
+def test_labels_filter_every_format(serve: Serve, made: SetFormat) -> None:
+    page = serve(made.name)
+    text = page.get("/?label=2").text
+    assert text.count('<li class="tile image"') == 20
+    counts = re.findall(r'href="/\?label=(\d)">.*?<td>(\d+)</td>', page.get("/labels").text, re.DOTALL)
+    assert counts == [("0", "20"), ("1", "20"), ("2", "20")]
+
+
+@every_format
+def test_the_page_of_a_sample_of_every_format(serve: Serve, made: SetFormat) -> None:
+    page = serve(made.name)
+    text = page.get("/?at=22").text
+    assert "80 \u00d7 60 pixels" in text
+    assert "Displayed above." in text
+    assert "&lt;script&gt;alert" in text
+    assert "<script" not in text
+    assert 'href="/?label=1"' in text
+    (large,) = images_of(text, r"/image/22\?v")
+    assert page.get(large).headers["content-type"] == "image/png"
+    trainer = page.get("/?at=22&view=train").text
+    assert len(images_of(trainer, "/draw/22")) == 8
+
+
+@every_format
+def test_all_fields_of_a_sample_are_displayed(serve: Serve, made: SetFormat) -> None:
+    page = serve(made.name)
+    text = unescape(page.get("/?at=17").text)
+    names = made.names(sample(17))
+    kinds = dict(re.findall(r"<h3>([^<]+)</h3>\s*<p class=\"about\">([\w ]+)", text))
+    assert kinds.keys() == set(names.values())
+    assert (kinds[made.image], kinds[made.second]) == ("image", "image")
+    assert kinds[made.text] == "text"
+    assert kinds[made.label] in ("integer", "int64")
+    assert f"<pre>Caption 17 {EVIL}</pre>" in text
+    assert kinds[made.json] == "json"
+    assert '  "box": [1, 2.5, 30, 40],\n' in text
+    assert "0000  00 01 02" in text
+    (further,) = images_of(text, r"/image/17\?number=")
+    answer = page.get(further)
+    assert (answer.status, answer.headers["content-type"]) == (200, "image/png")
+    bodies = [sample(17).image, sample(17).second, sample(17).data]
+    saved = [page.get(link) for link in re.findall(r'href="(/original/17\?field=\d+[^"]*)"', text)]
+    assert [each for each in bodies if each not in [answer.body for answer in saved]] == []
+    for answer in saved:
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@every_format
+def test_a_damaged_sample_is_one_tile_with_its_error(serve: Serve, made: SetFormat) -> None:
+    page = serve(f"damaged-{made.name}")
+    text = page.get("/").text
+    assert (text.count('<li class="tile image"'), text.count('<li class="tile damaged"')) == (47, 1)
+    tile = re.findall(r'<li class="tile.*?</li>', text, re.DOTALL)[BAD]
+    assert "the first bytes match no image format" in tile
+    shown = page.get(f"/?at={BAD}").text
+    assert "Caption 25" in shown  # its other fields
+    assert page.get("/?label=1").text.count('<li class="tile damaged"') == 1
+    assert 'class="tile image"' in page.get("/?page=2").text
+
+
+@every_format
+def test_a_set_without_images_lists_its_fields(serve: Serve, made: SetFormat) -> None:
+    page = serve(f"texts-{made.name}")
+    text = unescape(page.get("/").text)
+    assert text.count('<li class="tile foreign"') == 3
+    words = re.findall(r'<p class="words">([^<]*)', page.get("/").text)
+    assert [unescape(each) for each in words] == [f"Caption {number} {EVIL}" for number in range(3)]
+    shown = unescape(page.get("/?at=1").text)
+    assert f"<pre>Caption 1 {EVIL}</pre>" in shown
+    assert "No field of the sample is an image; its fields: " in shown
+    assert images_of(shown, "/") == []
+    assert page.get("/?label=2").text.count("<li class=") == 1
+    assert page.get("/original/1").status == 404
+
+
+@every_format
+def test_a_set_without_labels_says_so(serve: Serve, made: SetFormat) -> None:
+    page = serve(f"unlabelled-{made.name}")
+    assert page.get("/").text.count('<li class="tile image"') == 3
+    shown = unescape(page.get("/?at=1").text)
+    # In a tar any of several fields is the label.
+    assert re.search(f"The sample has no field '{made.label}(;[^']*)?', the label", shown)
+    assert "No sample has a label that is a number." in page.get("/labels").text
+
+
+@every_format
+def test_keys_are_searched_in_one_shard_or_all(serve: Serve, sets: Path, made: SetFormat) -> None:
+    page = serve(made.name)
+    collection = open_collection(sets / made.name)
+    collection.load()
+    key = collection.key(50)
+    collection.close()
+    assert key == ("0050" if made is TAR else "10")
+    position = 50 if made is TAR else 10  # the first sample with this key
+    sample_page = page.get(f"/?key={key}").text
+    assert f"<h1>Sample {key}</h1>" in sample_page
+    assert f"/image/{position}" in sample_page
+    assert "/image/50" in page.get(f"/?key={key}&file=2").text
+    assert page.get(f"/?key={key}&file=1").status == (404 if made is TAR else 200)
+    assert page.get("/?key=none").status == 404
+
+
+@every_format
+def test_a_tile_has_key_label_shard_and_offset(serve: Serve, sets: Path, made: SetFormat) -> None:
+    text = serve(made.name).get("/").text
+    tile = re.findall(r'<li class="tile.*?</li>', text, re.DOTALL)[21]
+    place = re.search(r'<p class="place" title="([^,"]*), byte ([^"]*)">', tile)
+    assert place
+    begin = int(place[2].replace("\u202f", ""))
+    data = (sets / made.name / place[1]).read_bytes()
+    assert 0 <= data.find(jpeg(21)) - begin < 10 * len(jpeg(21))
+    assert "<span>label 0</span>" in tile
+
+
+@every_format
+def test_every_link_of_samples_leads_somewhere(serve: Serve, made: SetFormat) -> None:
+    page = serve(made.name, "--per-page", "4", "--size", "32")
+    seen: set[str] = set()
+    wanted = ["/", "/?at=3", "/?at=3&view=train"]
+    while wanted and len(seen) < 100:
+        path = wanted.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        answer = page.get(path)
+        assert answer.status == 200, path
+        if answer.headers["content-type"].startswith("text/html"):
+            wanted += [unescape(each) for each in re.findall(r'(?:href|src)="(/[^"]*)"', answer.text)]
+    assert any("number=" in path for path in seen)
+    assert any("field=" in path for path in seen)
+
+
+@only(TFRECORD)
+def test_features_with_several_values(serve: Serve) -> None:
+    text = unescape(serve("lists.tfrecord").get("/?at=0").text)
+    assert len(images_of(text, r"/image/0\?number=")) == 3
+    assert "3 images" in text
+    assert "float32 4" in text
+    assert "int64 1005" in text
+    assert "Only the beginning is displayed." in text
+    assert EVIL not in serve("lists.tfrecord").get("/?at=0").text
+
+
+@only(PARQUET)
+def test_classes_have_the_names_in_the_file(serve: Serve) -> None:
+    page = serve("named.parquet")
+    tiles = [unescape(tile) for tile in re.findall(r'<li class="tile.*?</li>', page.get("/").text, re.DOTALL)]
+    assert [EVIL in tiles[0], "second" in tiles[1], "third" in tiles[2]] == [True] * 3
+    assert page.get("/?label=second").text.count("<li class=") == 2
+    text = unescape(page.get("/?at=1").text)
+    assert "float64 2" in text
+    assert "null" in text
+
+
+@only(TAR)
+def test_keys_with_any_characters_have_pages(serve: Serve) -> None:
+    page = serve("keys.tar")
+    text = page.get("/").text
+    assert text.count('<li class="tile image"') == 8
+    links = [unescape(each) for each in re.findall(r'<a href="(/\?at=[^"]*)"', text)]
+    for link in links:
+        assert page.get(link).status == 200
+
+
+@only(TAR)
+@pytest.mark.parametrize("position", range(7))
+def test_hostile_samples_are_text(serve: Serve, position: int) -> None:
+    page = serve("hostile.tar")
+    text = page.get(f"/?at={position}").text
+    assert len(text) < 100_000
+    for forbidden in ("<script", "<html><", "<svg xmlns='", "\x00", "\x1b", "\u202e", "root:"):
+        assert forbidden not in text
+    for number in range(4):
+        answer = page.get(f"/original/{position}?field={number}")
+        assert answer.headers["content-type"] in ("application/octet-stream", "text/html; charset=utf-8")
+        assert (answer.status == 404) == answer.headers["content-type"].startswith("text/html")
+
+
+@only(TAR)
+def test_a_page_of_hostile_samples(serve: Serve) -> None:
+    page = serve("hostile.tar")
+    text = page.get("/").text
+    assert "<script" not in text
+    assert EVIL + "a" in keys(page, "/")
+    assert any("etc/passwd" in key for key in keys(page, "/"))
+    assert "root:" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/image/1?number=9",
+            "/image/1?number=-1",
+            "/image/1?number=x",
+            "/image/60?number=0",
+            "/image/1?number=",
+        ),
+        *("/original/1?field=6", "/original/1?field=-1", "/original/1?field=jpg", "/original/1?field=..%2f"),
+        *("/original/60?field=0", "/?key=..%2f..%2fetc%2fpasswd", "/?key=%ff", "/?key=17.jpg", "/?at=60"),
+    ],
+)
+def test_what_a_sample_does_not_have_is_404(serve: Serve, path: str) -> None:
+    answer = serve("mds").get(path)
+    assert answer.status == 404
+    assert "Not found" in answer.text
+
+
+@every_format
+def test_every_link_of_an_export_of_samples_leads_to_a_file(
+    sets: Path, tmp_path: Path, made: SetFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aioloader.viewer.export import MARK, export
+    from aioloader.viewer.site import Options
+    from tests.aioloader.viewer.test_export import links
+
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    report = export(open_collection(sets / made.name), Options(per_page=4, size=32), out, limit=6)
+    assert (report.records, report.count) == (6, 60)
+    reached = {"index.html"}
+    for page in out.glob("*.html"):
+        text = page.read_text("utf-8")
+        assert "<script" not in text
+        assert "<form" not in text
+        for link in links(page):
+            if not link.startswith("#"):
+                assert (out / link).is_file(), (page, link)
+                reached.add(link)
+    assert {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()} - reached == {MARK}
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("plain.rec", "image"), ("folder", "label"), ("faces", "image")]
+)
+def test_records_have_no_named_fields(sets: Path, name: str, option: str) -> None:
+    with pytest.raises(TypeError, match=r"no option|no named fields"):
+        open_collection(sets / name, **{option: "x"})
+
+
+@every_format
+def test_fields_are_chosen_by_their_names(
+    sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: SetFormat
+) -> None:
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    found = open_collection(sets / made.name, image=made.second, label=made.label)
+    assert isinstance(found, ShardSamples)
+    found.load()
+    contents = found.read(3)
+    assert bytes(contents.body) == jpeg(103, 50, 50)
+    assert contents.record.labels == (0.0,)
+    found.close()
