@@ -122,9 +122,10 @@ def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
             time.sleep(delay_s)
             program.send_signal(signal.SIGINT)
             out, err = program.communicate(timeout=60)
-            assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), (
-                delay_s
-            )
+            assert (out.removeprefix("loading\n"), err) == ("interrupted\n", ""), delay_s
+            # CPython ends itself by the signal, although the program caught the exception, if the signal arrived while
+            # a string was executed, as dataclasses and named tuples do when a module is imported.
+            assert program.returncode in (0, -signal.SIGINT), delay_s
             _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=30)
             assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
 
