@@ -6,6 +6,7 @@ The users of a process share one thread; closing the last user ends it. A forked
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import threading
@@ -113,9 +114,15 @@ class LoopThread:
             running = _shared
             running.users += 1
             self._running: _Running | None = running
+        self._jobs: set[_Job[Any]] = set()
 
     def call(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an async function there, and wait for it. Ctrl-C cancels it and waits for its end."""
+        """Run an async function there, and wait for it. Ctrl-C cancels it and waits for its end.
+
+        Raises:
+            RuntimeError: the share is closed, or was closed meanwhile.
+            ForkedError: this process was forked from the one that has the thread.
+        """
         ended = threading.Event()
         job, loop = self._start(fn, args, ended.set)
         try:
@@ -124,7 +131,9 @@ class LoopThread:
             loop.call_soon_threadsafe(job.cancel)
             ended.wait()
             raise
-        return job.result()
+        finally:
+            self._jobs.discard(job)
+        return self._result(job)
 
     async def run(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run an async function there from another event loop. Cancellation cancels it there and waits for its end."""
@@ -138,25 +147,42 @@ class LoopThread:
             with anyio.CancelScope(shield=True):
                 await ended.wait()
             raise
-        return job.result()
+        finally:
+            self._jobs.discard(job)
+        return self._result(job)
 
     def _start(
         self, fn: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], ended: Callable[[], object]
     ) -> tuple[_Job[T], asyncio.AbstractEventLoop]:
-        if self._running is None:
+        running = self._running
+        if running is None:
             raise RuntimeError("the byte source is closed")
-        if self._running.pid != os.getpid():
+        if running.pid != os.getpid():
             raise ForkedError()
         job = _Job(lambda: fn(*args), ended)
-        self._running.loop.call_soon_threadsafe(job.start, context=contextvars.Context())
-        return job, self._running.loop
+        self._jobs.add(job)
+        if self._running is None:  # closed meanwhile, perhaps before the job was among those that it cancels
+            job.cancel()
+        running.loop.call_soon_threadsafe(job.start, context=contextvars.Context())
+        return job, running.loop
+
+    def _result(self, job: _Job[T]) -> T:
+        try:
+            return job.result()
+        except asyncio.CancelledError:
+            if self._running is None:
+                raise RuntimeError("the byte source was closed while it was read") from None
+            raise
 
     def close(self) -> None:
-        """Release the share; may be called twice, from any thread."""
+        """Release the share, and cancel what runs for it; may be called twice, from any thread."""
         global _shared
         running, self._running = self._running, None
         if running is None or running.pid != os.getpid():
             return
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            for job in list(self._jobs):
+                running.loop.call_soon_threadsafe(job.cancel)
         with _lock:
             running.users -= 1
             last = running.users == 0

@@ -10,6 +10,7 @@ skipping unreachable items would lose data silently.
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,6 +76,8 @@ class RemoteByteSource:
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
         self._client = Client()
         self._thread: LoopThread | None = None
+        # Reentrant: the garbage collector may close another source in this thread.
+        self._thread_lock = threading.RLock()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -164,9 +167,10 @@ class RemoteByteSource:
         return self._shared_thread().call(fn, *args)
 
     def _shared_thread(self) -> LoopThread:
-        if self._thread is None:
-            self._thread = LoopThread()
-        return self._thread
+        with self._thread_lock:
+            if self._thread is None:
+                self._thread = LoopThread()
+            return self._thread
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
