@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from aioloader.datasets.opening import open_dataset
     from aioloader.errors import (
         DecodeError,
+        ImageError,
+        ImageReferenceError,
+        ImageServiceError,
+        ImageTimeoutError,
         LayoutError,
         LoaderClosedError,
         LoaderError,
@@ -53,6 +57,8 @@ if TYPE_CHECKING:
         ReceiptError,
         ResumeError,
         SampleError,
+        ServiceClosedError,
+        ServiceOverloadedError,
         TooManyErrorsError,
         WorkerError,
     )
@@ -62,6 +68,8 @@ if TYPE_CHECKING:
     from aioloader.loader.sync_loader import DataLoader
     from aioloader.receipts import Receipt
     from aioloader.rng import Rng
+    from aioloader.service.async_service import AsyncImageService
+    from aioloader.service.sync_service import ImageService
 
 __all__ = (
     "CIFAR10",
@@ -69,14 +77,20 @@ __all__ = (
     "MNIST",
     "ArrayDataset",
     "AsyncDataLoader",
+    "AsyncImageService",
     "DataLoader",
     "Dataset",
     "DecodeError",
     "FashionMNIST",
     "ForeignRandomnessWarning",
+    "ImageError",
     "ImageFolderDataset",
     "ImageListDataset",
     "ImageRecordDataset",
+    "ImageReferenceError",
+    "ImageService",
+    "ImageServiceError",
+    "ImageTimeoutError",
     "InsightFaceDataset",
     "IterableDataset",
     "LayoutError",
@@ -91,6 +105,8 @@ __all__ = (
     "ResumeError",
     "Rng",
     "SampleError",
+    "ServiceClosedError",
+    "ServiceOverloadedError",
     "SimpleDataset",
     "TFRecordDataset",
     "TarDataset",
@@ -115,7 +131,8 @@ _NAMES_OF = {
     ),
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
-        "DecodeError LayoutError LoaderClosedError LoaderError NotResumableError ReceiptError ResumeError SampleError "
+        "DecodeError ImageError ImageReferenceError ImageServiceError ImageTimeoutError LayoutError LoaderClosedError "
+        "LoaderError NotResumableError ReceiptError ResumeError SampleError ServiceClosedError ServiceOverloadedError "
         "TooManyErrorsError WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",
@@ -124,6 +141,8 @@ _NAMES_OF = {
     "aioloader.receipts": "Receipt",
     "aioloader.rng": "Rng",
     "aioloader.loader.sync_loader": "DataLoader",
+    "aioloader.service.async_service": "AsyncImageService",
+    "aioloader.service.sync_service": "ImageService",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 _SUBMODULES = (

@@ -64,6 +64,7 @@ __all__ = (
     "FusableDecoder",
     "FusedDecoder",
     "GatherDataset",
+    "ImageSpec",
     "MapDataset",
     "MappableByteSource",
     "MappedByteSource",
@@ -84,9 +85,11 @@ __all__ = (
     "Sampler",
     "ShuffledDataset",
     "SizedFilesDataset",
+    "SizedProcessor",
     "SlabMemory",
     "Stage",
     "StagedDataset",
+    "StartingExecutor",
     "StreamDataset",
     "Transform",
     "TunedExecutor",
@@ -711,6 +714,58 @@ class Transform(Protocol):
         ...
 
 
+class ImageSpec(Protocol):
+    """What a processor makes of an image, known from its size alone."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the array of pixels."""
+        ...
+
+    @property
+    def grid_thw(self) -> tuple[int, int, int]:
+        """Return the number of patches: in time, from top to bottom, and from left to right."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of tokens that the image takes in a language model."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Return the number of bytes of the array of pixels."""
+        ...
+
+
+@runtime_checkable
+class SizedProcessor(Protocol):
+    """A transform whose result has a size that follows from the size of the image."""
+
+    def spec(self, height: int, width: int) -> ImageSpec:
+        """Return what it makes of an image of `height` x `width` pixels.
+
+        Raises:
+            ValueError: it refuses such an image.
+        """
+        ...
+
+
+@runtime_checkable
+class StartingExecutor(Protocol):
+    """An executor whose workers take time to start."""
+
+    @property
+    def ready(self) -> int:
+        """Return the number of workers that can take chunks."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return the reason why no worker can be started, or None."""
+        ...
+
+
 class Batchify(Protocol):
     """Function that makes one batch from a list of samples."""
 
@@ -765,6 +820,10 @@ class SlabMemory(Protocol):
 
     def free(self, slab: Slab) -> None:
         """Free a slab that nothing uses any more."""
+        ...
+
+    def shrink(self, slab: Slab, nbytes: int) -> None:
+        """Free the end of a slab that has no lease, so that `nbytes` bytes and what a page adds to them are left."""
         ...
 
     def free_later(self, slabs: Sequence[Slab]) -> None:

@@ -19,6 +19,13 @@ __all__ = (
     "DecodeError",
     "EmptyDatasetError",
     "ForkedError",
+    "ImageError",
+    "ImageFetchError",
+    "ImageNotAllowedError",
+    "ImageReferenceError",
+    "ImageServiceError",
+    "ImageTimeoutError",
+    "ImageTooLargeError",
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
@@ -36,6 +43,8 @@ __all__ = (
     "ResumeError",
     "SampleError",
     "SampleFormatError",
+    "ServiceClosedError",
+    "ServiceOverloadedError",
     "SpanTooShortError",
     "StalledError",
     "TooManyErrorsError",
@@ -568,6 +577,122 @@ class RemoteWriteError(LoaderError, OSError):
         )
         self.url = url
         self.reason = reason
+
+
+class ImageServiceError(LoaderError):
+    """Base class of the errors of an image service."""
+
+
+class ServiceClosedError(ImageServiceError, LoaderClosedError):
+    """Error raised by an image service that is not open: use it inside ``async with`` (`AsyncImageService`) or ``with``."""
+
+
+class ServiceOverloadedError(ImageServiceError):
+    """Error raised by a service with ``overflow="raise"`` that has no room for another image.
+
+    Attributes:
+        pending: images that it works on, or that wait in it.
+        max_pending: the limit.
+    """
+
+    def __init__(self, pending: int, max_pending: int) -> None:
+        super().__init__(
+            f"the image service has {pending} images pending, and max_pending={max_pending}: try again later, send "
+            "requests to another service, or wait for room with overflow='wait'"
+        )
+        self.pending = pending
+        self.max_pending = max_pending
+
+
+class ImageTimeoutError(ImageServiceError, TimeoutError):
+    """Error of an image that was not ready in time.
+
+    Attributes:
+        reference: short text that names the image.
+        timeout: seconds.
+        phase: what it waited for: "admission" (room in the service), "queue", "read" or "work".
+    """
+
+    def __init__(self, reference: str, timeout: float, phase: str) -> None:
+        advice = {
+            "admission": "the service has max_pending images already",
+            "queue": "it waited for a worker: use more workers, or fewer requests at a time",
+            "read": "its bytes did not arrive",
+            "work": "it was being decoded or processed",
+        }[phase]
+        super().__init__(f"{reference} was not ready within {timeout:g} s: {advice}")
+        self.reference = reference
+        self.timeout = timeout
+        self.phase = phase
+
+
+class ImageError(ImageServiceError):
+    """Error of one image that could not be made; the cause is chained (``__cause__``).
+
+    Attributes:
+        reference: short text that names the image.
+        stage: "read", "decode", "transform:<name>" or "collate", as in `SampleError`.
+        reason: the cause in one line.
+    """
+
+    def __init__(self, reference: str, stage: str, reason: str) -> None:
+        super().__init__(f"{reference}: {reason} (in the stage {stage})")
+        self.reference = reference
+        self.stage = stage
+        self.reason = reason
+
+
+class ImageReferenceError(ImageServiceError, ValueError):
+    """Error raised for a reference that is not one to an image.
+
+    Attributes:
+        reference: short text that names it; no query of a URL, and no credentials.
+        kind: its kind, a word of ``allow=``; None where that is not known.
+        reason: the fault, in words.
+    """
+
+    def __init__(self, reference: str, reason: str, *, kind: str | None = None) -> None:
+        super().__init__(f"{reference}: {reason}")
+        self.reference = reference
+        self.kind = kind
+        self.reason = reason
+
+
+class ImageNotAllowedError(ImageReferenceError, PermissionError):
+    """Error raised for a reference of a kind, to a host or to a path that the service does not allow."""
+
+
+class ImageTooLargeError(ImageReferenceError):
+    """Error raised for an image that exceeds a limit of the service.
+
+    Attributes:
+        what: "bytes", "pixels" or "frames".
+        limit: the largest number that is allowed.
+        found: the image's number; None where reading stopped at the limit.
+    """
+
+    def __init__(
+        self, reference: str, what: str, limit: int, found: int | None = None, *, kind: str | None = None
+    ) -> None:
+        has = f"more than {limit:,}" if found is None else f"{found:,}"
+        super().__init__(reference, f"it has {has} {what}, and max_{what} is {limit:,}", kind=kind)
+        self.what = what
+        self.limit = limit
+        self.found = found
+
+
+class ImageFetchError(ImageReferenceError, OSError):
+    """Error raised for a URL or a path that could not be read.
+
+    Attributes:
+        status: status of the HTTP response, or None.
+    """
+
+    def __init__(
+        self, reference: str, reason: str, *, status: int | None = None, kind: str | None = None
+    ) -> None:
+        super().__init__(reference, reason, kind=kind)
+        self.status = status
 
 
 class TooManyErrorsError(LoaderError):

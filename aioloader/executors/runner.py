@@ -81,8 +81,12 @@ def _replace_failed(samples: list[Any], chunk: Chunk, failures: list[Failure]) -
     return [made[fill.get(row, row)] for row in range(chunk.rows)]
 
 
-def _copied(sample: Any) -> Any:
+def _copied(sample: Any, copies: bool = True) -> Any:
     """Return the sample with copies of its arrays: the transform that made them may reuse them for the next one.
+
+    Args:
+        sample: the sample.
+        copies: False: there is no next one before the arrays are packed.
 
     Raises:
         TypeError: it contains a coroutine, which would never be awaited.
@@ -98,6 +102,8 @@ def _copied(sample: Any) -> Any:
                 f"a transform or the dataset returned a coroutine ({name}), which is not awaited here: make the "
                 "transform itself an async function, or mark it by .transform(fn, concurrency=64)"
             )
+    if not copies:
+        return sample
     return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 
 
@@ -251,10 +257,14 @@ class Runner:
         program: what to run.
         memory: the slab region (a writable buffer).
         interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt comes from the sample.
+        packs: a result is packed before the next chunk begins, which copies it.
     """
 
-    def __init__(self, program: Program, memory: mmap.mmap, interruptible: bool = False) -> None:
+    def __init__(
+        self, program: Program, memory: mmap.mmap, interruptible: bool = False, packs: bool = False
+    ) -> None:
         self._interruptible = interruptible
+        self._packs = packs
         self.program = program
         self.memory = memory
         self._bytes = memoryview(memory).toreadonly()
@@ -332,7 +342,7 @@ class Runner:
                     if chunk.custom_collate:
                         samples.append(_copied(sample))
                     elif not rows.write(sample, row, out, result):
-                        result.values[row] = _copied(sample)
+                        result.values[row] = _copied(sample, len(columns) > 1 or not self._packs)
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise

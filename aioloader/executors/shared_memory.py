@@ -169,6 +169,14 @@ class SlabMemory:
                 size += before
             self._free.insert(place, (start, size))
 
+    def shrink(self, slab: Slab, nbytes: int) -> None:
+        kept = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
+        with self._lock:
+            if kept < slab.nbytes:
+                rest = Slab(slab.offset + kept, slab.nbytes - kept)
+                slab.nbytes = kept
+                self.free(rest)
+
     def free_later(self, slabs: Sequence[Slab]) -> None:
         self._to_free.extend(slabs)
 

@@ -219,3 +219,12 @@ class Threads:
         for thread in threads if timeout_s else ():
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+
+
+async def run_in_own_thread(name: str, fn: Callable[[], T]) -> T:
+    """Call a function in a new thread, and wait for its end, also when cancelled; then the thread ends too."""
+    threads = Threads(1, name)
+    try:
+        return await threads.run(fn)
+    finally:  # asyncio's own cancellation passes a shield
+        threads.close(0)

@@ -227,6 +227,8 @@ class Chunk:
         spill: (offset, nbytes) in the slab memory for results that have no row.
         release: called once, from any thread, when nobody touches the chunk's memory any more.
         samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
+        keeps_spill: arrays that are returned by value stay in the spill, and `ChunkResult.roots` are views of it, so that
+            whoever owns the spill can lease them. Otherwise they are copied out of it.
         segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
     """
 
@@ -241,6 +243,7 @@ class Chunk:
     release: Callable[[], object] = _nothing
     samples: list[Any] | None = None
     segment: int = 0
+    keeps_spill: bool = False
 
     def __len__(self) -> int:
         return int(self.index_table.shape[1])
@@ -504,7 +507,7 @@ class ChunkResult(WorkCounters):
         work_spans: one for each chunk, for traces; empty without a trace.
         calls: one for each call of an async transform, for traces; empty without a trace.
         spill_nbytes: bytes of spill per sample that would have been needed.
-        roots: arrays over the spill region that hold what `batch` is made of.
+        roots: arrays over the spill region that hold what `batch` is made of, or with `Chunk.keeps_spill` the values.
         tainted: a worker may still write to the chunk's memory: copy the batch before it is delivered.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader.foundation.concurrency import deferred
-from aioloader.foundation.threads import Threads, run_off_loop
+from aioloader.foundation.supervisor import spawn
+from aioloader.foundation.threads import run_in_own_thread, run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import AsyncBatches, Epoch
 from aioloader.loader.options import LoaderOptions
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 
-# asyncio keeps only weak references to tasks.
-_supervisors: set[asyncio.Task[None]] = set()
-
 
 def _check_entered(entered: bool) -> None:
     """Raise under trio outside of ``async with``. If no loop runs yet, the first batch raises it."""
@@ -45,40 +41,15 @@ def _check_entered(entered: bool) -> None:
         )
 
 
-def _spawn(pipeline: EpochRunner, entered: bool) -> None:
-    """Start the supervisor of an epoch as a separate task."""
-    token: Any = anyio.lowlevel.current_token().native_token
-    if isinstance(token, asyncio.AbstractEventLoop):
-        # A loop that ends at once never runs it, and a deferred coroutine then does not warn.
-        task = token.create_task(deferred(pipeline.supervise)(), name="aioloader epoch")
-        _supervisors.add(task)
-        task.add_done_callback(_supervisors.discard)
-        return
-    _check_entered(entered)
-    import trio
-
-    # As under asyncio, async transforms run with the caller's context variables.
-    trio.lowlevel.spawn_system_task(
-        pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
-    )
-
-
-async def _run_in_thread(name: str, fn: Callable[[], object]) -> None:
-    threads = Threads(1, name)
-    try:
-        await threads.run(fn)
-    finally:  # asyncio's own cancellation passes a shield
-        threads.close(0)
-
-
 async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlinePipeline | EpochRunner:
     """Start the work of an epoch in the running event loop."""
     if not runtime.is_open and not runtime.in_memory:
         # This reads indexes and opens files, which must not block the loop.
-        await _run_in_thread("aioloader-open", runtime.open)
+        await run_in_own_thread("aioloader-open", runtime.open)
     started = runtime.start(epoch)
     if isinstance(started, EpochRunner):
-        _spawn(started, entered)
+        _check_entered(entered)
+        spawn(started.supervise, "aioloader epoch")
     return started
 
 
@@ -222,7 +193,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             if self._runtime.in_memory:
                 self._shutdown()
             elif not self._runtime.closed:
-                await _run_in_thread("aioloader-close", self._shutdown)
+                await run_in_own_thread("aioloader-close", self._shutdown)
 
     def _shutdown(self) -> None:
         if self._finalizer.detach() is not None:

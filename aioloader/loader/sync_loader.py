@@ -7,11 +7,9 @@ itself. Otherwise one daemon thread per loader runs an event loop and passes who
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import queue
 import threading
 import weakref
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -24,6 +22,7 @@ from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import Epoch, EpochIterator
 from aioloader.loader.options import LoaderOptions
+from aioloader.loader.portal import Portal
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
@@ -40,82 +39,10 @@ _AHEAD = 2
 _CHECK_S = 1.0
 
 
-class _Portal:
-    """A daemon thread with an event loop, which lives as long as its loader.
-
-    It is a daemon so that an interpreter that exits with the loader open does not wait for it.
-    """
-
-    def __init__(self) -> None:
-        self._ready = threading.Event()
-        self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
-        self._more = Notification()
-        self._notify: Notify | None = None
-        self._scope: anyio.CancelScope | None = None
-        self._error: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
-        try:
-            self.thread.start()
-            self._ready.wait()
-        except BaseException:  # an interruption: no caller receives this portal
-            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
-                self.stop()
-            raise
-        if self._error is not None:  # without descriptors there is no loop
-            try:
-                raise self._error
-            finally:
-                self._error = None
-
-    def _run(self) -> None:
-        try:
-            anyio.run(self._main)
-        except BaseException as error:
-            self._error = error
-            if self._ready.is_set():
-                raise
-        finally:
-            self._ready.set()
-
-    async def _main(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            self._scope = tasks.cancel_scope
-            self._notify = loop_notifier()
-            self._ready.set()
-            while True:
-                while self._waiting:
-                    task, callers = self._waiting.popleft()
-                    _ = _context_here(callers).run(tasks.start_soon, deferred(task))
-                await self._more.wait()
-
-    def start(self, task: Callable[[], Any]) -> None:
-        """Run an async function as a task of the portal, with the caller's context variables. It must not raise."""
-        assert self._notify is not None
-        self._waiting.append((task, contextvars.copy_context()))
-        self._notify(self._more.set)
-
-    def stop(self) -> None:
-        """Cancel all tasks and wait for the thread's end, a second at most."""
-        assert self._notify is not None
-        assert self._scope is not None
-        self._notify(self._scope.cancel)
-        if self.thread is not threading.current_thread():
-            self.thread.join(1.0)
-
-
-def _context_here(callers: contextvars.Context) -> contextvars.Context:
-    """Return the context variables of another thread, except those that identify the event loop of this one."""
-    context = contextvars.copy_context()
-    for variable, value in callers.items():
-        if variable not in context:
-            context.run(variable.set, value)
-    return context
-
-
 class _HandOver:
     """An epoch that runs in the portal; its batches are queued for the caller's thread."""
 
-    def __init__(self, runtime: LoaderRuntime, epoch: Epoch, portal: _Portal) -> None:
+    def __init__(self, runtime: LoaderRuntime, epoch: Epoch, portal: Portal) -> None:
         self._runtime = runtime
         self._epoch = epoch
         self._thread = portal.thread
@@ -319,14 +246,14 @@ class DataLoader(BaseLoader, Generic[B]):
         )
         super().__init__(dataset, options)
         self._runtime.own_loop = True
-        self._portal_cell: list[_Portal] = []
+        self._portal_cell: list[Portal] = []
         self._finalizer = weakref.finalize(
             self, run_off_loop, partial(_shutdown, self._runtime, self._portal_cell)
         )
 
-    def _open_portal(self) -> _Portal:
+    def _open_portal(self) -> Portal:
         if not self._portal_cell:
-            self._portal_cell.append(_Portal())
+            self._portal_cell.append(Portal())
         return self._portal_cell[0]
 
     def __enter__(self) -> DataLoader[B]:
@@ -352,7 +279,7 @@ class DataLoader(BaseLoader, Generic[B]):
         raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
 
 
-def _shutdown(runtime: LoaderRuntime, portal_cell: list[_Portal]) -> None:
+def _shutdown(runtime: LoaderRuntime, portal_cell: list[Portal]) -> None:
     if portal_cell and runtime.check_pid():
         portal_cell[0].stop()
     runtime.shutdown()

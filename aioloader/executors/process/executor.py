@@ -374,7 +374,8 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             if packed is not None:
                 blob, places, needed = packed
                 result.spill_nbytes = -(-needed // len(chunk))
-                buffers = [self._buffer(place, chunk.custom_collate, result) for place in places]
+                keep = chunk.custom_collate or chunk.keeps_spill
+                buffers = [self._buffer(place, keep, result) for place in places]
                 result.values, result.objects, result.batch = unpack_value(blob, buffers)
         except Exception as cause:
             return UnreadableResult(cause)

@@ -340,7 +340,7 @@ class _Worker:
                 sys.modules[alias] = importlib.import_module(name)
             loaded = pickle.loads(program)
             self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
-            self.runner = Runner(loaded, self.memory)
+            self.runner = Runner(loaded, self.memory, packs=True)
         except BaseException as error:
             self.send(("failed", portable_error(error)))
             return

@@ -1,0 +1,94 @@
+"""Thread with an event loop for blocking callers: one for each blocking loader or image service."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHECK_S = 1.0
+
+
+class Portal:
+    """A daemon thread with an event loop, which lives as long as its owner.
+
+    It is a daemon so that an interpreter that exits with the owner open does not wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
+        self._more = Notification()
+        self._notify: Notify | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
+        try:
+            self.thread.start()
+            self._ready.wait()
+        except BaseException:  # an interruption: no caller receives this portal
+            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
+                self.stop()
+            raise
+        if self._error is not None:  # without descriptors there is no loop
+            try:
+                raise self._error
+            finally:
+                self._error = None
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main)
+        except BaseException as error:
+            self._error = error
+            if self._ready.is_set():
+                raise
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
+            self._notify = loop_notifier()
+            self._ready.set()
+            while True:
+                while self._waiting:
+                    task, callers = self._waiting.popleft()
+                    _ = _context_here(callers).run(tasks.start_soon, deferred(task))
+                await self._more.wait()
+
+    def start(self, task: Callable[[], Any]) -> None:
+        """Run an async function as a task of the portal, with the caller's context variables. It must not raise."""
+        assert self._notify is not None
+        self._waiting.append((task, contextvars.copy_context()))
+        self._notify(self._more.set)
+
+    def notify(self, fn: Callable[[], object]) -> None:
+        """Call a function in the portal's thread, soon."""
+        assert self._notify is not None
+        self._notify(fn)
+
+    def stop(self) -> None:
+        """Cancel all tasks and wait for the thread's end, a second at most."""
+        assert self._notify is not None
+        assert self._scope is not None
+        self._notify(self._scope.cancel)
+        if self.thread is not threading.current_thread():
+            self.thread.join(1.0)
+
+
+def _context_here(callers: contextvars.Context) -> contextvars.Context:
+    """Return the context variables of another thread, except those that identify the event loop of this one."""
+    context = contextvars.copy_context()
+    for variable, value in callers.items():
+        if variable not in context:
+            context.run(variable.set, value)
+    return context

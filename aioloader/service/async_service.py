@@ -1,0 +1,589 @@
+"""`AsyncImageService`: images on demand in the caller's own event loop, under asyncio or trio."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterable, Callable, Collection, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from aioloader.abc import NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.errors import DecodeError, ImageError, ServiceClosedError
+from aioloader.executors import ProcessExecutor, ThreadExecutor
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.foundation.supervisor import spawn
+from aioloader.foundation.threads import Threads, run_in_own_thread
+from aioloader.loader.outputs import make_converter
+from aioloader.service.decoding import ReferenceDecoder, processor_stages
+from aioloader.service.dispatcher import Dispatcher
+from aioloader.service.image_cache import ImageCache
+from aioloader.service.making import ImageMaker
+from aioloader.service.mapping import Mapping
+from aioloader.service.nested import flatten_references
+from aioloader.service.options import ServiceOptions
+from aioloader.service.packing import Packing
+from aioloader.service.probe import ImageInfo, image_info
+from aioloader.service.references import ReferenceReader
+from aioloader.service.stats import ServiceStats, explain, percentiles
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from aioloader.abc import Executor
+    from aioloader.service.jobs import Request
+    from aioloader.service.references import Fetch, ReadImage, Reference
+
+P = TypeVar("P")
+
+_READY_POLL_S = 0.01
+_CLOSE_S = 1.0
+# Of the memory that the system reports, images that callers hold and those in work.
+_ON_ERROR = ("raise", "return")
+
+
+class AsyncImageService:
+    """Images on demand: read, decoded and processed by workers, awaited in an event loop.
+
+    ::
+
+        async with aioloader.AsyncImageService(processor, allow=("bytes", "https")) as service:
+            image = await service.get("https://example.com/cat.jpg")
+            images = await service.gather([first, second])
+
+    The service is a loader's engine that takes requests instead of an epoch's order: the same executors, slab memory and
+    errors. An image that several callers want at the same time is made once. An error belongs to its image alone. A worker
+    that dies is replaced, and its images are made by another.
+
+    Args:
+        processor: a transform of `aioloader.transforms` (fused with decoding), or any picklable function of a uint8 image
+            (height, width, 3); it returns arrays of any shape, in tuples, lists or dicts. None: the decoded pixels.
+        num_workers: number of workers; None: the cores that this process may use.
+        executor: "process", "thread", or an `aioloader.abc.Executor`.
+        memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the memory
+            that this process may use. Callers who keep more than half of it receive copies.
+        cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
+        max_pending: most images in the service at a time.
+        overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
+        timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress on
+            an image for so long is ended.
+        max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
+        allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "dataset"
+            ((dataset, index)), "array" (uint8 pixels), "pillow" (images of Pillow).
+        root: folder that contains all files of kind "path".
+        hosts: names of hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080"; None:
+            all hosts with public addresses. Only a host that is named here exactly may have a private address.
+        fetch: async function that returns the bytes of a URL, in place of the service's own client.
+        output: "numpy", "torch" or "jax": type of the arrays.
+        exif: "apply" turns images upright, "ignore" leaves them as stored; None: what the processor prefers (its
+            attribute `exif`), or "apply".
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+        MissingPackageError: the package for `output` is not installed.
+
+    It is open inside ``async with``, once. All methods belong to the event loop in which it was entered.
+    """
+
+    def __init__(
+        self,
+        processor: Callable[..., Any] | None = None,
+        *,
+        num_workers: int | None = None,
+        executor: str | Executor = "process",
+        memory_limit: int | None = None,
+        cache_limit: int = 0,
+        max_pending: int = 1024,
+        overflow: str = "wait",
+        timeout: float | None = 60,
+        max_bytes: int = 64 << 20,
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        allow: Collection[str] = ("bytes", "data"),
+        root: str | os.PathLike[str] | None = None,
+        hosts: Collection[str] | None = None,
+        fetch: Fetch | None = None,
+        output: str = "numpy",
+        exif: str | None = None,
+    ) -> None:
+        self._options = options = ServiceOptions(
+            processor=processor,
+            num_workers=num_workers,
+            executor=executor,
+            memory_limit=memory_limit,
+            cache_limit=cache_limit,
+            max_pending=max_pending,
+            overflow=overflow,
+            timeout=timeout,
+            max_bytes=max_bytes,
+            max_pixels=max_pixels,
+            allow=allow,
+            root=root,
+            hosts=hosts,
+            fetch=fetch,
+            output=output,
+            exif=exif,
+        )
+        self._exif = exif or str(getattr(processor, "exif", "apply"))
+        self._stages = processor_stages(processor)
+        self._seconds = 3600.0 if timeout is None else float(timeout)
+        # Made here, so that wrong options are errors of the constructor.
+        self._reader = ReferenceReader(
+            allow=allow, root=root, hosts=hosts, fetch=fetch, max_bytes=max_bytes, timeout=self._seconds
+        )
+        self._convert = make_converter(options.output)
+        self._cache = ImageCache(cache_limit)
+        self._memory: SlabMemory | None = None
+        self._executor: Executor | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._maker: ImageMaker | None = None
+        self._threads: Threads | None = None
+        self._used = False
+        self._final: ServiceStats | None = None
+        self._failure: BaseException | None = None
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> AsyncImageService:
+        if self._used:
+            raise ServiceClosedError("an image service can be entered once; make a new one")
+        self._used = True
+        try:
+            await run_in_own_thread("aioloader-open", self._open)
+            self._stop, self._ended, started = anyio.Event(), anyio.Event(), anyio.Event()
+            self._started = started
+            spawn(self._supervise, "aioloader image service")
+            await self._until_started(started)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def _until_started(self, started: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def ended() -> None:
+                await self._ended.wait()
+                started.set()
+
+            tasks.start_soon(ended)
+            await started.wait()
+            tasks.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    def _open(self) -> None:
+        options = self._options
+        self._threads = Threads(2, "aioloader-copy")
+        self._memory = SlabMemory(options.memory_limit or default_memory_limit())
+        made: Executor
+        if not isinstance(options.executor, str):
+            made = options.executor
+        elif options.executor == "thread":
+            made = ThreadExecutor(options.workers, self._seconds)
+        else:
+            made = ProcessExecutor(options.workers, self._seconds)
+        foreign = not all(stage.native for stage in self._stages)
+        program = Program(
+            decoder=ReferenceDecoder(1, self._exif, options.max_pixels),
+            dataset=None,
+            paths=(),
+            stages=self._stages,
+            batchify=None,
+            seed=0,
+            seed_globals=foreign and options.executor == "process",
+            foreign=foreign,
+        )
+        made.open(program, self._memory)
+        self._executor = made
+        self._maker = ImageMaker(
+            made,
+            self._memory,
+            processor=options.processor,
+            max_pixels=options.max_pixels,
+            cache=self._cache,
+            threads=self._threads,
+        )
+        self._dispatcher = Dispatcher(
+            self._reader,
+            self._cache,
+            self._maker,
+            made,
+            max_pending=options.max_pending,
+            overflow=options.overflow,
+            tick_s=min(0.1, self._seconds / 10),
+            # A tensor that cannot be written to does not exist.
+            freeze=options.output == "numpy",
+        )
+
+    async def _supervise(self) -> None:
+        assert self._dispatcher is not None
+        try:
+            await self._dispatcher.run(self._started, self._stop)
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._ended.set()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the workers and release the memory, within seconds, also when cancelled; may be called twice.
+
+        Whoever waits for an image gets a `ServiceClosedError`. Images that were returned stay valid.
+        """
+        with anyio.CancelScope(shield=True):
+            if self._dispatcher is not None and self._dispatcher.closed is False:
+                self._stop.set()
+                with anyio.move_on_after(_CLOSE_S):
+                    await self._ended.wait()
+            await self._reader.aclose()
+            if self._memory is not None:
+                self._final = self._final or self._snapshot()
+                await run_in_own_thread("aioloader-close", self._close)
+
+    def _close(self) -> None:
+        self._cache.clear()
+        if self._executor is not None:
+            self._executor.close()
+        if self._threads is not None:
+            self._threads.close()
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()
+
+    def _running(self) -> Dispatcher:
+        if self._dispatcher is None or self._dispatcher.closed:
+            if self._failure is not None:
+                raise self._failure
+            raise ServiceClosedError("the image service is not open: use it inside 'async with service:'")
+        return self._dispatcher
+
+    async def ready(self) -> None:
+        """Wait until all workers can take images, so that the first request need not wait for them.
+
+        Raises:
+            WorkerError: no worker can be started.
+            ServiceClosedError: the service is not open.
+        """
+        while True:
+            self._running()
+            executor = self._executor
+            if not isinstance(executor, StartingExecutor) or executor.ready >= executor.workers:
+                return
+            if executor.failure is not None:
+                raise executor.failure
+            await anyio.sleep(_READY_POLL_S)
+
+    # -- images ------------------------------------------------------------------------------------------------------
+
+    async def get(
+        self,
+        ref: Any,
+        *,
+        key: Hashable | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        draw: int = 0,
+    ) -> Any:
+        """Return an image.
+
+        Args:
+            ref: a reference of a kind that `allow` names.
+            key: identifies the image in the cache and among those in work, in place of a key made of its bytes, its path
+                or its URL. Equal keys must stand for equal images.
+            priority: images of a higher priority are made first.
+            timeout: seconds; None: the service's.
+            draw: number of the random draws of a random processor: equal numbers give equal images.
+
+        Returns:
+            what the processor returns, or uint8 (height, width, 3). Arrays that other callers or the cache have too are
+            read-only.
+
+        Raises:
+            ImageReferenceError: the reference is malformed, not allowed or too large, or could not be read.
+            ImageError: the image is damaged, or the processor failed.
+            ImageTimeoutError: it was not ready in time.
+            ServiceOverloadedError: there was no room, with ``overflow="raise"``.
+            ServiceClosedError: the service is closed, or was closed meanwhile.
+            OutputError: it could not be converted to `output`.
+
+        Cancellation frees the image's place at once, unless another caller waits for it.
+        """
+        dispatcher = self._running()
+        request = dispatcher.request(priority=priority, timeout=self._timeout(timeout))
+        try:
+            waiter = await dispatcher.submit(ref, request, key=key, draw=draw)
+            if request.waiting:
+                await request.event.wait()
+        except BaseException:
+            dispatcher.leave(request.waiters)
+            raise
+        if waiter.error is not None:
+            raise _released(request)
+        return await self._converted(waiter.value)
+
+    async def gather(
+        self,
+        refs: Any,
+        *,
+        on_error: str = "raise",
+        priority: int = 0,
+        timeout: float | None = None,
+        draw: int = 0,
+    ) -> Any:
+        """Return images, in the nesting of their references.
+
+        Args:
+            refs: references in any nesting of lists, tuples and dicts.
+            on_error: "raise" the first error, and give the other images up; or "return" errors in the places of their
+                images.
+            priority, timeout, draw: see `get`; they hold for each image.
+
+        Raises, and is cancelled, as `get`.
+        """
+        request, build = await self._submit(
+            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
+        )
+        try:
+            if request.waiting:
+                await request.event.wait()
+        except BaseException:
+            self._leave(request)
+            raise
+        return await self._finish(request, build)
+
+    async def _submit(
+        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
+    ) -> tuple[Request, Callable[[list[Any]], Any]]:
+        """Ask for all images of nested references; the request has one waiter for each."""
+        if on_error not in _ON_ERROR:
+            raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
+        dispatcher = self._running()
+        found, build = flatten_references(refs)
+        request = dispatcher.request(
+            priority=priority, timeout=self._timeout(timeout), fail_fast=on_error == "raise"
+        )
+        request.hold()
+        try:
+            for ref in found:
+                try:
+                    await dispatcher.submit(ref, request, draw=draw)
+                except Exception as error:
+                    if on_error == "raise" or isinstance(error, ServiceClosedError):
+                        raise
+                    request.add_failed(error)
+                if request.fail_fast and request.event.is_set():
+                    break
+        except BaseException:
+            dispatcher.leave(request.waiters)
+            raise
+        request.release()
+        return request, build
+
+    def _leave(self, request: Request) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.leave(request.waiters)
+
+    async def _finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
+        """Return the images of a request that has nothing to wait for, or raise its first error."""
+        if request.fail_fast and request.first_error() is not None:
+            self._leave(request)
+            raise _released(request)
+        results = [
+            waiter.error if waiter.error is not None else await self._converted(waiter.value)
+            for waiter in request.waiters
+        ]
+        return build(results)
+
+    @property
+    def processor(self) -> Callable[..., Any] | None:
+        """Return the processor, or None."""
+        return self._options.processor
+
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        assert self._threads is not None
+        return await self._threads.run(fn, *args)
+
+    async def _converted(self, value: Any) -> Any:
+        if self._convert is None:
+            return value
+        if self._convert.takes_long:
+            return await anyio.to_thread.run_sync(self._convert, value)
+        return self._convert(value)
+
+    def _timeout(self, timeout: float | None) -> float | None:
+        if timeout is None:
+            return self._options.timeout
+        if not timeout > 0:
+            raise ValueError(f"timeout must be more than 0, got {timeout}")
+        return timeout
+
+    def map(
+        self,
+        prompts: Iterable[P] | AsyncIterable[P],
+        *,
+        refs: Callable[[P], Any],
+        ordered: bool = False,
+        ahead: int = 64,
+        on_error: str = "raise",
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Mapping[P]:
+        """Iterate over (prompt, images) of prompts, with the images of several prompts in work.
+
+        Args:
+            prompts: an iterable or an async iterable; at most `ahead` prompts are taken before the caller asks for their
+                images.
+            refs: returns the references of a prompt, in any nesting.
+            ordered: in the order of the prompts; otherwise those whose images are ready come first.
+            ahead: most prompts in work.
+            on_error: "raise": the error of an image is raised in place of its prompt, and iteration can go on after it;
+                "return": errors are in the places of their images.
+            priority, timeout: see `get`.
+
+        Ending the loop early gives up the images in work.
+        """
+        self._running()
+        return Mapping(
+            self,
+            prompts,
+            refs=refs,
+            ordered=ordered,
+            ahead=ahead,
+            on_error=on_error,
+            priority=priority,
+            timeout=timeout,
+        )
+
+    def pack(
+        self,
+        prompts: Iterable[P] | AsyncIterable[P],
+        *,
+        refs: Callable[[P], Any],
+        max_tokens: int,
+        lookahead: int = 64,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Packing[P]:
+        """Iterate over batches of the images of prompts, each within a budget of tokens.
+
+        The sizes of images are read from their headers, so a batch is planned before anything is decoded: the first
+        prompt that waits, and then the first ones of the next `lookahead` that fit into what is left (first fit). The
+        processor must announce sizes (`aioloader.abc.SizedProcessor`).
+
+        Args:
+            prompts, refs, priority, timeout: see `map`.
+            max_tokens: most tokens of the images of a batch.
+            lookahead: prompts that are considered for a batch.
+
+        Yields:
+            `PatchBatch`: the patches of all images behind one another, written in place.
+
+        Raises:
+            TypeError: the processor announces no sizes.
+            ValueError: a prompt has more tokens than `max_tokens`; it is left out, and iteration can go on.
+        """
+        self._running()
+        return Packing(
+            self,
+            prompts,
+            refs=refs,
+            max_tokens=max_tokens,
+            lookahead=lookahead,
+            priority=priority,
+            timeout=timeout,
+        )
+
+    async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
+        """Return what the header of an image tells: size, and what the processor will make of it. Nothing is decoded.
+
+        Args:
+            ref, key: see `get`.
+
+        Raises:
+            ImageReferenceError: as `get`.
+            ImageError: it is no image, or its header is damaged.
+
+        Cancellation ends the reading.
+        """
+        self._running()
+        reference = self._reader.accept(ref, key=key)
+        with anyio.fail_after(self._seconds):
+            head = await self._reader.read_header(reference)
+            try:
+                return self._info(reference, head)
+            except ImageError:
+                # The header may be longer than what was read: photographs carry previews and profiles.
+                whole = await self._reader.read(reference)
+                if whole.nbytes <= head.nbytes:
+                    raise
+            return self._info(reference, whole)
+
+    def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
+        try:
+            return image_info(
+                read.payload,
+                name=reference.name,
+                processor=self._options.processor,
+                exif=self._exif,
+                max_pixels=self._options.max_pixels,
+                key=read.key,
+            )
+        except DecodeError as error:
+            raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> ServiceStats:
+        """Return the counters at this moment, and after the end those of the end."""
+        return self._final or self._snapshot()
+
+    def explain(self) -> str:
+        """Return a text that describes the counters, and what limits the service."""
+        return explain(self.stats())
+
+    def _snapshot(self) -> ServiceStats:
+        dispatcher, executor, maker, cache = self._dispatcher, self._executor, self._maker, self._cache
+        if dispatcher is None or executor is None or maker is None:
+            raise ServiceClosedError("the image service was never open: use it inside 'async with service:'")
+        counters = dispatcher.counters
+        used, peak, limit = (0, 0, 0) if self._memory is None else self._memory.usage()
+        return ServiceStats(
+            executor=executor.kind if isinstance(executor, NamedExecutor) else type(executor).__name__,
+            workers=executor.workers,
+            ready=executor.ready if isinstance(executor, StartingExecutor) else executor.workers,
+            restarts=executor.restarts if isinstance(executor, RestartingExecutor) else 0,
+            pending=dispatcher.pending,
+            reading=counters.reading,
+            queued=dispatcher.queued,
+            in_work=counters.in_work,
+            waiting_for_admission=counters.admission,
+            made=counters.made,
+            failed=counters.failed,
+            abandoned=counters.abandoned,
+            timed_out=counters.timed_out,
+            joined=counters.joined,
+            cache_hits=cache.hits,
+            cache_misses=cache.misses,
+            cached=len(cache),
+            cache_nbytes=cache.nbytes,
+            held_nbytes=dispatcher.held_nbytes,
+            memory_used=used,
+            memory_peak=peak,
+            memory_limit=limit,
+            memory_wait_s=maker.memory_wait_s,
+            copies=maker.copies,
+            read_s=percentiles(counters.read_s),
+            queue_s=percentiles(counters.queue_s),
+            work_s=percentiles(counters.work_s),
+        )
+
+
+def _released(request: Request) -> BaseException:
+    """Return the error of a request, which keeps no reference to it: the traceback leads back to the request."""
+    error = request.first_error()
+    assert error is not None
+    for waiter in request.waiters:
+        waiter.error = None
+    return error

@@ -1,0 +1,478 @@
+"""Jobs of a service: admission, reading, the queue for the workers, chunks, results, and who waits for what.
+
+Everything here runs in the service's event loop. The tasks that read and make images belong to one task group; `run`
+opens it and closes it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Hashable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+import numpy as np
+
+from aioloader.errors import (
+    ImageServiceError,
+    ImageTimeoutError,
+    ServiceClosedError,
+    ServiceOverloadedError,
+    single,
+)
+from aioloader.foundation.concurrency import deferred
+from aioloader.foundation.pytree import flatten
+from aioloader.service.jobs import ChunkInWork, Job, Request, Waiter
+from aioloader.service.making import Outcome
+from aioloader.service.schedule import Schedule
+from aioloader.service.stats import ServiceCounters
+
+if TYPE_CHECKING:
+    from aioloader.abc import Executor
+    from aioloader.service.image_cache import ImageCache
+    from aioloader.service.making import ImageMaker
+    from aioloader.service.references import Reference, ReferenceReader
+
+# Images that are read at a time: enough to hide the latency of servers.
+_READS = 64
+# Encoded images that were read, and wait for a worker.
+_HELD_BYTES = 256 << 20
+_TICK_S = 0.1
+
+
+class Dispatcher:
+    """The jobs of one service.
+
+    Args:
+        reader: reads references.
+        cache: keeps images.
+        maker: makes images.
+        executor: the executor of the maker.
+        max_pending: most jobs at a time.
+        overflow: "wait" or "raise" when there are so many.
+        tick_s: how often timeouts are checked; seconds.
+        freeze: shared arrays are made read-only.
+
+    Attributes:
+        counters: what happened so far.
+        closed: the service takes no more requests.
+    """
+
+    def __init__(
+        self,
+        reader: ReferenceReader,
+        cache: ImageCache,
+        maker: ImageMaker,
+        executor: Executor,
+        *,
+        max_pending: int,
+        overflow: str,
+        tick_s: float = _TICK_S,
+        freeze: bool = True,
+    ) -> None:
+        self._reader = reader
+        self._cache = cache
+        self._maker = maker
+        self._executor = executor
+        self._max_pending = max_pending
+        self._raises = overflow == "raise"
+        self._tick_s = tick_s
+        self._freeze = freeze
+        self._jobs: set[Job] = set()
+        self._shared: dict[Hashable, Job] = {}
+        self._to_read: Schedule[Job] = Schedule()
+        self._to_make: Schedule[Job] = Schedule()
+        self._waiting_reads = 0
+        self._waiting_makes = 0
+        self._chunks = 0
+        self._held_nbytes = 0
+        self._admission: deque[anyio.Event] = deque()
+        self._requests = 0
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self.counters = ServiceCounters()
+        self.closed = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self, started: anyio.Event, stop: anyio.Event) -> None:
+        """Make what is asked for until `stop`. Whoever waits then gets a `ServiceClosedError`.
+
+        Raises:
+            Exception: of the executor's own tasks; whoever waits gets it too.
+        """
+        error: BaseException = ServiceClosedError("the image service was closed")
+        try:
+            async with self._executor.serving(), anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(deferred(self._expire))
+                started.set()
+                await stop.wait()
+                self.closed = True
+                tasks.cancel_scope.cancel()
+        except Exception as problem:
+            error = single(problem)
+            raise
+        finally:
+            self.closed = True
+            self._tasks = None
+            for job in list(self._jobs):
+                self._end(job, Outcome(None, 0, error))
+            for event in self._admission:
+                event.set()
+
+    def _check_open(self) -> None:
+        if self.closed or self._tasks is None:
+            raise ServiceClosedError("the image service is closed")
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def request(self, *, priority: int, timeout: float | None, fail_fast: bool = True) -> Request:
+        """Return a new request."""
+        self._check_open()
+        self._requests += 1
+        first_round = max(self._to_read.first_round(priority), self._to_make.first_round(priority))
+        return Request(
+            self._requests, priority=priority, first_round=first_round, timeout=timeout, fail_fast=fail_fast
+        )
+
+    async def submit(
+        self, ref: Any, request: Request, *, key: Hashable | None = None, draw: int = 0
+    ) -> Waiter:
+        """Add an image to a request. Its waiter is settled now or later, and `leave` gives it up.
+
+        Raises:
+            ImageReferenceError: the reference is not accepted.
+            ServiceOverloadedError: there is no room, with ``overflow="raise"``.
+            ImageTimeoutError: there was no room in time.
+            ServiceClosedError: the service was closed.
+        """
+        self._check_open()
+        reference = self._reader.accept(ref, key=key)
+        if reference.identity is None:
+            reference = await self._reader.identify(reference)
+        deadline = None if request.timeout is None else perf_counter() + request.timeout
+        share = None if reference.identity is None else (reference.identity, draw)
+        admitted = False
+        while True:
+            if share is not None:
+                job = self._shared.get(share)
+                if job is not None:
+                    return self._join(job, request, deadline)
+                found = self._cache.get(share) if self._cache.enabled else None
+                if found is not None:
+                    waiter = Waiter(request, reference.name, deadline)
+                    waiter.settle(found[0])
+                    return waiter
+            if len(self._jobs) < self._max_pending and (admitted or not self._admission):
+                break
+            await self._wait_for_room(reference, request, deadline, admitted)
+            admitted = True
+            self._check_open()
+        order = (request.priority, request.first_round, request.number, len(request.waiters))
+        job = Job(reference, share, draw, order, perf_counter())
+        waiter = self._wait_for(job, request, deadline)
+        self._jobs.add(job)
+        if share is not None:
+            self._shared[share] = job
+        self._begin(job)
+        return waiter
+
+    def _wait_for(self, job: Job, request: Request, deadline: float | None) -> Waiter:
+        waiter = Waiter(request, job.reference.name, deadline)
+        waiter.job = job
+        job.waiters.append(waiter)
+        return waiter
+
+    def _join(self, job: Job, request: Request, deadline: float | None) -> Waiter:
+        self.counters.joined += 1
+        waiter = self._wait_for(job, request, deadline)
+        if request.priority > job.order[0]:
+            job.order = (request.priority, request.first_round, request.number, len(request.waiters) - 1)
+            if job.queued:  # once more, further to the front: the first one that is taken counts
+                self._push(job)
+        return waiter
+
+    async def _wait_for_room(
+        self, reference: Reference, request: Request, deadline: float | None, again: bool
+    ) -> None:
+        if self._raises:
+            raise ServiceOverloadedError(len(self._jobs), self._max_pending)
+        event = anyio.Event()
+        # One that was let in, and found the place taken, keeps its turn.
+        (self._admission.appendleft if again else self._admission.append)(event)
+        self.counters.admission += 1
+        try:
+            left = None if deadline is None else max(0.0, deadline - perf_counter())
+            with anyio.move_on_after(left) as scope:
+                await event.wait()
+        except BaseException:
+            self._give_up_turn(event)
+            raise
+        finally:
+            self.counters.admission -= 1
+        if scope.cancelled_caught:
+            self._give_up_turn(event)
+            assert request.timeout is not None
+            self.counters.timed_out += 1
+            raise ImageTimeoutError(reference.name, request.timeout, "admission")
+
+    def _give_up_turn(self, event: anyio.Event) -> None:
+        if event.is_set():
+            self._admit()  # the next one takes the place
+        else:
+            self._admission.remove(event)
+
+    def _admit(self) -> None:
+        if self._admission and len(self._jobs) < self._max_pending:
+            self._admission.popleft().set()
+
+    def leave(self, waiters: list[Waiter]) -> None:
+        """Give up images that a request waits for: work that nobody else waits for is called off."""
+        for waiter in waiters:
+            job = waiter.job
+            if job is not None:
+                waiter.job = None
+                job.waiters.remove(waiter)
+                if not job.waiters:
+                    self._abandon(job)
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, job: Job) -> None:
+        job.image = self._reader.read_near(job.reference)
+        if job.image is None:
+            self._push(job)
+            self._start_reads()
+        else:
+            self._has_bytes(job)
+
+    def _push(self, job: Job) -> None:
+        schedule = self._to_read if job.image is None else self._to_make
+        if not job.queued:
+            job.queued = True
+            if job.image is None:
+                self._waiting_reads += 1
+            else:
+                self._waiting_makes += 1
+        priority, first_round, request, place = job.order
+        schedule.push(job, priority=priority, first_round=first_round, request=request, place=place)
+
+    def _pop(self, schedule: Schedule[Job]) -> Job | None:
+        while (job := schedule.pop()) is not None:
+            if job.queued and (job.image is None) == (schedule is self._to_read):
+                self._dequeue(job)
+                return job
+        return None
+
+    def _dequeue(self, job: Job) -> None:
+        job.queued = False
+        if job.image is None:
+            self._waiting_reads -= 1
+        else:
+            self._waiting_makes -= 1
+
+    def _start_reads(self) -> None:
+        while self._waiting_reads and self.counters.reading < _READS and self._held_nbytes < _HELD_BYTES:
+            job = self._pop(self._to_read)
+            if job is None or self._tasks is None:
+                return
+            self.counters.reading += 1
+            job.phase = "read"
+            job.scope = anyio.CancelScope()
+            self._tasks.start_soon(deferred(self._read), job)
+
+    async def _read(self, job: Job) -> None:
+        error: BaseException | None = None
+        assert job.scope is not None
+        try:
+            with job.scope:
+                image = await self._reader.read(job.reference)
+        except Exception as problem:
+            error = problem
+        finally:
+            self.counters.reading -= 1
+            job.scope = None
+        if not job.abandoned:
+            if error is not None:
+                self._end(job, Outcome(None, 0, error))
+            else:
+                self.counters.read_s.append(perf_counter() - job.began)
+                job.image = image
+                self._has_bytes(job)
+        self._start_reads()
+
+    def _has_bytes(self, job: Job) -> None:
+        """Take note that the bytes of an image are there."""
+        assert job.image is not None
+        self._held_nbytes += job.image.nbytes
+        key = job.image.key
+        if self._cache.enabled and key is not None and (key, job.draw) != job.share:
+            found = self._cache.get((key, job.draw))
+            if found is not None:
+                self._end(job, Outcome(found[0], 0, None), kept=True)
+                return
+        try:
+            self._maker.expect(job)
+        except Exception as error:
+            self._end(job, Outcome(None, 0, error))
+            return
+        job.phase = "queue"
+        job.queued_at = perf_counter()
+        self._push(job)
+        self._start_chunks()
+
+    def _start_chunks(self) -> None:
+        # One chunk that each worker works on, one that waits for it, and one that is on its way.
+        while self._waiting_makes and self._chunks < 2 * self._executor.workers + 1:
+            first = self._pop(self._to_make)
+            if first is None or self._tasks is None:
+                return
+            jobs = [first]
+            room = self._maker.room_in_chunk(first, self._waiting_makes)
+            while len(jobs) < room and (job := self._pop(self._to_make)) is not None:
+                if not self._maker.fits(job):
+                    self._push(job)
+                    break
+                jobs.append(job)
+            chunk = ChunkInWork(jobs, wanted=len(jobs))
+            now = perf_counter()
+            for job in jobs:
+                job.phase, job.chunk, job.sent_at = "work", chunk, now
+                self.counters.queue_s.append(now - job.queued_at)
+            self._chunks += 1
+            self.counters.in_work += len(jobs)
+            self._tasks.start_soon(deferred(self._make), chunk)
+
+    async def _make(self, chunk: ChunkInWork) -> None:
+        outcomes: list[Outcome] = []
+        try:
+            with chunk.scope:
+                outcomes = await self._maker.make(chunk)
+        except Exception as error:
+            problem = error if isinstance(error, ImageServiceError) else _named(error)
+            outcomes = [Outcome(None, 0, problem)] * len(chunk.jobs)
+        finally:
+            self._chunks -= 1
+            self.counters.in_work -= len(chunk.jobs)
+        now = perf_counter()
+        for job, outcome in zip(chunk.jobs, outcomes, strict=False):
+            job.chunk = None
+            self.counters.work_s.append(now - job.sent_at)
+            if not job.abandoned:
+                self._end(job, outcome)
+        outcomes.clear()
+        chunk.jobs.clear()
+        self._start_chunks()
+        self._start_reads()
+
+    def _abandon(self, job: Job) -> None:
+        """Call off a job that nobody waits for."""
+        if job not in self._jobs:
+            return
+        self.counters.abandoned += 1
+        job.abandoned = True
+        if job.queued:
+            self._dequeue(job)
+        self._forget(job)
+        if job.scope is not None:
+            job.scope.cancel()
+        elif job.chunk is not None:
+            job.chunk.wanted -= 1
+            if not job.chunk.wanted:
+                job.chunk.scope.cancel()
+
+    def _end(self, job: Job, outcome: Outcome, *, kept: bool = False) -> None:
+        """Hand the outcome of a job to all who wait for it."""
+        if job.queued:
+            self._dequeue(job)
+        self._forget(job)
+        job.phase = "done"
+        waiters, job.waiters = job.waiters, []
+        if outcome.error is not None:
+            self.counters.failed += 1
+            for place, waiter in enumerate(waiters):
+                waiter.settle(error=_copy(outcome.error) if place else outcome.error)
+            return
+        key = None if job.image is None else job.image.key
+        if not kept:
+            self.counters.made += 1
+            keeps = self._cache.enabled and key is not None
+            if self._freeze and (keeps or len(waiters) > 1):
+                _freeze(outcome.value)
+            if keeps:
+                self._cache.put((key, job.draw), outcome.value, outcome.nbytes)
+        for waiter in waiters:
+            waiter.settle(outcome.value)
+
+    def _forget(self, job: Job) -> None:
+        self._jobs.discard(job)
+        if job.share is not None and self._shared.get(job.share) is job:
+            del self._shared[job.share]
+        if job.image is not None:
+            self._held_nbytes -= job.image.nbytes
+        self._admit()
+
+    # -- timeouts ----------------------------------------------------------------------------------------------------
+
+    async def _expire(self) -> None:
+        """Settle the waiters whose time is over."""
+        while True:
+            await anyio.sleep(self._tick_s)
+            now = perf_counter()
+            late = [
+                waiter
+                for job in self._jobs
+                for waiter in job.waiters
+                if waiter.deadline is not None and waiter.deadline <= now
+            ]
+            for waiter in late:
+                self.expire(waiter)
+
+    def expire(self, waiter: Waiter) -> None:
+        """Settle a waiter with a timeout, and give its image up."""
+        if waiter.job is None:
+            return
+        self.counters.timed_out += 1
+        error = waiter.timed_out()
+        self.leave([waiter])
+        waiter.settle(error=error)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Return the number of jobs."""
+        return len(self._jobs)
+
+    @property
+    def held_nbytes(self) -> int:
+        """Return the bytes of encoded images that were read and not made yet."""
+        return self._held_nbytes
+
+    @property
+    def queued(self) -> int:
+        """Return the number of jobs that wait to be read, or for a worker."""
+        return self._waiting_reads + self._waiting_makes
+
+
+def _named(error: Exception) -> ImageServiceError:
+    named = ImageServiceError(f"the image could not be made: {type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
+
+
+def _copy(error: BaseException) -> BaseException:
+    """Return a copy of an error, so that callers do not share a traceback."""
+    other = copy.copy(error)
+    other.__cause__ = error.__cause__
+    return other
+
+
+def _freeze(value: Any) -> None:
+    """Make the arrays of an image read-only, because several callers have them."""
+    for leaf in flatten(value)[1]:
+        if isinstance(leaf, np.ndarray):
+            leaf.flags.writeable = False

@@ -1,0 +1,178 @@
+"""An image in work, the requests that wait for it, and their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+
+from aioloader.errors import ImageTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from aioloader.service.references import ReadImage, Reference
+
+Phase = Literal["queue", "read", "work", "done"]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One image that is being made, for one or several waiters.
+
+    Attributes:
+        reference: the image.
+        share: jobs with equal values make the same image; None: this one is never shared.
+        draw: number of the random draws of the image.
+        order: arguments of `Schedule.push`: priority, first round, request, place.
+        phase: what happens to it now.
+        image: its bytes, once they are read.
+        waiters: those who wait for it.
+        scope: cancels its reading; None while it is not read.
+        chunk: the chunk that it is made in; None before and after.
+        began: time at which it entered the service (seconds, `time.perf_counter`).
+        abandoned: nobody waits any more.
+        queued: it is in a schedule.
+        nbytes: bytes that the image will take, once its header is known.
+        queued_at, sent_at: when it was read, and when it was sent to a worker.
+    """
+
+    reference: Reference
+    share: Hashable
+    draw: int
+    order: tuple[int, int, int, int]
+    began: float
+    phase: Phase = "queue"
+    image: ReadImage | None = None
+    waiters: list[Waiter] = field(default_factory=list)
+    scope: anyio.CancelScope | None = None
+    chunk: ChunkInWork | None = None
+    abandoned: bool = False
+    queued: bool = False
+    nbytes: int = 0
+    queued_at: float = 0.0
+    sent_at: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class ChunkInWork:
+    """Jobs that are made together.
+
+    Attributes:
+        jobs: the jobs; the place of a job is its row.
+        scope: cancels the work on them.
+        wanted: how many of them somebody waits for.
+    """
+
+    jobs: list[Job]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    wanted: int = 0
+
+
+class Request:
+    """Images that a caller waits for together.
+
+    Args:
+        number: of the request, in the order of arrival.
+        priority: larger is earlier.
+        first_round: see `Schedule`.
+        timeout: seconds for each image; None: no limit.
+        fail_fast: the first error ends the waiting.
+
+    Attributes:
+        waiters: one for each image, in the order of the references.
+        waiting: the number of those that are not settled.
+        event: set when nothing is left to wait for.
+        on_end: called then too, if it is not None.
+    """
+
+    __slots__ = (
+        "event",
+        "fail_fast",
+        "first_round",
+        "number",
+        "on_end",
+        "priority",
+        "timeout",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(
+        self, number: int, *, priority: int, first_round: int, timeout: float | None, fail_fast: bool
+    ) -> None:
+        self.number = number
+        self.priority = priority
+        self.first_round = first_round
+        self.timeout = timeout
+        self.fail_fast = fail_fast
+        self.waiters: list[Waiter] = []
+        self.waiting = 0
+        self.event = anyio.Event()
+        self.on_end: Callable[[], object] | None = None
+
+    def hold(self) -> None:
+        """Keep the request from ending while images are added to it."""
+        self.waiting += 1
+
+    def release(self) -> None:
+        """End `hold`: all images were added."""
+        self.waiting -= 1
+        if not self.waiting:
+            self._end()
+
+    def _end(self) -> None:
+        self.event.set()
+        if self.on_end is not None:
+            self.on_end()
+
+    def add_failed(self, error: BaseException) -> None:
+        """Add an image that was refused."""
+        Waiter(self, "", None).settle(error=error)
+
+    def settled(self, waiter: Waiter) -> None:
+        """Take note of a waiter that has its image or its error."""
+        self.waiting -= 1
+        if not self.waiting or (self.fail_fast and waiter.error is not None):
+            self._end()
+
+    def first_error(self) -> BaseException | None:
+        """Return the error of the first image that failed, in the order of the references; None if none did."""
+        return next((waiter.error for waiter in self.waiters if waiter.error is not None), None)
+
+
+class Waiter:
+    """One image of one request.
+
+    Attributes:
+        request: the request.
+        job: the job that it waits for; None once it is settled.
+        name: short text that names the image.
+        deadline: time at which it gives up, or None.
+        value: the image, once it is made.
+        error: the reason why it was not made, or None.
+    """
+
+    __slots__ = ("deadline", "error", "job", "name", "request", "value")
+
+    def __init__(self, request: Request, name: str, deadline: float | None) -> None:
+        self.request = request
+        self.job: Job | None = None
+        self.name = name
+        self.deadline = deadline
+        self.value: Any = None
+        self.error: BaseException | None = None
+        request.waiters.append(self)
+        request.waiting += 1
+
+    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Take the image or the error."""
+        self.value, self.error, self.job = value, error, None
+        self.request.settled(self)
+
+    def timed_out(self) -> ImageTimeoutError:
+        """Return the error for an image that is late."""
+        phase = "admission" if self.job is None else self.job.phase
+        assert self.request.timeout is not None
+        return ImageTimeoutError(self.name, self.request.timeout, phase)

@@ -1,0 +1,272 @@
+"""Images made by an executor: bytes into slab memory, chunks to the workers, results out of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import numpy as np
+
+from aioloader.abc import SizedProcessor
+from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError
+from aioloader.foundation.concurrency import RefCount
+from aioloader.foundation.pytree import flatten, map_leaves
+from aioloader.foundation.types import INDEX, LENGTH, ROW, START, Chunk, ChunkResult, Slab
+from aioloader.transforms.formats import read_header
+
+if TYPE_CHECKING:
+    from aioloader.abc import Executor, SlabMemory
+    from aioloader.foundation.threads import Threads
+    from aioloader.foundation.types import Array
+    from aioloader.service.image_cache import ImageCache
+    from aioloader.service.jobs import ChunkInWork, Job
+
+SMALL_BYTES = 1 << 17
+"""Images of at most this many bytes are ordinary arrays, and are made several at a time."""
+
+# Time that the images of one chunk take together: a worker is busy for as long as several messages take.
+_CHUNK_S = 0.004
+_MOST_IN_CHUNK = 64
+# Copying this many bytes blocks a loop for some 0.1 ms; a hop to a thread takes as long.
+_COPIED_HERE = 1 << 20
+_ROOM = 4096
+_POLL_S = 0.01
+_PATIENCE_S = 2.0
+
+
+class Outcome(NamedTuple):
+    """What became of one image.
+
+    Attributes:
+        value: the image, or None.
+        nbytes: bytes of its arrays.
+        error: the reason why it was not made, or None.
+    """
+
+    value: Any
+    nbytes: int
+    error: BaseException | None
+
+
+class ImageMaker:
+    """Maker of images.
+
+    Args:
+        executor: runs the program of `ReferenceDecoder` and the processor; open.
+        memory: slab memory.
+        processor: the processor, or None.
+        max_pixels: most pixels of an image, or None.
+        cache: gives memory back where there is none left.
+        threads: large copies run there.
+
+    Attributes:
+        in_work: chunks that are being made.
+        memory_wait_s: seconds that chunks waited for memory.
+        copies: images that were copied because callers hold half of the memory already.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        memory: SlabMemory,
+        *,
+        processor: Any,
+        max_pixels: int | None,
+        cache: ImageCache,
+        threads: Threads,
+    ) -> None:
+        self._executor = executor
+        self._memory = memory
+        self._sized = processor if isinstance(processor, SizedProcessor) else None
+        self._plain = processor is None
+        self._max_pixels = max_pixels
+        self._cache = cache
+        self._threads = threads
+        self._per_pixel = 12.0  # bytes of a result, as for float32
+        self._small_s = 0.0  # seconds of a small image
+        self.in_work = 0
+        self.memory_wait_s = 0.0
+        self.copies = 0
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def expect(self, job: Job) -> None:
+        """Find out from the header how many bytes an image will take.
+
+        Raises:
+            ImageError: it is no image, or its header is damaged.
+            ImageTooLargeError: it has too many pixels.
+            Exception: the processor refuses its size.
+        """
+        assert job.image is not None
+        name = job.reference.name
+        try:
+            header = read_header(memoryview(job.image.payload))
+        except ValueError as error:
+            failed = ImageError(name, "decode", f"{type(error).__name__}: {error}")
+            raise failed from error
+        pixels = header.height * header.width
+        if self._max_pixels is not None and pixels > self._max_pixels:
+            raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
+        if self._sized is not None:
+            try:
+                job.nbytes = self._sized.spec(header.height, header.width).nbytes + _ROOM
+            except ValueError as error:
+                raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
+        elif self._plain:
+            job.nbytes = pixels * 3 + _ROOM
+        else:
+            job.nbytes = int(pixels * self._per_pixel) + _ROOM
+
+    def room_in_chunk(self, first: Job, waiting: int) -> int:
+        """Return how many images may be in the chunk of an image that is next.
+
+        Args:
+            first: the image.
+            waiting: images that wait behind it.
+        """
+        if not self._is_small(first) or not self._small_s:
+            return 1
+        fair = 1 + waiting // max(1, self._executor.workers)
+        return max(1, min(int(_CHUNK_S / self._small_s), fair, _MOST_IN_CHUNK))
+
+    def fits(self, job: Job) -> bool:
+        """Return whether an image can be in a chunk with others."""
+        return self._is_small(job)
+
+    def _is_small(self, job: Job) -> bool:
+        assert job.image is not None
+        return job.nbytes <= SMALL_BYTES + _ROOM and job.image.nbytes <= SMALL_BYTES
+
+    # -- making ------------------------------------------------------------------------------------------------------
+
+    async def make(self, chunk: ChunkInWork) -> list[Outcome]:
+        """Make the images of a chunk.
+
+        Raises:
+            ImageServiceError: they do not fit into the memory.
+            WorkerError: no worker can be started.
+
+        On cancellation the workers let go of the images, and their memory is freed when no worker can write to it.
+        """
+        jobs = chunk.jobs
+        # Not this object's: a cycle would keep the memory until the garbage collector runs.
+        owned: list[Slab] = []
+        holders = RefCount(functools.partial(self._memory.free_later, owned))
+        self.in_work += 1
+        try:
+            payloads = [_payload(job) for job in jobs]
+            given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
+            made = await self._allocate(sum(job.nbytes for job in jobs), owned, lasting=True)
+            table = await self._fill(jobs, payloads, given)
+            keeps = len(jobs) == 1 and not self._is_small(jobs[0])
+            holders.enter()
+            sent = Chunk(
+                batch=jobs[0].order[2],
+                index_table=table,
+                rows=len(jobs),
+                spill=(made.offset, made.nbytes),
+                release=holders.leave,
+                keeps_spill=keeps,
+            )
+            del payloads
+            result = await self._executor.run([sent])
+            self._learn(result, jobs)
+            if keeps and result.roots:
+                return [await self._lease(result, made, owned)]
+            return [_outcome(job, row, result) for row, job in enumerate(jobs)]
+        finally:
+            self.in_work -= 1
+            holders.leave()
+
+    async def _allocate(self, nbytes: int, owned: list[Slab], *, lasting: bool = False) -> Slab:
+        began = perf_counter()
+        while (slab := self._memory.allocate(nbytes, lasting=lasting)) is None:
+            # Images that callers hold are freed whenever they drop them, which nothing tells.
+            if not self._cache.drop_oldest():
+                if self.in_work == 1 and perf_counter() - began > _PATIENCE_S:
+                    raise ImageServiceError(
+                        f"an image needs {nbytes:,} bytes, and memory_limit={self._memory.limit:,} has no room for them, "
+                        f"because callers hold {self._memory.leased:,}: raise memory_limit, or keep fewer images"
+                    )
+                await anyio.sleep(_POLL_S)
+            self.memory_wait_s += perf_counter() - began
+        owned.append(slab)
+        return slab
+
+    async def _fill(self, jobs: Sequence[Job], payloads: Sequence[memoryview], slab: Slab) -> Array:
+        """Copy the bytes into the slab; return the index table of the chunk."""
+        table = np.zeros((8, len(jobs)), np.int64)
+        out, place = self._memory.view(slab), 0
+        for row, (job, data) in enumerate(zip(jobs, payloads, strict=True)):
+            table[ROW, row] = row
+            table[INDEX, row] = job.draw
+            table[START, row] = slab.offset + place
+            table[LENGTH, row] = len(data)
+            if len(data) > _COPIED_HERE:
+                await self._threads.run(_copy, out[place : place + len(data)], data)
+            else:
+                out[place : place + len(data)] = data
+            place += _aligned(len(data))
+        return table
+
+    def _learn(self, result: ChunkResult, jobs: Sequence[Job]) -> None:
+        if result.failures:
+            return
+        if self._is_small(jobs[0]):
+            seconds = (result.decode_s + result.transform_s + result.collate_s) / len(jobs)
+            self._small_s = seconds if not self._small_s else 0.8 * self._small_s + 0.2 * seconds
+        # With a function as the processor a result may be of any size: there is room for the largest ratio so far.
+        if self._sized is None and not self._plain and len(jobs) == 1 and result.spill_nbytes:
+            expected = (jobs[0].nbytes - _ROOM) / self._per_pixel
+            if expected > 0:
+                self._per_pixel = max(self._per_pixel, result.spill_nbytes / expected)
+
+    async def _lease(self, result: ChunkResult, slab: Slab, owned: list[Slab]) -> Outcome:
+        """Return the image of a chunk of one, over its slab; or a copy where callers hold much memory already."""
+        value = result.values[0][0]
+        roots, result.roots = result.roots, []
+        used = sum(_aligned(root.nbytes) for root in roots)
+        if self._memory.leased + slab.nbytes > self._memory.limit // 2 and not result.tainted:
+            while self._memory.leased + slab.nbytes > self._memory.limit // 2 and self._cache.drop_oldest():
+                self._memory.usage()  # frees what ended
+        if result.tainted or self._memory.leased + used > self._memory.limit // 2:
+            self.copies += 1
+            return Outcome(await self._threads.run(map_leaves, _copied, value), used, None)
+        owned.remove(slab)
+        self._memory.shrink(slab, used)
+        self._memory.lease(slab, roots)
+        return Outcome(value, used, None)
+
+
+def _payload(job: Job) -> memoryview:
+    assert job.image is not None
+    return memoryview(job.image.payload)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64
+
+
+def _copy(out: memoryview, data: memoryview) -> None:
+    out[:] = data
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def _outcome(job: Job, row: int, result: ChunkResult) -> Outcome:
+    """Return what became of one image of a chunk."""
+    failed = next((failure for failure in result.failures if failure.row == row), None)
+    if failed is not None:
+        cause = failed.error
+        error = ImageError(job.reference.name, failed.stage, f"{type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+        return Outcome(None, 0, error)
+    value = result.values[row][0]
+    leaves = flatten(value)[1]
+    return Outcome(value, sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray)), None)

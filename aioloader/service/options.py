@@ -1,0 +1,77 @@
+"""Options of an image service, checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioloader.errors import MissingPackageError
+from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.validation import at_least, one_of
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from aioloader.abc import Executor
+    from aioloader.service.references import Fetch
+
+OVERFLOW = ("wait", "raise")
+EXECUTORS = ("process", "thread")
+OUTPUTS = ("numpy", "torch", "jax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """Options of an image service; see `AsyncImageService`.
+
+    Raises:
+        TypeError, ValueError: an option is wrong.
+        MissingPackageError: the package for `output` is not installed.
+    """
+
+    processor: Callable[..., Any] | None
+    num_workers: int | None
+    executor: str | Executor
+    memory_limit: int | None
+    cache_limit: int
+    max_pending: int
+    overflow: str
+    timeout: float | None
+    max_bytes: int
+    max_pixels: int | None
+    allow: Collection[str]
+    root: str | os.PathLike[str] | None
+    hosts: Collection[str] | None
+    fetch: Fetch | None
+    output: str
+    exif: str | None
+
+    def __post_init__(self) -> None:
+        at_least("num_workers", self.num_workers, 1)
+        at_least("memory_limit", self.memory_limit, 1)
+        at_least("cache_limit", self.cache_limit, 0)
+        at_least("max_pending", self.max_pending, 1)
+        at_least("timeout", self.timeout, 0, exclusive=True)
+        at_least("max_bytes", self.max_bytes, 1)
+        at_least("max_pixels", self.max_pixels, 1)
+        one_of("overflow", self.overflow, OVERFLOW)
+        one_of("output", self.output, OUTPUTS)
+        if isinstance(self.executor, str):
+            one_of("executor", self.executor, EXECUTORS)
+        if self.exif is not None:
+            one_of("exif", self.exif, ("apply", "ignore"))
+        if self.fetch is not None and not callable(self.fetch):
+            raise TypeError(f"fetch must be an async function of a URL, got a {type(self.fetch).__name__}")
+        if self.output != "numpy":
+            if importlib.util.find_spec(self.output) is None:
+                raise MissingPackageError(self.output)
+
+    @property
+    def workers(self) -> int:
+        """Return the number of workers."""
+        return self.num_workers or available_cores()
+
+
+__all__ = ("DEFAULT_MAX_PIXELS", "ServiceOptions")

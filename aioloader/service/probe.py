@@ -1,0 +1,80 @@
+"""What is known of an image from its header: size, format, and what a processor will make of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioloader.abc import SizedProcessor
+from aioloader.errors import ImageTooLargeError
+from aioloader.jpeg.orientation import read_orientation
+from aioloader.transforms.formats import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What `AsyncImageService.probe` returns.
+
+    Attributes:
+        format: "jpeg", "png", ...; "raw" for arrays.
+        size: (height, width) in pixels, upright if the service applies EXIF orientations.
+        shape: shape of the array that `get` will return; None if the processor does not announce it.
+        grid_thw: (time, height, width) of the patches; None without such a processor.
+        num_tokens: tokens that the image takes in a language model; None without such a processor.
+        nbytes: bytes of the arrays; None if they are not known.
+        key: identifies the image in the cache; None: it is not kept.
+    """
+
+    format: str
+    size: tuple[int, int]
+    shape: tuple[int, ...] | None
+    grid_thw: tuple[int, int, int] | None
+    num_tokens: int | None
+    nbytes: int | None
+    key: Hashable | None
+
+
+def image_info(
+    payload: Any,
+    *,
+    name: str,
+    processor: Any,
+    exif: str,
+    max_pixels: int | None,
+    key: Hashable | None,
+) -> ImageInfo:
+    """Return what is known of an image from its first bytes.
+
+    Args:
+        payload: the encoded image, or its beginning.
+        name: names it in errors.
+        processor: the processor, or None.
+        exif: "apply" or "ignore".
+        max_pixels: most pixels, or None.
+        key: see `ImageInfo`.
+
+    Raises:
+        DecodeError: it is no image, or its header is damaged or does not end here.
+        ImageTooLargeError: it has too many pixels.
+        ValueError: the processor refuses its size.
+    """
+    view = memoryview(payload)
+    header = read_header(view)
+    height, width = header.height, header.width
+    if max_pixels is not None and height * width > max_pixels:
+        raise ImageTooLargeError(name, "pixels", max_pixels, height * width)
+    if exif == "apply" and header.exif is not None and read_orientation(view, *header.exif) >= 5:
+        height, width = width, height
+    if isinstance(processor, SizedProcessor):
+        spec = processor.spec(height, width)
+        return ImageInfo(
+            header.format, (height, width), spec.shape, spec.grid_thw, spec.num_tokens, spec.nbytes, key
+        )
+    if processor is None:
+        return ImageInfo(
+            header.format, (height, width), (height, width, 3), None, None, height * width * 3, key
+        )
+    return ImageInfo(header.format, (height, width), None, None, None, None, key)

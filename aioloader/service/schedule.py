@@ -1,0 +1,53 @@
+"""Order in which the images of a service are made: priorities, then fair shares of the requests. Pure; never waits."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+BURST = 8
+"""Images of one request that are next in line together. The following ones wait for one round of the other requests."""
+
+
+class Schedule(Generic[T]):
+    """Queue of images that are waiting.
+
+    Higher priorities come first. Among equal priorities an image has a round: that of the image which was taken last when
+    its request arrived, and one more for each `BURST` images of its request before it. Rounds are taken in order, and the
+    images of one round in the order of their requests. So an earlier request comes first, and a request of thousands of
+    images delays a small one behind it by one round only (start-time fair queueing).
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, int, T]] = []
+        self._count = itertools.count()
+        self._rounds: dict[int, int] = {}
+
+    def first_round(self, priority: int) -> int:
+        """Return the round in which a request that arrives now begins."""
+        return self._rounds.get(priority, 0)
+
+    def push(self, item: T, *, priority: int, first_round: int, request: int, place: int) -> None:
+        """Add an image.
+
+        Args:
+            item: the image.
+            priority: larger is earlier.
+            first_round: the round in which its request began.
+            request: number of its request, in the order of their arrival.
+            place: its place in the request, from 0.
+        """
+        order = (-priority, first_round + place // BURST, request, next(self._count), item)
+        heapq.heappush(self._heap, order)
+
+    def pop(self) -> T | None:
+        """Return the next image, and remove it; None if there is none."""
+        if not self._heap:
+            self._rounds.clear()
+            return None
+        negative, number, _, _, item = heapq.heappop(self._heap)
+        self._rounds[-negative] = number
+        return item
