@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from aioloader.abc import NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
 from aioloader.errors import DecodeError, ImageError, ServiceClosedError
 from aioloader.executors import ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
@@ -123,7 +123,8 @@ class AsyncImageService:
             output=output,
             exif=exif,
         )
-        self._exif = exif or str(getattr(processor, "exif", "apply"))
+        self._own = processor if isinstance(processor, DecodingProcessor) else None
+        self._exif = exif or ("apply" if self._own is None else self._own.exif)
         self._stages = processor_stages(processor)
         self._seconds = 3600.0 if timeout is None else float(timeout)
         # Made here, so that wrong options are errors of the constructor.
@@ -184,7 +185,7 @@ class AsyncImageService:
             made = ProcessExecutor(options.workers, self._seconds)
         foreign = not all(stage.native for stage in self._stages)
         program = Program(
-            decoder=ReferenceDecoder(1, self._exif, options.max_pixels),
+            decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
             dataset=None,
             paths=(),
             stages=self._stages,
