@@ -266,7 +266,7 @@ class ReferenceReader:
             data = await self._threads.run(self._from_pillow, reference)
             return ReadImage(data, reference.identity)
         if kind == "dataset":
-            data = await self._items.read(*value, reference.name)
+            data = await self._items.read(value[0], value[1], reference.name)
             self._check_nbytes(len(data), reference.name, kind)
             # Another dataset may get the identity of one that is collected, so only the caller's key is kept.
             return ReadImage(data, None if reference.key is None else reference.identity)
@@ -304,7 +304,7 @@ class ReferenceReader:
             return ReadImage(data, None if tag is None else ("url", reference.value, tag))
         return await self.read(reference)
 
-    def _read_file(self, reference: Reference, most: int | None = None) -> tuple[bytearray, Hashable]:
+    def _read_file(self, reference: Reference, most: int | None = None) -> tuple[bytes | bytearray, Hashable]:
         assert self._root is not None
         real = path_inside(self._root, reference.value)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from aioloader.transforms.smart_resize import smart_resize
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
+
+_local = threading.local()
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -146,13 +149,12 @@ class Qwen2VLImageProcessor(Transform):
         resized = self._resized(pixels, spec.size)
         if out is None or out.shape != spec.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
             out = np.empty(spec.shape, np.float32)
-        import cv2
-
-        planes = np.stack(
-            [cv2.LUT(np.ascontiguousarray(resized[:, :, channel]), self._table[channel]) for channel in range(3)]
-        )
         write_patches(
-            planes, out, patch=self.patch_size, merge=self.merge_size, temporal=self.temporal_patch_size
+            self._normalised(resized),
+            out,
+            patch=self.patch_size,
+            merge=self.merge_size,
+            temporal=self.temporal_patch_size,
         )
         return {"pixel_values": out, "image_grid_thw": np.array([spec.grid_thw], np.int64)}
 
@@ -200,7 +202,9 @@ class Qwen2VLImageProcessor(Transform):
                 return np.repeat(image, 3, axis=2)
             return self._without_alpha(image)
         if not hasattr(type(image), "convert"):
-            raise TypeError(f"Qwen2VLImageProcessor takes arrays and Pillow images, got {type(image).__name__}")
+            raise TypeError(
+                f"Qwen2VLImageProcessor takes arrays and Pillow images, got {type(image).__name__}"
+            )
         if self.alpha == "white" and ("A" in image.getbands() or image.info.get("transparency") is not None):
             pillow = _pillow()
             white = pillow.new("RGBA", image.size, (255, 255, 255, 255))
@@ -220,6 +224,19 @@ class Qwen2VLImageProcessor(Transform):
             return _by_torch(pixels, height, width)
         pillow = _pillow()
         return np.asarray(pillow.fromarray(pixels).resize((width, height), pillow.Resampling.BICUBIC))
+
+    def _normalised(self, pixels: Array) -> Array:
+        """Return float32 planes (3, height, width), in memory of this thread that is used again."""
+        import cv2
+
+        count = 3 * pixels.shape[0] * pixels.shape[1]
+        memory: Array | None = getattr(_local, "planes", None)
+        if memory is None or len(memory) < count:
+            memory = _local.planes = np.empty(count, np.float32)
+        planes = memory[:count].reshape(3, *pixels.shape[:2])
+        for channel, plane in enumerate(cv2.split(pixels)):
+            cv2.LUT(plane, self._table[channel], dst=planes[channel])
+        return planes
 
     @cached_property
     def _table(self) -> Array:

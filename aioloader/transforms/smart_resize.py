@@ -11,7 +11,9 @@ MAX_ASPECT = 200
 """Largest ratio of the sides of an image."""
 
 
-def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
     """Return the height and width to resize an image to.
 
     Both are multiples of `factor`, the number of pixels is between the limits, and the ratio of the sides is kept as far as
