@@ -61,7 +61,9 @@ _ROUNDING = 1 + 1e-12
 
 
 def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any]) -> LoaderError:
-    error = cls.__new__(cls, *args)
+    # Python refuses the `__new__` of another base for an OSError, whose objects are larger.
+    base: type = OSError if issubclass(cls, OSError) else cls
+    error: LoaderError = base.__new__(cls, *args)
     error.args = args
     error.__dict__.update(facts)
     return error
