@@ -225,7 +225,9 @@ async def measure(way: str, photos: list[bytes], seconds: float) -> dict[str, fl
             try:
                 await control.post("/begin")
                 break
-            except OSError:
+            except (OSError, EOFError):
+                if server.poll() is not None:
+                    raise RuntimeError(f"the server of {way} ended with status {server.returncode}") from None
                 control = Connection(port)
                 await asyncio.sleep(0.1)
         if way in ("idle", "busy"):
