@@ -57,6 +57,7 @@ __all__ = (
     "ByteSource",
     "CountingByteSource",
     "Decoder",
+    "DecodingProcessor",
     "Executor",
     "FetchingByteSource",
     "FileByteSource",
@@ -747,6 +748,25 @@ class SizedProcessor(Protocol):
 
         Raises:
             ValueError: it refuses such an image.
+        """
+        ...
+
+
+@runtime_checkable
+class DecodingProcessor(Protocol):
+    """A transform that prescribes how images of an image service are decoded.
+
+    Attributes:
+        exif: "apply" or "ignore": what is done with EXIF orientations.
+    """
+
+    exif: str
+
+    def decode(self, data: Any) -> Array | None:
+        """Decode an image, bytes-like, to uint8 (height, width, 3); None where `decode_image` does the same.
+
+        Raises:
+            DecodeError: it is damaged.
         """
         ...
 

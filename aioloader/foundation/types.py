@@ -6,6 +6,7 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -200,6 +201,14 @@ class RowLayout:
             else np.ndarray((rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, memory, base)
             for leaf, base in zip(self.leaves, bases, strict=True)
         ]
+
+
+_layout_numbers = itertools.count(1)
+
+
+def next_layout_number() -> int:
+    """Return a number that no other layout of this process has."""
+    return next(_layout_numbers)
 
 
 # Rows of Chunk.index_table.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.foundation.pytree import builder, flatten, leaf_spec
-from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout
+from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout, next_layout_number
 from aioloader.pipeline.chunk_size import chunk_size
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from aioloader.pipeline.plan import BatchPlan
 
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
-
-_layout_numbers = itertools.count(1)
 
 
 class Dispatch:
@@ -113,7 +110,7 @@ class Dispatch:
         """Take the row layout from the first sample that was made."""
         structure, leaves = flatten(sample)
         specs = tuple(leaf_spec(leaf) for leaf in leaves)
-        self._context.layout = RowLayout(next(_layout_numbers), structure, specs, builder(structure))
+        self._context.layout = RowLayout(next_layout_number(), structure, specs, builder(structure))
 
     def learn_costs(self, result: ChunkResult, rows: int, chunks: int) -> None:
         """Take the time and the memory that a sample needs from the merged result of a batch.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from aioloader.abc import NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
 from aioloader.errors import DecodeError, ImageError, ServiceClosedError
 from aioloader.executors import ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
@@ -123,7 +123,8 @@ class AsyncImageService:
             output=output,
             exif=exif,
         )
-        self._exif = exif or str(getattr(processor, "exif", "apply"))
+        self._own = processor if isinstance(processor, DecodingProcessor) else None
+        self._exif = exif or ("apply" if self._own is None else self._own.exif)
         self._stages = processor_stages(processor)
         self._seconds = 3600.0 if timeout is None else float(timeout)
         # Made here, so that wrong options are errors of the constructor.
@@ -184,7 +185,7 @@ class AsyncImageService:
             made = ProcessExecutor(options.workers, self._seconds)
         foreign = not all(stage.native for stage in self._stages)
         program = Program(
-            decoder=ReferenceDecoder(1, self._exif, options.max_pixels),
+            decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
             dataset=None,
             paths=(),
             stages=self._stages,
@@ -313,15 +314,16 @@ class AsyncImageService:
         dispatcher = self._running()
         request = dispatcher.request(priority=priority, timeout=self._timeout(timeout))
         try:
-            waiter = await dispatcher.submit(ref, request, key=key, draw=draw)
+            await dispatcher.submit(ref, request, key=key, draw=draw)
             if request.waiting:
                 await request.event.wait()
         except BaseException:
-            dispatcher.leave(request.waiters)
+            dispatcher.leave(request)
             raise
-        if waiter.error is not None:
-            raise _released(request)
-        return await self._converted(waiter.value)
+        ((value, error),) = request.take()
+        if error is not None:
+            raise error
+        return await self._converted(value)
 
     async def gather(
         self,
@@ -376,24 +378,27 @@ class AsyncImageService:
                 if request.fail_fast and request.event.is_set():
                     break
         except BaseException:
-            dispatcher.leave(request.waiters)
+            dispatcher.leave(request)
             raise
         request.release()
         return request, build
 
     def _leave(self, request: Request) -> None:
         if self._dispatcher is not None:
-            self._dispatcher.leave(request.waiters)
+            self._dispatcher.leave(request)
 
     async def _finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
         """Return the images of a request that has nothing to wait for, or raise its first error."""
-        if request.fail_fast and request.first_error() is not None:
+        error = request.first_error()
+        if request.fail_fast and error is not None:
             self._leave(request)
-            raise _released(request)
-        results = [
-            waiter.error if waiter.error is not None else await self._converted(waiter.value)
-            for waiter in request.waiters
-        ]
+            try:
+                raise error
+            finally:
+                error = None  # breaks the cycle error -> traceback -> frame -> error
+        taken = request.take()
+        results = [error if error is not None else await self._converted(value) for value, error in taken]
+        del taken
         return build(results)
 
     @property
@@ -578,12 +583,3 @@ class AsyncImageService:
             queue_s=percentiles(counters.queue_s),
             work_s=percentiles(counters.work_s),
         )
-
-
-def _released(request: Request) -> BaseException:
-    """Return the error of a request, which keeps no reference to it: the traceback leads back to the request."""
-    error = request.first_error()
-    assert error is not None
-    for waiter in request.waiters:
-        waiter.error = None
-    return error

@@ -7,18 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
+from aioloader.transforms.decode import checked_header
+from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioloader.abc import DecodingProcessor
     from aioloader.foundation.types import ItemLocation
 
 
 @dataclass(frozen=True)
 class ReferenceDecoder(ImageDecoder):
-    """Decoder of the bytes that a reference stands for, without anything around them."""
+    """Decoder of the bytes that a reference stands for, without anything around them.
+
+    Attributes:
+        own: decodes images that it decodes otherwise than `decode_image`, or None.
+    """
+
+    own: DecodingProcessor | None = None
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        if self.own is not None:
+            checked_header(data, self.max_pixels)
+            pixels = self.own.decode(data)
+            if pixels is not None:
+                return encode_raw(pixels), None
         return data, None
 
 

@@ -229,8 +229,13 @@ class Dispatcher:
         if self._admission and len(self._jobs) < self._max_pending:
             self._admission.popleft().set()
 
-    def leave(self, waiters: list[Waiter]) -> None:
-        """Give up images that a request waits for: work that nobody else waits for is called off."""
+    def leave(self, request: Request) -> None:
+        """Give up the images that a request waits for, and those that it has."""
+        self._leave(request.waiters)
+        request.take()
+
+    def _leave(self, waiters: list[Waiter]) -> None:
+        """Call off work that nobody else waits for."""
         for waiter in waiters:
             job = waiter.job
             if job is not None:
@@ -437,7 +442,7 @@ class Dispatcher:
             return
         self.counters.timed_out += 1
         error = waiter.timed_out()
-        self.leave([waiter])
+        self._leave([waiter])
         waiter.settle(error=error)
 
     # -- facts -------------------------------------------------------------------------------------------------------

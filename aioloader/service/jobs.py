@@ -35,6 +35,7 @@ class Job:
         abandoned: nobody waits any more.
         queued: it is in a schedule.
         nbytes: bytes that the image will take, once its header is known.
+        shape: of its first array, if the processor announces it.
         queued_at, sent_at: when it was read, and when it was sent to a worker.
     """
 
@@ -51,6 +52,7 @@ class Job:
     abandoned: bool = False
     queued: bool = False
     nbytes: int = 0
+    shape: tuple[int, ...] | None = None
     queued_at: float = 0.0
     sent_at: float = 0.0
 
@@ -137,6 +139,14 @@ class Request:
         if not self.waiting or (self.fail_fast and waiter.error is not None):
             self._end()
 
+    def take(self) -> list[tuple[Any, BaseException | None]]:
+        """Return image and error of each reference, and forget them.
+
+        The request and its waiters refer to each other, so that images would stay until the garbage collector runs.
+        """
+        waiters, self.waiters = self.waiters, []
+        return [waiter.take() for waiter in waiters]
+
     def first_error(self) -> BaseException | None:
         """Return the error of the first image that failed, in the order of the references; None if none did."""
         return next((waiter.error for waiter in self.waiters if waiter.error is not None), None)
@@ -170,6 +180,12 @@ class Waiter:
         """Take the image or the error."""
         self.value, self.error, self.job = value, error, None
         self.request.settled(self)
+
+    def take(self) -> tuple[Any, BaseException | None]:
+        """Return the image and the error, and forget them."""
+        taken = self.value, self.error
+        self.value = self.error = None
+        return taken
 
     def timed_out(self) -> ImageTimeoutError:
         """Return the error for an image that is late."""

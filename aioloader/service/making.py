@@ -13,8 +13,19 @@ import numpy as np
 from aioloader.abc import SizedProcessor
 from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError
 from aioloader.foundation.concurrency import RefCount
-from aioloader.foundation.pytree import flatten, map_leaves
-from aioloader.foundation.types import INDEX, LENGTH, ROW, START, Chunk, ChunkResult, Slab
+from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
+from aioloader.foundation.types import (
+    INDEX,
+    LENGTH,
+    ROW,
+    START,
+    ArraySpec,
+    Chunk,
+    ChunkResult,
+    RowLayout,
+    Slab,
+    next_layout_number,
+)
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -33,6 +44,8 @@ _MOST_IN_CHUNK = 64
 # Copying this many bytes blocks a loop for some 0.1 ms; a hop to a thread takes as long.
 _COPIED_HERE = 1 << 20
 _ROOM = 4096
+# Shapes whose layout is kept, here and in the workers.
+_MOST_LAYOUTS = 4096
 _POLL_S = 0.01
 _PATIENCE_S = 2.0
 
@@ -87,6 +100,8 @@ class ImageMaker:
         self._threads = threads
         self._per_pixel = 12.0  # bytes of a result, as for float32
         self._small_s = 0.0  # seconds of a small image
+        self._template: tuple[Any, tuple[Any, ...]] | None = None
+        self._layouts: dict[tuple[int, ...], RowLayout] = {}
         self.in_work = 0
         self.memory_wait_s = 0.0
         self.copies = 0
@@ -113,7 +128,8 @@ class ImageMaker:
             raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
         if self._sized is not None:
             try:
-                job.nbytes = self._sized.spec(header.height, header.width).nbytes + _ROOM
+                spec = self._sized.spec(header.height, header.width)
+                job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
             except ValueError as error:
                 raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
         elif self._plain:
@@ -157,10 +173,13 @@ class ImageMaker:
         owned: list[Slab] = []
         holders = RefCount(functools.partial(self._memory.free_later, owned))
         self.in_work += 1
+        layout = self._layout(jobs)
         try:
             payloads = [_payload(job) for job in jobs]
             given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
-            made = await self._allocate(sum(job.nbytes for job in jobs), owned, lasting=True)
+            rows = 0 if layout is None else layout.offsets(1)[1]
+            room = _ROOM if rows else sum(job.nbytes for job in jobs)
+            made = await self._allocate(rows + room, owned, lasting=True)
             table = await self._fill(jobs, payloads, given)
             keeps = len(jobs) == 1 and not self._is_small(jobs[0])
             holders.enter()
@@ -168,13 +187,17 @@ class ImageMaker:
                 batch=jobs[0].order[2],
                 index_table=table,
                 rows=len(jobs),
-                spill=(made.offset, made.nbytes),
+                layout=layout,
+                bases=() if layout is None else tuple(made.offset + place for place in layout.offsets(1)[0]),
+                spill=(made.offset + rows, made.nbytes - rows),
                 release=holders.leave,
                 keeps_spill=keeps,
             )
             del payloads
             result = await self._executor.run([sent])
             self._learn(result, jobs)
+            if layout is not None and result.written:
+                return [await self._lease_row(layout, sent.bases, result, made, owned)]
             if keeps and result.roots:
                 return [await self._lease(result, made, owned)]
             return [_outcome(job, row, result) for row, job in enumerate(jobs)]
@@ -216,6 +239,8 @@ class ImageMaker:
     def _learn(self, result: ChunkResult, jobs: Sequence[Job]) -> None:
         if result.failures:
             return
+        if self._template is None and jobs[0].shape is not None and 0 in result.values:
+            self._learn_template(result.values[0], jobs[0].shape)
         if self._is_small(jobs[0]):
             seconds = (result.decode_s + result.transform_s + result.collate_s) / len(jobs)
             self._small_s = seconds if not self._small_s else 0.8 * self._small_s + 0.2 * seconds
@@ -225,20 +250,61 @@ class ImageMaker:
             if expected > 0:
                 self._per_pixel = max(self._per_pixel, result.spill_nbytes / expected)
 
+    def _layout(self, jobs: Sequence[Job]) -> RowLayout | None:
+        """Return the row of an image whose shape is known, so that the processor writes into the slab; else None."""
+        shape = jobs[0].shape
+        if self._template is None or shape is None or len(jobs) > 1:
+            return None
+        layout = self._layouts.get(shape)
+        if layout is None:
+            structure, (first, *others) = self._template
+            leaves = (ArraySpec(shape, first), *others)
+            layout = RowLayout(next_layout_number(), structure, leaves, builder(structure))
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[shape] = layout
+        return layout
+
+    def _learn_template(self, sample: Any, shape: tuple[int, ...]) -> None:
+        """Take the structure of the results from the first one, if its first array has the announced shape."""
+        structure, leaves = flatten(sample)
+        if isinstance(leaves[0], np.ndarray) and leaves[0].shape == shape:
+            self._template = structure, (leaves[0].dtype, *map(leaf_spec, leaves[1:]))
+
+    async def _lease_row(
+        self, layout: RowLayout, bases: Sequence[int], result: ChunkResult, slab: Slab, owned: list[Slab]
+    ) -> Outcome:
+        """Return the image that was written to its row, over its slab."""
+        leaves: list[Any] = []
+        for number, (leaf, base) in enumerate(zip(layout.leaves, bases, strict=True)):
+            if leaf is None:
+                leaves.append(result.objects.get(number, {}).get(0))
+            else:
+                leaves.append(self._memory.array(base, [extent or 0 for extent in leaf.shape], leaf.dtype))
+        roots = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+        # Views, because a lease ends with the last view of its array.
+        value = layout.build([leaf[...] if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])[0]
+        return await self._hand_out(value, roots, layout.offsets(1)[1], result.tainted, slab, owned)
+
     async def _lease(self, result: ChunkResult, slab: Slab, owned: list[Slab]) -> Outcome:
         """Return the image of a chunk of one, over its slab; or a copy where callers hold much memory already."""
         value = result.values[0][0]
         roots, result.roots = result.roots, []
         used = sum(_aligned(root.nbytes) for root in roots)
-        if self._memory.leased + slab.nbytes > self._memory.limit // 2 and not result.tainted:
-            while self._memory.leased + slab.nbytes > self._memory.limit // 2 and self._cache.drop_oldest():
-                self._memory.usage()  # frees what ended
-        if result.tainted or self._memory.leased + used > self._memory.limit // 2:
+        return await self._hand_out(value, roots, used, result.tainted, slab, owned)
+
+    async def _hand_out(
+        self, value: Any, roots: list[Array], used: int, tainted: bool, slab: Slab, owned: list[Slab]
+    ) -> Outcome:
+        memory = self._memory
+        while memory.leased + used > memory.limit // 2 and self._cache.drop_oldest():
+            memory.usage()  # frees what ended
+        if tainted or memory.leased + used > memory.limit // 2:
             self.copies += 1
             return Outcome(await self._threads.run(map_leaves, _copied, value), used, None)
         owned.remove(slab)
-        self._memory.shrink(slab, used)
-        self._memory.lease(slab, roots)
+        memory.shrink(slab, used)
+        memory.lease(slab, roots)
         return Outcome(value, used, None)
 
 

@@ -174,8 +174,7 @@ class Packing(Generic[P]):
         if not isinstance(prompts, (Iterable, AsyncIterable)):
             raise TypeError(f"prompts must be an iterable or an async iterable, got {type(prompts).__name__}")
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        self._feed = _Feed(service, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout)
-        self._convert = service._converted
+        self._feed: _Feed[P] = _Feed(service, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout)
         self._begun = False
         self._busy = False
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioloader.transforms import boxes
     from aioloader.transforms.albumentations import Albumentations
     from aioloader.transforms.boxes import BoxTransform
+    from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
@@ -53,6 +54,8 @@ __all__ = (
     "Compose",
     "CropResize",
     "Normalize",
+    "PatchSpec",
+    "Qwen2VLImageProcessor",
     "RandomApply",
     "RandomBrightness",
     "RandomColorJitter",
@@ -82,7 +85,13 @@ __all__ = (
 )
 
 # Few workers need these: they are imported when they are first used.
-_MODULE_OF = {"Albumentations": "albumentations", "BoxTransform": "boxes", "boxes": ""}
+_MODULE_OF = {
+    "Albumentations": "albumentations",
+    "BoxTransform": "boxes",
+    "PatchSpec": "qwen2vl",
+    "Qwen2VLImageProcessor": "qwen2vl",
+    "boxes": "",
+}
 
 
 def __getattr__(name: str) -> Any:
