@@ -144,7 +144,8 @@ def check_addresses(found: Iterable[str], kinds: Collection[str], address: WebAd
     for text in found:
         kind = kind_of_address(text)
         if kind not in kinds:
-            reason = f"the host {address.host} has the address {text}, which is {kind}"
+            # Without the address: the text may reach the person who sent the URL.
+            reason = f"the host {address.host} has a {kind} address"
             if kind in _NAMED:
-                reason += "; if it is meant, name the host in hosts="
+                reason += ": if it is meant, name the host in hosts="
             raise ImageNotAllowedError(address.name, reason, kind=address.scheme)
