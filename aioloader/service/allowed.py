@@ -86,6 +86,8 @@ class HostRule:
             if entry.count(":") > 1 and not entry.startswith("["):
                 entry = f"[{entry}]"  # an IPv6 address
             host, port = split_host(f"any{entry[1:]}" if star else entry)
+            if host == "any" and entry.startswith("*."):
+                raise ValueError("there is no name behind the dot")
         except ValueError as error:
             raise ValueError(
                 f"hosts has {entry!r}, but {error}: write 'example.com', '*.example.com' or 'example.com:8080'"

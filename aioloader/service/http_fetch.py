@@ -73,6 +73,7 @@ class WebClient:
         timeout: seconds for an image, with redirects and further attempts.
         resolve: returns the addresses of a host.
         silence_s: most seconds without a byte from the server.
+        attempts: most requests for an image, redirects not counted.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class WebClient:
         timeout: float,
         resolve: Resolve = resolve_host,
         silence_s: float = _SILENCE_S,
+        attempts: int = _ATTEMPTS,
     ) -> None:
         self._rule = rule
         self._max_bytes = max_bytes
         self._timeout = timeout
         self._resolve = resolve
         self._silence_s = silence_s
+        self._attempts = attempts
         self._tls: ssl.SSLContext | None = None
         # Names may take long to resolve, and nothing can end that: not in threads that others wait for.
         self._threads = Threads(_THREADS, "aioloader-resolve")
@@ -120,13 +123,13 @@ class WebClient:
     async def _fetch(
         self, address: WebAddress, first: int | None, deadline: float, last: list[AgainError]
     ) -> WebBytes:
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._attempts + 1):
             try:
                 response = await self._follow(address, first)
             except AgainError as problem:
                 last.append(problem)
                 pause = max(problem.pause_s, backoff_s(attempt, random.random()))
-                if attempt == _ATTEMPTS or anyio.current_time() + pause >= deadline:
+                if attempt == self._attempts or anyio.current_time() + pause >= deadline:
                     reason = f"{problem.reason} ({attempt} attempt{'s' * (attempt > 1)})"
                     error = ImageFetchError(address.name, reason, status=problem.status, kind=address.scheme)
                     raise error from problem.__cause__

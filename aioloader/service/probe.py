@@ -92,4 +92,4 @@ def _may_be_rotated_later(view: memoryview, header: ImageHeader) -> bool:
     if header.format == "png":
         return not found
     # WebP announces the block in its first chunk.
-    return header.format == "webp" and not found and view[12:16] == b"VP8X" and bool(view[20] & 0x08)
+    return header.format == "webp" and not found and bytes(view[12:16]) == b"VP8X" and bool(view[20] & 0x08)
