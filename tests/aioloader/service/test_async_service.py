@@ -1,0 +1,591 @@
+"""Tests of images on demand: results, sharing, order, limits, errors, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService
+from aioloader.errors import ImageNotAllowedError, ImageTooLargeError
+from aioloader.transforms import decode_image, encode_raw
+from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
+
+EXECUTORS = ["process", "thread"]
+
+
+async def until(condition: Any) -> None:
+    """Wait until a condition holds."""
+    with anyio.fail_after(30):
+        while not condition():
+            await anyio.sleep(0.001)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_images_equal_those_that_are_decoded_here(executor: str, run_on: Any, leftovers: Any) -> None:
+    photos = [jpeg(30 + 7 * n, 40 + 3 * n, seed=n) for n in range(9)]
+    photos.append(jpeg(900, 1300))  # too large for an ordinary array
+
+    async def main() -> None:
+        async with AsyncImageService(num_workers=2, executor=executor) as service:
+            one = await service.get(photos[0])
+            assert np.array_equal(one, decode_image(photos[0]))
+            nested = await service.gather({"all": photos, "pair": (photos[1], [photos[2]])})
+            for image, photo in zip(nested["all"], photos, strict=True):
+                assert image.dtype == np.uint8
+                assert np.array_equal(image, decode_image(photo))
+            assert np.array_equal(nested["pair"][1][0], decode_image(photos[2]))
+            assert await service.gather([]) == []
+            stats = service.stats()
+            assert (stats.failed, stats.pending, stats.held_nbytes) == (0, 0, 0)
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_results_of_any_shape_come_from_any_function(executor: str, run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(ragged, num_workers=1, executor=executor) as service:
+            for side in (1, 5, 400, 800):
+                image = np.full((side, side, 3), 7, np.uint8)
+                made = await service.get(encode_raw(image))
+                assert made["name"] == "x"
+                assert np.array_equal(made["mean"], [7.0, 7.0, 7.0])
+                assert np.array_equal(made["rows"], image[:: 1 + number_of(image) % 3].astype(np.float32))
+
+    run_on(main)
+
+
+def test_an_image_that_a_caller_holds_keeps_its_values(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1) as service:
+            held = await service.get(encode_raw(np.full((300, 300, 3), 9, np.uint8)))
+            part = held[10:20, ::2]
+            for value in range(20):
+                await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
+            assert (held == 9).all()
+            del held
+            for value in range(20):
+                await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
+            assert (part == 9).all()
+        assert (part == 9).all()
+
+    run_on(main)
+
+
+def test_memory_returns_without_the_garbage_collector(run_on: Any) -> None:
+    image = encode_raw(np.zeros((400, 400, 3), np.uint8))
+
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1) as service:
+            gc.collect()
+            gc.disable()
+            try:
+                made = await service.gather([image + bytes(0), jpeg(500, 500), jpeg(501, 500)])
+                assert service.stats().memory_used > 0
+                del made
+                with pytest.raises(aioloader.ImageError):
+                    await service.gather([jpeg(502, 500), b"not an image"])
+                with anyio.move_on_after(0.001):
+                    await service.gather([jpeg(503 + n, 500) for n in range(8)])
+                async for _, images in service.map(
+                    [jpeg(520 + n, 500) for n in range(4)], refs=lambda photo: [photo]
+                ):
+                    del images
+                del _
+                await until(lambda: service.stats().memory_used == 0)
+            finally:
+                gc.enable()
+
+    run_on(main)
+
+
+def test_callers_who_hold_half_of_the_memory_receive_copies(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, memory_limit=16 << 20) as service:
+            held = [await service.get(encode_raw(np.full((800, 800, 3), n, np.uint8))) for n in range(12)]
+            assert all((image == n).all() for n, image in enumerate(held))
+            assert service.stats().copies > 0
+
+    run_on(main)
+
+
+def test_an_image_that_does_not_fit_into_the_memory_is_a_named_error(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, memory_limit=4 << 20) as service:
+            with pytest.raises(aioloader.ImageServiceError, match="memory_limit"):
+                await service.get(encode_raw(np.zeros((1500, 1500, 3), np.uint8)))
+            assert number_of(await service.get(numbered(5))) == 5
+
+    run_on(main)
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------------
+
+
+def test_identical_references_in_flight_are_made_once(run_on: Any) -> None:
+    gate = Gate(closed=(3,))
+
+    async def main() -> None:
+        async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
+            async with anyio.create_task_group() as tasks:
+                found: list[int] = []
+
+                async def get() -> None:
+                    found.append(await service.get(numbered(3)))
+
+                for _ in range(8):
+                    tasks.start_soon(get)
+                await until(lambda: service.stats().joined == 7)
+                gate.open()
+            assert found == [3] * 8
+            assert gate.begun == [3]
+            await service.get(numbered(3))
+            assert gate.begun == [3, 3]  # it was not kept
+
+    run_on(main)
+
+
+def test_arrays_that_several_callers_have_are_read_only(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1) as service:
+            first, second = await service.gather([numbered(3)] * 2)
+            assert not first.flags.writeable
+            assert first is second
+            alone = await service.get(jpeg())
+            assert alone.flags.writeable
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("key", [None, "mine"])
+def test_the_cache_returns_the_same_image(key: str | None, run_on: Any) -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        async with AsyncImageService(gate, num_workers=1, executor="thread", cache_limit=1000) as service:
+            for _ in range(3):
+                assert await service.get(numbered(6), key=key) == 6
+            assert gate.begun == [6]
+            assert (service.stats().cache_hits, service.stats().made) == (2, 1)
+            assert await service.get(numbered(6), key=key, draw=1) == 6  # other draws, another image
+            assert gate.begun == [6, 6]
+
+    run_on(main)
+
+
+def test_errors_are_not_kept(run_on: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"damaged")
+
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, cache_limit=1 << 20, allow=("path",), root=tmp_path
+        ) as service:
+            with pytest.raises(aioloader.ImageError):
+                await service.get("a.jpg")
+            path.write_bytes(jpeg())
+            assert (await service.get("a.jpg")).shape == (40, 60, 3)
+            first = await service.get("a.jpg")
+            path.write_bytes(jpeg(48, 64))
+            os.utime(path, ns=(1, 1))
+            assert (await service.get("a.jpg")).shape == (48, 64, 3)
+            assert first.shape == (40, 60, 3)
+
+    run_on(main)
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+def test_priorities_come_first_and_earlier_requests_before_later_ones(run_on: Any) -> None:
+    gate = Gate(closed=tuple(range(100, 110)))
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(gate, num_workers=1, executor="thread") as service,
+            anyio.create_task_group() as tasks,
+        ):
+            ahead = [numbered(100 + n) for n in range(3)]  # as many as are sent to the worker at a time
+            tasks.start_soon(service.gather, ahead)
+            await until(lambda: service.stats().in_work == 3)
+            for number in (1, 2):
+                tasks.start_soon(service.gather, [numbered(10 * number + n) for n in range(3)])
+                await until(lambda number=number: service.stats().queued == 3 * number)
+
+            async def urgent() -> None:
+                await service.get(numbered(99), priority=1)
+
+            tasks.start_soon(urgent)
+            await until(lambda: service.stats().queued == 7)
+            gate.open()
+        assert gate.begun[3:] == [99, 10, 11, 12, 20, 21, 22]
+
+    run_on(main)
+
+
+def test_a_waiter_with_a_higher_priority_moves_the_image_forward(run_on: Any) -> None:
+    gate = Gate(closed=(100, 101, 102))
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(gate, num_workers=1, executor="thread") as service,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(service.gather, [numbered(100 + n) for n in range(3)])
+            await until(lambda: service.stats().in_work == 3)
+            tasks.start_soon(service.gather, [numbered(n) for n in range(4)])
+            await until(lambda: service.stats().queued == 4)
+
+            async def urgent() -> None:
+                await service.get(numbered(3), priority=5)
+
+            tasks.start_soon(urgent)
+            await until(lambda: service.stats().joined == 1)
+            gate.open()
+        assert gate.begun[3:] == [3, 0, 1, 2]
+        assert service.stats().queued == 0
+
+    run_on(main)
+
+
+def test_a_slow_image_holds_no_other(run_on: Any) -> None:
+    gate = Gate(closed=(7,))
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(gate, num_workers=2, executor="thread") as service,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(service.get, numbered(7))
+            await until(lambda: gate.begun == [7])
+            assert await service.gather([numbered(n) for n in range(20, 40)]) == list(range(20, 40))
+            gate.open()
+
+    run_on(main)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_overflow_raises_a_named_error(run_on: Any) -> None:
+    gate = Gate(closed=(1, 2))
+
+    async def main() -> None:
+        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 2, "overflow": "raise"}
+        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+            tasks.start_soon(service.gather, [numbered(1), numbered(2)])
+            await until(lambda: service.stats().pending == 2)
+            with pytest.raises(aioloader.ServiceOverloadedError) as caught:
+                await service.get(numbered(3))
+            assert (caught.value.pending, caught.value.max_pending) == (2, 2)
+            tasks.start_soon(service.get, numbered(2))  # joins: it needs no room
+            await until(lambda: service.stats().joined == 1)
+            gate.open()
+
+    run_on(main)
+
+
+def test_waiting_for_room_is_fair_and_can_be_cancelled(run_on: Any) -> None:
+    gate = Gate(closed=(1,))
+
+    async def main() -> None:
+        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 1}
+        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+            scopes = []
+
+            async def get(number: int) -> None:
+                with anyio.CancelScope() as scope:
+                    scopes.append(scope)
+                    await service.get(numbered(number))
+
+            for count, number in enumerate((1, 2, 3, 4)):
+                tasks.start_soon(get, number)
+                await until(
+                    lambda count=count: (
+                        service.stats().pending + service.stats().waiting_for_admission == count + 1
+                    )
+                )
+            scopes[1].cancel()
+            await until(lambda: service.stats().waiting_for_admission == 2)
+            gate.open()
+        assert gate.begun == [1, 3, 4]
+        assert service.stats().pending == 0
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("phase", ["admission", "queue", "work"])
+def test_a_timeout_names_the_phase_and_frees_the_place(phase: str, run_on: Any) -> None:
+    gate = Gate(closed=(1, 2, 3, 4))
+    before = {"admission": 4, "queue": 3, "work": 0}[phase]
+
+    async def main() -> None:
+        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 4}
+        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+            for number in range(1, before + 1):
+                tasks.start_soon(service.get, numbered(number))
+            await until(lambda: service.stats().pending == before)
+            with pytest.raises(aioloader.ImageTimeoutError) as caught:
+                await service.get(numbered(4 if phase == "work" else 9), timeout=0.05)
+            assert (caught.value.phase, caught.value.timeout) == (phase, 0.05)
+            assert service.stats().pending == before
+            assert service.stats().timed_out == 1
+            gate.open()
+            assert await service.get(numbered(8)) == 8
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("phase", ["queue", "work"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_cancelling_the_last_waiter_frees_the_place(
+    phase: str, executor: str, run_on: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, executor=executor) as service:
+            await service.ready()
+            async with anyio.create_task_group() as tasks:
+                photos = [jpeg(900, 900, seed=seed) for seed in range(20)]
+                if phase == "queue":
+                    tasks.start_soon(service.gather, photos[:10])
+                    await until(lambda: service.stats().queued)
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as inner:
+                        inner.start_soon(service.gather, photos[10:])
+                        await until(lambda: service.stats().in_work)
+                        scope.cancel()
+                assert service.stats().pending <= 10
+            await until(lambda: service.stats().memory_used == 0)
+            assert number_of(await service.get(numbered(3))) == 3
+
+    run_on(main)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_error_belongs_to_its_image_alone(executor: str, run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(fails, num_workers=2, executor=executor) as service:
+            refs = [numbered(n) for n in range(10)] + [b"", b"nothing", jpeg()[:200]]
+            found = await service.gather(refs, on_error="return")
+            assert found[:10:2] == [0, 2, 4, 6, 8]
+            for number in range(1, 10, 2):
+                assert isinstance(found[number], aioloader.ImageError)
+                assert f"{number} is odd" in str(found[number])
+                assert found[number].stage == "transform:fails"
+                assert isinstance(found[number].__cause__, ValueError)
+            for error in found[10:]:
+                assert isinstance(error, aioloader.ImageError)
+                assert error.stage == "decode"
+            with pytest.raises(aioloader.ImageError, match="1 is odd"):
+                await service.gather([numbered(0), numbered(1)])
+            assert await service.get(numbered(4)) == 4
+
+    run_on(main)
+
+
+def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, executor="thread", max_bytes=1000, max_pixels=100
+        ) as service:
+            with pytest.raises(ImageNotAllowedError, match="allow"):
+                await service.get("/etc/passwd")
+            with pytest.raises(ImageNotAllowedError, match="http"):
+                await service.get("http://127.0.0.1/a.jpg")
+            with pytest.raises(ImageNotAllowedError):
+                await service.get(np.zeros((2, 2, 3), np.uint8))
+            with pytest.raises(ImageTooLargeError) as caught:
+                await service.get(bytes(1001))
+            assert (caught.value.what, caught.value.limit, caught.value.found) == ("bytes", 1000, 1001)
+            with pytest.raises(ImageTooLargeError, match="pixels"):
+                await service.get(encode_raw(np.zeros((11, 10, 3), np.uint8)))
+            with pytest.raises(TypeError, match="no reference"):
+                await service.get(object())
+            with pytest.raises(ValueError, match="on_error"):
+                await service.gather([], on_error="ignore")
+
+    run_on(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"num_workers": 0}, ValueError, "num_workers"),
+        ({"executor": "inline"}, ValueError, "executor"),
+        ({"overflow": "drop"}, ValueError, "overflow"),
+        ({"allow": "bytes"}, TypeError, "allow"),
+        ({"allow": ("urls",)}, ValueError, "urls"),
+        ({"allow": ("path",)}, ValueError, "root"),
+        ({"root": "."}, ValueError, "path"),
+        ({"timeout": 0}, ValueError, "timeout"),
+        ({"output": "tensor"}, ValueError, "output"),
+        ({"hosts": "example.com"}, TypeError, "hosts"),
+        ({"processor": 3}, TypeError, "processor"),
+    ],
+)
+def test_wrong_options_are_errors_of_the_constructor(
+    options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        AsyncImageService(**options)
+
+
+def test_an_async_processor_is_refused() -> None:
+    async def later(image: Any) -> Any:
+        return image
+
+    with pytest.raises(TypeError, match="async"):
+        AsyncImageService(later)
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(
+    run_on: Any, tmp_path: Path, leftovers: Any
+) -> None:
+    async def main() -> None:
+        async with AsyncImageService(KillsOnce(tmp_path, 13), num_workers=2) as service:
+            assert await service.gather([numbered(n) for n in range(30)]) == list(range(30))
+            assert service.stats().restarts == 1
+
+    run_on(main)
+
+
+def test_an_image_that_always_kills_its_worker_is_a_named_error(run_on: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncImageService(KillsOnce(tmp_path, 13, always=True), num_workers=1) as service:
+            found = await service.gather([numbered(n) for n in range(10, 16)], on_error="return")
+            assert [each for each in found if not isinstance(each, Exception)] == [10, 11, 12, 14, 15]
+            assert isinstance(found[3], aioloader.ImageError)
+
+    run_on(main)
+
+
+def test_killed_workers_are_replaced_while_they_are_idle(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1) as service:
+            await service.ready()
+            executor: Any = service._executor
+            for pid in executor.pids:
+                os.kill(pid, signal.SIGKILL)
+            assert number_of(await service.get(numbered(2))) == 2
+
+    run_on(main)
+
+
+def test_a_processor_that_cannot_be_loaded_is_an_error_of_the_request(run_on: Any) -> None:
+    class Unloadable:
+        def __call__(self, image: Any) -> Any:
+            return image
+
+        def __reduce__(self) -> Any:
+            return (int, ("not a number",))
+
+    async def main() -> None:
+        async with AsyncImageService(Unloadable(), num_workers=1) as service:
+            with pytest.raises(aioloader.ImageServiceError, match="WorkerError"):
+                await service.get(numbered(1))
+            with pytest.raises(aioloader.WorkerError):
+                await service.ready()
+
+    run_on(main)
+
+
+# -- life --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_leaving_gives_those_who_wait_an_error_and_leaves_nothing(
+    executor: str, run_on: Any, leftovers: Any
+) -> None:
+    async def main() -> None:
+        errors: list[BaseException] = []
+        async with anyio.create_task_group() as tasks:
+            async with AsyncImageService(num_workers=2, executor=executor) as service:
+
+                async def get() -> None:
+                    try:
+                        await service.gather([jpeg(700, 700, seed=n) for n in range(30)])
+                    except aioloader.ServiceClosedError as error:
+                        errors.append(error)
+
+                tasks.start_soon(get)
+                await until(lambda: service.stats().in_work)
+        assert len(errors) == 1
+        with pytest.raises(aioloader.ServiceClosedError):
+            await service.get(numbered(1))
+        with pytest.raises(aioloader.ServiceClosedError):
+            async with service:
+                pass
+        assert service.stats().workers == 2
+        assert "images made" in service.explain()
+
+    run_on(main)
+
+
+def test_a_service_that_is_not_open_says_so(run_on: Any) -> None:
+    async def main() -> None:
+        service = AsyncImageService()
+        with pytest.raises(aioloader.ServiceClosedError, match="async with"):
+            await service.get(b"")
+        await service.aclose()
+
+    run_on(main)
+
+
+def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(jpeg())
+
+    async def main() -> None:
+        allow = ("bytes", "data", "path", "array")
+        async with AsyncImageService(num_workers=2, allow=allow, root=tmp_path) as service:
+            await service.ready()
+            await service.gather([jpeg(), "a.jpg", jpeg(1000, 1200), np.zeros((4, 4, 3), np.uint8)])
+            await service.probe("a.jpg")
+
+    asyncio.run(main())
+
+
+def test_output_torch_gives_tensors_over_the_same_memory(run_on: Any) -> None:
+    torch = pytest.importorskip("torch")
+
+    async def main() -> None:
+        async with AsyncImageService(ragged, num_workers=1, output="torch", cache_limit=4 << 20) as service:
+            made = await service.get(numbered(0, side=300))
+            assert isinstance(made["rows"], torch.Tensor)
+            again = await service.get(numbered(0, side=300))
+            assert again["rows"].data_ptr() == made["rows"].data_ptr()
+
+    run_on(main)
+
+
+# -- probe -------------------------------------------------------------------------------------------------------------
+
+
+def test_probe_reads_the_header_and_decodes_nothing(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, executor="thread", max_pixels=10_000) as service:
+            info = await service.probe(jpeg(30, 50))
+            assert (info.format, info.size, info.shape, info.nbytes) == ("jpeg", (30, 50), (30, 50, 3), 4500)
+            assert service.stats().made == 0
+            with pytest.raises(aioloader.ImageError):
+                await service.probe(b"no image")
+            with pytest.raises(ImageTooLargeError):
+                await service.probe(jpeg(200, 200))
+
+    run_on(main)

@@ -1,0 +1,64 @@
+"""Tests of the order in which images are made."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.service.schedule import BURST, Schedule
+
+
+def add(schedule: Schedule[tuple[int, int]], request: int, count: int, priority: int = 0) -> None:
+    first = schedule.first_round(priority)
+    for place in range(count):
+        schedule.push((request, place), priority=priority, first_round=first, request=request, place=place)
+
+
+def drain(schedule: Schedule[tuple[int, int]]) -> list[tuple[int, int]]:
+    taken = []
+    while (item := schedule.pop()) is not None:
+        taken.append(item)
+    return taken
+
+
+def test_requests_of_a_few_images_come_in_the_order_of_their_arrival() -> None:
+    schedule: Schedule[tuple[int, int]] = Schedule()
+    for request in range(3):
+        add(schedule, request, 4)
+    assert drain(schedule) == [(request, place) for request in range(3) for place in range(4)]
+
+
+def test_a_higher_priority_comes_first() -> None:
+    schedule: Schedule[tuple[int, int]] = Schedule()
+    add(schedule, 0, 2)
+    add(schedule, 1, 2, priority=1)
+    assert [request for request, _ in drain(schedule)] == [1, 1, 0, 0]
+
+
+def test_a_request_of_thousands_delays_a_small_one_behind_it_by_one_round() -> None:
+    schedule: Schedule[tuple[int, int]] = Schedule()
+    add(schedule, 0, 5000)
+    taken = [schedule.pop() for _ in range(100)]
+    add(schedule, 1, 2)
+    following = [schedule.pop() for _ in range(2 * BURST)]
+    assert (1, 0) in following
+    assert (1, 1) in following
+    assert taken == [(0, place) for place in range(100)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(-2, 2)), max_size=12))
+def test_every_image_comes_once_and_those_of_a_request_in_their_order(
+    requests: list[tuple[int, int]],
+) -> None:
+    schedule: Schedule[tuple[int, int]] = Schedule()
+    for request, (count, priority) in enumerate(requests):
+        add(schedule, request, count, priority)
+    taken = drain(schedule)
+    assert sorted(taken) == [
+        (request, n) for request, (count, _) in enumerate(requests) for n in range(count)
+    ]
+    for request in range(len(requests)):
+        places = [place for each, place in taken if each == request]
+        assert places == sorted(places)
+    priorities = [requests[request][1] for request, _ in taken]
+    assert priorities == sorted(priorities, reverse=True)

@@ -1,0 +1,120 @@
+"""Tests of the image service under load, with faults injected all the time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+import anyio
+import numpy as np
+import psutil
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService
+from aioloader.transforms import decode_image
+from tests.aioloader.service.images import jpeg
+from tests.aioloader.service.test_async_service import until
+
+pytestmark = pytest.mark.slow
+
+KILLS = 200
+CANCELS = 10_000
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any) -> None:
+    photos = [jpeg(40 + 9 * n, 60 + 7 * n, seed=n) for n in range(60)]
+    expected = [decode_image(photo) for photo in photos]
+    hostile: list[Any] = [
+        b"",
+        b"GIF89a nothing",
+        photos[0][:300],
+        photos[1][:-200],
+        bytes(3 << 20),
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1/a.jpg",
+        "https://localhost/a.jpg",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "data:image/png;base64,%%%",
+        "data:text/html,<img>",
+        np.zeros((4, 4), np.float32),
+    ]
+    draw = random.Random(7)
+    counts = {"right": 0, "named": 0, "cancelled": 0, "wrong": 0}
+
+    async def request(service: AsyncImageService, impatient: bool) -> None:
+        chosen = [draw.randrange(len(photos)) for _ in range(draw.randint(1, 4))]
+        refs: list[Any] = [photos[place] for place in chosen]
+        bad = draw.random() < 0.3
+        if bad:
+            refs.append(draw.choice(hostile))
+        with anyio.move_on_after(draw.random() * 0.03 if impatient else None) as scope:
+            found = await service.gather(refs, on_error="return")
+            for place, image in zip(chosen, found, strict=False):
+                if isinstance(image, np.ndarray) and np.array_equal(image, expected[place]):
+                    counts["right"] += 1
+                else:
+                    counts["wrong"] += 1
+            if bad:
+                named = isinstance(found[-1], (aioloader.ImageServiceError, TypeError))
+                counts["named" if named else "wrong"] += 1
+        counts["cancelled"] += scope.cancelled_caught
+
+    async def main() -> None:
+        options: Any = {"allow": ("bytes", "data", "http", "https", "array"), "max_bytes": 2 << 20}
+        async with AsyncImageService(
+            num_workers=2, max_pending=256, cache_limit=1 << 20, **options
+        ) as service:
+            await service.ready()
+            await request(service, False)
+            gc.collect()
+            before = descriptors(), psutil.Process().memory_info().rss
+            executor: Any = service._executor
+            ended = False
+
+            async def kill() -> None:
+                for _ in range(KILLS):
+                    pids = executor.pids
+                    if pids:
+                        os.kill(draw.choice(pids), signal.SIGKILL)
+                    await anyio.sleep(draw.random() * 0.25)
+
+            async def client(impatient: bool) -> None:
+                while not ended or counts["cancelled"] < CANCELS:
+                    await request(service, impatient)
+
+            begin = time.monotonic()
+            async with anyio.create_task_group() as clients:
+                for number in range(64):
+                    clients.start_soon(client, number >= 8)
+                await kill()
+                ended = True
+            # At the end nothing is left, and the service goes on.
+            assert np.array_equal(await service.get(photos[3]), expected[3])
+            service._cache.clear()
+            gc.collect()
+            await until(lambda: service.stats().memory_used == 0 and service.stats().pending == 0)
+            stats = service.stats()
+            print(counts, f"{time.monotonic() - begin:.0f} s")
+            print(service.explain())
+            assert stats.held_nbytes == 0
+            assert stats.restarts >= KILLS * 0.5
+            assert descriptors() <= before[0] + 4
+            assert psutil.Process().memory_info().rss < before[1] + (200 << 20)
+
+    anyio.run(main)
+    assert counts["wrong"] == 0
+    assert counts["cancelled"] >= CANCELS
+    assert counts["right"] > 1000
+    assert counts["named"] > 100

@@ -1,0 +1,86 @@
+"""Tests of `AsyncImageService.pack`: full batches in the order of arrival, right patches, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService
+from aioloader.transforms import decode_image
+from tests.aioloader.service.images import jpeg, numbered
+
+pytest.importorskip("PIL")
+
+PROCESSOR = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
+
+
+def prompts_of(count: int, seed: int = 0) -> list[list[bytes]]:
+    rng = np.random.default_rng(seed)
+    return [
+        [
+            jpeg(int(rng.integers(30, 300)), int(rng.integers(30, 300)), seed=100 * n + k)
+            for k in range(rng.integers(1, 4))
+        ]
+        for n in range(count)
+    ]
+
+
+def test_batches_hold_the_patches_of_their_prompts_within_the_budget(run_on: Any, leftovers: Any) -> None:
+    prompts = list(enumerate(prompts_of(40)))
+
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=2) as service:
+            seen = []
+            async for batch in service.pack(
+                prompts, refs=lambda prompt: prompt[1], max_tokens=128, lookahead=16
+            ):
+                images = [photo for _, photos in batch.prompts for photo in photos]
+                made = [PROCESSOR(decode_image(photo, exif="ignore")) for photo in images]
+                assert np.array_equal(
+                    batch.pixel_values, np.concatenate([each["pixel_values"] for each in made])
+                )
+                assert np.array_equal(
+                    batch.image_grid_thw, np.concatenate([each["image_grid_thw"] for each in made])
+                )
+                assert batch.cu_seqlens.dtype == np.int32
+                assert np.array_equal(np.diff(batch.cu_seqlens), batch.image_grid_thw.prod(axis=1))
+                counts = [len(photos) for _, photos in batch.prompts]
+                assert batch.owners.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
+                assert batch.num_tokens == len(batch.pixel_values) // 4 <= 128
+                seen += [number for number, _ in batch.prompts]
+            assert sorted(seen) == list(range(40))
+
+    run_on(main)
+
+
+def test_a_prompt_over_the_budget_is_an_error_of_its_own(run_on: Any) -> None:
+    small, large = jpeg(30, 30), jpeg(400, 400)
+
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1) as service:
+            packing = service.pack([[small], [large], [b"no image"], [small]], refs=list, max_tokens=8)
+            found: list[Any] = []
+            while True:
+                try:
+                    found.append(len((await anext(packing)).prompts))
+                except StopAsyncIteration:
+                    break
+                except ValueError as error:
+                    found.append("budget" in str(error))
+                except aioloader.ImageError:
+                    found.append("damaged")
+            assert found == [True, "damaged", 2]
+
+    run_on(main)
+
+
+def test_a_processor_without_sizes_is_refused(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, executor="thread") as service:
+            with pytest.raises(TypeError, match="announces sizes"):
+                service.pack([numbered(1)], refs=lambda ref: ref, max_tokens=8)
+
+    run_on(main)
