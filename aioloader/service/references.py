@@ -176,7 +176,7 @@ class ReferenceReader:
         if pillow is not None and isinstance(ref, pillow.Image):
             return self._pillow(ref)
         raise TypeError(
-            f"a {type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "
+            f"{type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "
             "(dataset, index), a uint8 array or a Pillow image"
         )
 

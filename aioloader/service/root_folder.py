@@ -81,7 +81,9 @@ class RootFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
-        self._given = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        given = os.path.expanduser(os.fspath(path))
+        # What the folder is later, also if the process changes its own; links in it are resolved when a file is read.
+        self._given = given if os.path.isabs(given) else os.path.join(os.getcwd(), given)
         self._max_bytes = max_bytes
 
     def read(self, path: str, name: str, first: int | None = None) -> FileBytes:
