@@ -172,6 +172,7 @@ LAZY = {
     "aiofiles",
     "albumentations",
     "cv2",
+    "h11",
     "hypothesis",
     "jax",
     "jinja2",

@@ -520,9 +520,9 @@ class AsyncImageService:
                 return self._info(reference, head)
             except ImageError:
                 # The header may be longer than what was read: photographs carry previews and profiles.
-                whole = await self._reader.read(reference)
-                if whole.nbytes <= head.nbytes:
+                if head.complete:
                     raise
+                whole = await self._reader.read(reference)
             return self._info(reference, whole)
 
     def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
@@ -534,6 +534,7 @@ class AsyncImageService:
                 exif=self._exif,
                 max_pixels=self._options.max_pixels,
                 key=read.key,
+                complete=read.complete,
             )
         except DecodeError as error:
             raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import SizedProcessor
-from aioloader.errors import ImageTooLargeError
+from aioloader.errors import DecodeError, ImageTooLargeError
 from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    from aioloader.transforms.formats import ImageHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def image_info(
     exif: str,
     max_pixels: int | None,
     key: Hashable | None,
+    complete: bool = True,
 ) -> ImageInfo:
     """Return what is known of an image from its first bytes.
 
@@ -55,6 +58,7 @@ def image_info(
         exif: "apply" or "ignore".
         max_pixels: most pixels, or None.
         key: see `ImageInfo`.
+        complete: `payload` is the whole image; else an orientation may be in the rest.
 
     Raises:
         DecodeError: it is no image, or its header is damaged or does not end here.
@@ -66,6 +70,8 @@ def image_info(
     height, width = header.height, header.width
     if max_pixels is not None and height * width > max_pixels:
         raise ImageTooLargeError(name, "pixels", max_pixels, height * width)
+    if exif == "apply" and not complete and _may_be_rotated_later(view, header):
+        raise DecodeError("the data ends within the header", format=header.format, nbytes=len(view))
     if exif == "apply" and header.exif is not None and read_orientation(view, *header.exif) >= 5:
         height, width = width, height
     if isinstance(processor, SizedProcessor):
@@ -78,3 +84,12 @@ def image_info(
             header.format, (height, width), (height, width, 3), None, None, height * width * 3, key
         )
     return ImageInfo(header.format, (height, width), None, None, None, None, key)
+
+
+def _may_be_rotated_later(view: memoryview, header: ImageHeader) -> bool:
+    """Return whether the EXIF block may be behind the beginning of an image, as in PNG and WebP."""
+    found = header.exif is not None and header.exif[1] < len(view)
+    if header.format == "png":
+        return not found
+    # WebP announces the block in its first chunk.
+    return header.format == "webp" and not found and bytes(view[12:16]) == b"VP8X" and bool(view[20] & 0x08)

@@ -2,52 +2,66 @@
 
 from __future__ import annotations
 
-import asyncio
-import binascii
-import errno
 import hashlib
 import os
-from base64 import b64decode
+import re
+import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_to_bytes
 
+import anyio
 import numpy as np
 
+from aioloader.abc import MapDataset
 from aioloader.errors import (
     ImageFetchError,
     ImageNotAllowedError,
     ImageReferenceError,
+    ImageServiceError,
     ImageTooLargeError,
 )
 from aioloader.foundation.threads import Threads
-from aioloader.service.allowed import HostRule, check_kinds, is_inside, parse_web_url, path_inside, short_name
+from aioloader.foundation.validation import at_least
+from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
+from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
 from aioloader.service.http_fetch import WebClient
-from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.transforms.raw import encode_raw
+from aioloader.service.object_fetch import ObjectClient, parse_object_url
+from aioloader.service.root_folder import RootFolder, path_of_reference
+from aioloader.service.web_urls import parse_web_url, short_name
+from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 Fetch = Callable[[str], Awaitable[bytes]]
+"""Async function that returns the bytes of a URL."""
+
+HEAD_NBYTES = 1 << 16
+"""Bytes that `ReferenceReader.read_header` reads: more than the header of most images has, previews included."""
 
 # A digest of this many bytes takes 0.1 to 0.3 ms.
 _DIGEST_HERE = 1 << 18
+_DIGEST_PIECE = 1 << 20
+_THREADS = 8
 _NEAR: Final = frozenset(("bytes", "data", "array", "pillow"))
+_WEB: Final = frozenset(("http", "https"))
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{0,31}):")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference that a service accepts.
+    """Reference that a service accepts.
 
     Attributes:
-        kind: a word of ``allow=``: "bytes", "data", "path", "http", "https", "dataset", "array" or "pillow".
-        value: what it refers to: bytes-like object, text of a ``data:`` URI, path, URL, (dataset, index), uint8 array of
-            shape (height, width, channels), or a Pillow image.
-        name: short text that names it, for errors.
-        identity: images of equal identities that are in flight are made once; None: not known before `identify`, or never.
+        kind: a word of ``allow=``: "bytes", "data", "path", "http", "https", "s3", "gs", "az", "dataset", "array" or
+            "pillow".
+        value: bytes; text of a ``data:`` URI; path; URL, in its usual form; (dataset, index); uint8 array (height,
+            width, 3), (height, width, 1) or (height, width); or a Pillow image.
+        name: short text that names it, for errors; without the query and the credentials of a URL.
+        identity: images of equal identities that are in flight are made once; None: not known before `identify`, or
+            never.
         key: the caller's key, or None.
     """
 
@@ -59,7 +73,7 @@ class Reference:
 
     @property
     def near(self) -> bool:
-        """Return True if reading it waits for nothing."""
+        """Return True if reading it waits for nothing outside of the process."""
         return self.kind in _NEAR
 
 
@@ -70,10 +84,12 @@ class ReadImage:
     Attributes:
         payload: an encoded image; pixels are encoded as a raw image (`aioloader.transforms.encode_raw`).
         key: identifies the image in a cache; None: it is not kept.
+        complete: False if `payload` is only the beginning of the image.
     """
 
     payload: bytes | bytearray | memoryview
     key: Hashable | None
+    complete: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -85,12 +101,12 @@ class ReferenceReader:
     """Reader of references.
 
     Args:
-        allow: kinds that are accepted.
-        root: folder that contains the files of kind "path"; None: there are none.
-        hosts: hosts of kinds "http" and "https", see `HostRule`; None: all public hosts.
-        fetch: async function that returns the bytes of a URL, in place of the own client. Kinds and hosts are checked
-            before it is called; addresses and redirects are its own business.
-        max_bytes: most bytes of an image, encoded.
+        allow: kinds that are accepted, see `Reference`.
+        root: folder that contains the files of kind "path", which needs it.
+        hosts: hosts of URLs, and buckets, see `HostRule`; None: all public hosts.
+        fetch: async function that returns the bytes of a URL of HTTP, in place of the own client. Kinds, hosts and IP
+            addresses in URLs are checked before it is called; it resolves names and follows redirects itself.
+        max_bytes: most bytes of an image, encoded, or of its pixels.
         timeout: seconds for reading one.
 
     Raises:
@@ -108,131 +124,149 @@ class ReferenceReader:
         timeout: float = 60.0,
     ) -> None:
         self._allow = check_kinds(allow)
+        at_least("max_bytes", max_bytes, 1)
+        at_least("timeout", timeout, 0, exclusive=True)
         if "path" in self._allow and root is None:
             raise ValueError("allow has 'path': pass the folder that contains the files as root=")
         if root is not None and "path" not in self._allow:
             raise ValueError("root= is a folder of files: pass allow=('path', ...) too")
-        self._root = None if root is None else os.path.realpath(root)
+        self._root = None if root is None else RootFolder(root, max_bytes)
         self._rule = HostRule(hosts)
         self._fetch = fetch
         self._max_bytes = max_bytes
-        self._client = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
-        self._threads = Threads(8, "aioloader-read")
+        self._timeout = timeout
+        self._web = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
+        self._objects = ObjectClient(max_bytes=max_bytes, timeout=timeout)
+        self._threads = Threads(_THREADS, "aioloader-read")
         self._items = DatasetItems(self._threads)
 
-    # -- accepting -------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------------------------
 
     def accept(self, ref: Any, *, key: Hashable | None = None) -> Reference:
         """Return the reference that an object is. No file is opened, nothing is decoded.
+
+        A bytearray and a memoryview are copied, so that the caller may change them at once; bytes are not. An array or
+        a Pillow image must not be changed before its result is there.
 
         Args:
             ref: bytes-like object, path, URL, ``data:`` URI, (dataset, index), uint8 array or Pillow image.
             key: identifies the image, in place of what would be computed.
 
         Raises:
-            ImageNotAllowedError: its kind or its host is not allowed.
+            ImageNotAllowedError: its kind, its host or its bucket is not allowed.
             ImageTooLargeError: it has too many bytes.
             ImageReferenceError: it is malformed.
-            TypeError: it is no reference at all.
+            TypeError: it is not a reference at all.
         """
         reference = self._recognise(ref)
-        if reference.kind not in self._allow:
-            reason = (
-                f"references of kind {reference.kind!r} are not allowed; allowed are {_listed(self._allow)}"
-            )
-            raise ImageNotAllowedError(reference.name, reason, kind=reference.kind)
-        if key is not None:
-            return replace(reference, key=key, identity=("key", key))
-        if reference.kind in ("http", "https"):
-            self._rule.check(parse_web_url(reference.value))
-        return reference
+        return reference if key is None else replace(reference, key=key, identity=("key", key))
 
     def _recognise(self, ref: Any) -> Reference:
-        if isinstance(ref, bytes):
+        if isinstance(ref, (bytes, bytearray, memoryview)):
             return self._bytes(ref)
         if isinstance(ref, str):
             return self._text(ref)
-        if isinstance(ref, (bytearray, memoryview)):
-            return self._bytes(bytes(ref))  # the caller may change it later
         if isinstance(ref, os.PathLike):
             return self._path(os.fsdecode(ref))
         if isinstance(ref, np.ndarray):
             return self._array(ref)
-        if isinstance(ref, tuple) and len(ref) == 2 and hasattr(type(ref[0]), "__getitem__"):
+        if isinstance(ref, tuple) and len(ref) == 2 and _is_dataset(ref[0]):
             return self._item(*ref)
-        module = type(ref).__module__
-        if module == "PIL" or module.startswith("PIL."):
-            return Reference("pillow", ref, f"a Pillow image of {ref.width} x {ref.height} pixels")
+        pillow = sys.modules.get("PIL.Image")
+        if pillow is not None and isinstance(ref, pillow.Image):
+            return self._pillow(ref)
         raise TypeError(
-            f"a {type(ref).__name__} is no reference to an image: pass bytes, a path, a URL, a data: URI, "
+            f"{type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "
             "(dataset, index), a uint8 array or a Pillow image"
         )
 
-    def _bytes(self, data: bytes) -> Reference:
-        name = f"an image of {len(data):,} bytes"
-        self._check_nbytes(len(data), name, "bytes")
-        return Reference("bytes", data, name, _digest(data) if len(data) <= _DIGEST_HERE else None)
+    def _check_kind(self, kind: str, name: str) -> None:
+        if kind not in self._allow:
+            allowed = ", ".join(map(repr, sorted(self._allow))) or "none"
+            reason = f"references of kind {kind!r} are not allowed, only {allowed}: add {kind!r} to allow="
+            if kind == "path":
+                reason += ", and pass the folder that contains the files as root="
+            raise ImageNotAllowedError(name, reason, kind=kind)
 
     def _check_nbytes(self, nbytes: int, name: str, kind: str) -> None:
         if nbytes > self._max_bytes:
             raise ImageTooLargeError(name, "bytes", self._max_bytes, nbytes, kind=kind)
 
-    def _text(self, text: str) -> Reference:
-        start = text[:8].lower()
-        if start.startswith("data:"):
-            # Three bytes are four characters of base64, and up to nine escaped ones.
-            self._check_nbytes(len(text) * 3 // 4 - 256, "a data: URI", "data")
-            name = f"a data: URI of {len(text):,} characters"
-            known = len(text) <= _DIGEST_HERE
-            return Reference("data", text, name, _digest(text.encode()) if known else None)
-        if start.startswith(("http://", "https://")):
-            address = parse_web_url(text)
-            return Reference(address.scheme, text, address.name, ("url", text))
-        if start.startswith("file://") or "://" not in text[:32]:
-            return self._path(text)
-        scheme = text.partition("://")[0]
-        raise ImageNotAllowedError(short_name(text), f"references of the scheme {scheme!r} are not read")
+    def _bytes(self, data: bytes | bytearray | memoryview) -> Reference:
+        nbytes = data.nbytes if isinstance(data, memoryview) else len(data)
+        name = f"an image of {nbytes:,} bytes"
+        self._check_kind("bytes", name)
+        self._check_nbytes(nbytes, name, "bytes")
+        taken = bytes(data)
+        return Reference("bytes", taken, name, _digest(taken) if nbytes <= _DIGEST_HERE else None)
 
-    def _path(self, path: str) -> Reference:
-        name = short_name(path)
-        if self._root is None:
-            raise ImageNotAllowedError(
-                name, "paths are not allowed: pass allow=('path', ...) and the folder as root=", kind="path"
-            )
+    def _text(self, text: str) -> Reference:
+        found = _SCHEME.match(text)
+        scheme = "" if found is None else found[1].lower()
+        if scheme == "data":
+            return self._data(text)
+        if scheme in _WEB and text[len(scheme) : len(scheme) + 3] == "://":
+            self._check_kind(scheme, short_name(text))
+            address = parse_web_url(text)
+            self._rule.check(address)
+            return Reference(scheme, address.url, address.name, ("url", address.url))
+        if scheme in BUCKETS and text[len(scheme) : len(scheme) + 3] == "://":
+            self._check_kind(scheme, short_name(text))
+            place = parse_object_url(text)
+            self._rule.check_bucket(place.scheme, place.bucket, place.name)
+            return Reference(scheme, place.url, place.name, ("url", place.url))
+        if scheme not in ("", "file") and text[len(scheme) : len(scheme) + 3] == "://":
+            reason = f"URLs of the scheme {scheme!r} are not read"
+            raise ImageNotAllowedError(short_name(text), reason)
+        return self._path(text)
+
+    def _data(self, text: str) -> Reference:
+        name = f"a data: URI of {len(text):,} characters"
+        self._check_kind("data", name)
+        if len(text) > most_characters(self._max_bytes):
+            raise ImageTooLargeError(name, "bytes", self._max_bytes, kind="data")
+        if not text.isascii():
+            raise ImageReferenceError(name, "it has characters that are not ASCII", kind="data")
+        return Reference("data", text, name, _digest_of_text(text) if len(text) <= _DIGEST_HERE else None)
+
+    def _path(self, text: str) -> Reference:
+        name = short_name(text)
+        self._check_kind("path", name)
+        path = path_of_reference(text)
         return Reference("path", path, name, ("path", path))
 
     def _array(self, array: Array) -> Reference:
-        shape = "x".join(map(str, array.shape))
-        name = f"an array of {array.dtype} {shape}"
-        if (
-            array.dtype != np.uint8
-            or array.ndim not in (2, 3)
-            or (array.ndim == 3 and array.shape[2] not in (1, 3))
-        ):
+        name = f"an array of {array.dtype} {'x'.join(map(str, array.shape))}"
+        self._check_kind("array", name)
+        shape = (*array.shape, 1) if array.ndim == 2 else array.shape
+        if array.dtype != np.uint8 or len(shape) != 3 or shape[2] not in (1, 3) or 0 in shape:
             reason = "pixels are uint8 of shape (height, width, 3), (height, width, 1) or (height, width)"
             raise ImageReferenceError(name, reason, kind="array")
-        if 0 in array.shape:
-            raise ImageReferenceError(name, "it has no pixels", kind="array")
         self._check_nbytes(array.nbytes, name, "array")
         return Reference("array", array, name)
 
-    def _item(self, dataset: Any, index: Any) -> Reference:
-        try:
-            number = index.__index__()
-        except (AttributeError, TypeError):
-            raise TypeError(
-                f"(dataset, index) needs a whole number as index, got {type(index).__name__}"
-            ) from None
-        name = f"{type(dataset).__name__}[{number}]"
+    def _pillow(self, image: Any) -> Reference:
+        name = f"a Pillow image of {image.width} x {image.height} pixels"
+        self._check_kind("pillow", name)
+        # Checked before it is decoded: Pillow reads the pixels of an opened file when they are needed.
+        self._check_nbytes(image.width * image.height * 3, name, "pillow")
+        return Reference("pillow", image, name, ("pillow", id(image)))
+
+    def _item(self, dataset: MapDataset[Any], index: Any) -> Reference:
+        name = short_name(f"{type(dataset).__name__}[{index!r:.40}]")
+        self._check_kind("dataset", name)
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise TypeError(f"(dataset, index) needs a whole number as index, got a {type(index).__name__}")
+        number = index.__index__()
         return Reference("dataset", (dataset, number), name, ("item", id(dataset), number))
 
     async def identify(self, reference: Reference) -> Reference:
         """Return the reference with the identity of its bytes, which is computed in a thread if they are many."""
         if reference.identity is not None or reference.kind not in ("bytes", "data"):
             return reference
-        data = reference.value
-        data = data.encode() if isinstance(data, str) else data
-        return replace(reference, identity=await self._threads.run(_digest, data))
+        fn: Callable[[Any], Hashable] = _digest if reference.kind == "bytes" else _digest_of_text
+        run = self._threads.run_abandonable
+        return replace(reference, identity=await run(fn, reference.value, abandoned=_nothing))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -247,141 +281,105 @@ class ReferenceReader:
 
         Raises:
             ImageReferenceError: it is malformed, too large, not allowed, or could not be read; see its subclasses.
+            ImportError: a package for this kind is not installed.
 
         Cancellation ends a request at once; a file that is being read is left to its thread.
         """
-        kind, value = reference.kind, reference.value
-        if kind == "bytes":
-            return ReadImage(value, reference.identity)
-        if kind == "data":
-            run = self._threads.run_abandonable
-            data = await run(_decoded, value, reference.name, self._max_bytes, abandoned=_nothing)
-            return ReadImage(data, reference.identity)
-        if kind == "path":
-            data, stamp = await self._threads.run_abandonable(self._read_file, reference, abandoned=_nothing)
-            return ReadImage(data, reference.identity if reference.key is not None else stamp)
-        if kind == "array":
-            return ReadImage(await self._threads.run(encode_raw, value), reference.identity)
-        if kind == "pillow":
-            data = await self._threads.run(self._from_pillow, reference)
-            return ReadImage(data, reference.identity)
-        if kind == "dataset":
-            data = await self._items.read(value[0], value[1], reference.name)
-            self._check_nbytes(len(data), reference.name, kind)
-            # Another dataset may get the identity of one that is collected, so only the caller's key is kept.
-            return ReadImage(data, None if reference.key is None else reference.identity)
-        return await self._read_url(reference)
-
-    async def _read_url(self, reference: Reference) -> ReadImage:
-        url = reference.value
-        if self._fetch is None:
-            data, tag = await self._client.fetch(url)
-            key: Hashable | None = None if tag is None else ("url", url, tag)
-        else:
-            try:
-                data = await self._fetch(url)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                reason = f"fetch= failed: {type(error).__name__}: {error}"
-                raise ImageFetchError(reference.name, reason, kind=reference.kind) from error
-            if not isinstance(data, (bytes, bytearray, memoryview)):
-                raise TypeError(f"fetch= returned a {type(data).__name__}, not bytes")
-            key = None
-        self._check_nbytes(len(data), reference.name, reference.kind)
-        return ReadImage(data, reference.identity if reference.key is not None else key)
+        return await self._read(reference, None)
 
     async def read_header(self, reference: Reference) -> ReadImage:
-        """Read at least as many bytes as the header of the image has, usually fewer than all.
+        """Read the beginning of an image: 64 KiB of a file or an object, and all of what is in memory.
+
+        The header of a photograph may be longer, because of previews and profiles; then `ReadImage.complete` is False,
+        and `read` returns the rest too.
 
         Raises, and is cancelled, as `read`.
         """
-        if reference.kind == "path":
-            head = await self._threads.run_abandonable(self._read_file, reference, _HEAD, abandoned=_nothing)
-            return ReadImage(*head)
-        if reference.kind in ("http", "https") and self._fetch is None:
-            data, tag = await self._client.fetch(reference.value, head=_HEAD)
-            return ReadImage(data, None if tag is None else ("url", reference.value, tag))
-        return await self.read(reference)
+        return await self._read(reference, HEAD_NBYTES)
 
-    def _read_file(self, reference: Reference, most: int | None = None) -> tuple[bytes | bytearray, Hashable]:
-        assert self._root is not None
-        real = path_inside(self._root, reference.value)
-        try:
-            fd = open_regular(real, getattr(os, "O_NOFOLLOW", 0))
-        except OSError as error:
-            # A link that was put there after the path was resolved.
-            if error.errno == errno.ELOOP:
-                raise ImageNotAllowedError(reference.name, "it is a link", kind="path") from None
-            reason = error.strerror or str(error)
-            raise ImageFetchError(reference.name, f"it cannot be read: {reason}", kind="path") from None
-        try:
-            self._check_opened(fd, reference.name)
-            status = os.fstat(fd)
-            self._check_nbytes(status.st_size, reference.name, "path")
-            data = bytearray(status.st_size if most is None else min(most, status.st_size))
-            got = read_into(fd, memoryview(data), 0)
-        finally:
-            os.close(fd)
-        if got < len(data):
-            raise ImageFetchError(reference.name, "the file shrank while it was read", kind="path")
-        return data, ("path", real, status.st_mtime_ns, status.st_size)
+    async def _read(self, reference: Reference, first: int | None) -> ReadImage:
+        kind, value, name = reference.kind, reference.value, reference.name
+        run = self._threads.run_abandonable
+        key: Hashable | None = reference.identity
+        complete = True
+        data: bytes | bytearray | memoryview
+        if kind == "bytes":
+            data = value
+        elif kind == "data":
+            data = await run(decode_data_uri, value, name, self._max_bytes, abandoned=_nothing)
+        elif kind == "array":
+            data, key = await run(raw_buffer, value, abandoned=_nothing), None
+        elif kind == "pillow":
+            data, key = await run(_pixels_of, value, name, abandoned=_nothing), None
+        elif kind == "path":
+            assert self._root is not None
+            data, key, complete = await run(self._root.read, value, name, first, abandoned=_nothing)
+        elif kind == "dataset":
+            # Another dataset may get the identity of one that is collected, so only the caller's key is kept.
+            dataset, index = value
+            data, key = await self._items.read(dataset, index, name), None
+            self._check_nbytes(len(data), name, kind)
+        elif kind in BUCKETS:
+            data, key, complete = await self._objects.fetch(parse_object_url(value), first=first)
+        elif self._fetch is not None:
+            data, key = await self._call_fetch(self._fetch, reference), None
+        else:
+            data, key, complete = await self._web.fetch(parse_web_url(value), first=first)
+        return ReadImage(data, key if reference.key is None else reference.identity, complete)
 
-    def _check_opened(self, fd: int, name: str) -> None:
-        """Raise if the open file is outside of the root: a folder on its path was replaced by a link meanwhile."""
-        assert self._root is not None
-        try:
-            real = os.readlink(f"/proc/self/fd/{fd}")
-        except OSError:  # no Linux
-            return
-        if not is_inside(self._root, real):
-            raise ImageNotAllowedError(name, "it is outside of the folder that root= names", kind="path")
-
-    def _from_pillow(self, reference: Reference) -> bytes:
-        image = reference.value
-        self._check_nbytes(image.width * image.height * 3, reference.name, "pillow")
-        try:
-            return encode_raw(np.asarray(image.convert("RGB")))
-        except Exception as error:
-            reason = f"Pillow cannot convert it: {type(error).__name__}: {error}"
-            raise ImageReferenceError(reference.name, reason, kind="pillow") from error
+    async def _call_fetch(self, fetch: Fetch, reference: Reference) -> bytes:
+        kind, name = reference.kind, reference.name
+        data: object = None
+        with anyio.move_on_after(self._timeout) as scope:
+            try:
+                data = await fetch(reference.value)
+            except ImageServiceError:
+                raise
+            except Exception as error:
+                # Its text may contain the query of the URL.
+                raise ImageFetchError(name, f"fetch= raised {type(error).__name__}", kind=kind) from error
+        if scope.cancelled_caught:
+            raise ImageFetchError(name, f"fetch= did not return within {self._timeout:g} s", kind=kind)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"fetch= must return bytes, but it returned a {type(data).__name__}")
+        self._check_nbytes(len(memoryview(data).cast("B")), name, kind)
+        return data if isinstance(data, bytes) else bytes(data)
 
     async def aclose(self) -> None:
-        """Close connections, files and threads."""
-        await self._items.aclose()
+        """Close connections, files and threads. No call may be running."""
+        with anyio.CancelScope(shield=True):
+            await self._items.aclose()
+        self._objects.close()
+        self._web.close()
         self._threads.close(0)
 
 
-_HEAD = 1 << 16
-"""Bytes that `read_header` reads at first: more than the header of most images has, previews included."""
+def _is_dataset(value: object) -> bool:
+    return isinstance(value, MapDataset) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def _digest(data: bytes) -> Hashable:
-    return ("bytes", len(data), hashlib.blake2b(data, digest_size=16).digest())
+    return ("bytes", len(data), hashlib.blake2b(data, digest_size=32).digest())
 
 
-def _decoded(uri: str, name: str, most: int) -> bytes:
-    """Return the data of a ``data:`` URI (RFC 2397)."""
-    head, comma, body = uri.partition(",")
-    if not comma:
-        raise ImageReferenceError(name, "it has no comma, and so no data", kind="data")
-    words = head[5:].lower().split(";")
-    if words[0] and not words[0].strip().startswith(("image/", "application/octet-stream")):
-        raise ImageReferenceError(name, f"its type is {short_name(words[0])!r}, not an image", kind="data")
+def _digest_of_text(text: str) -> Hashable:
+    digest = hashlib.blake2b(digest_size=32)
+    for place in range(0, len(text), _DIGEST_PIECE):
+        digest.update(text[place : place + _DIGEST_PIECE].encode("ascii"))
+    return ("data", len(text), digest.digest())
+
+
+def _pixels_of(image: Any, name: str) -> memoryview:
+    """Return a Pillow image as a raw image in RGB.
+
+    Raises:
+        ImageReferenceError: Pillow cannot decode or convert it.
+    """
     try:
-        if words[-1].strip() == "base64":
-            data = b64decode(body if "%" not in body else unquote_to_bytes(body), validate=True)
-        else:
-            data = unquote_to_bytes(body)
-    except (binascii.Error, ValueError) as error:
-        raise ImageReferenceError(name, f"its data are not base64: {error}", kind="data") from None
-    if len(data) > most:
-        raise ImageTooLargeError(name, "bytes", most, len(data), kind="data")
-    return data
-
-
-def _listed(kinds: Collection[str]) -> str:
-    return ", ".join(map(repr, sorted(kinds))) or "none"
+        return raw_buffer(np.asarray(image.convert("RGB")))
+    except Exception as error:
+        reason = f"Pillow cannot convert it: {type(error).__name__}: {error}"
+        raise ImageReferenceError(name, reason, kind="pillow") from error
 
 
 def _nothing() -> None:

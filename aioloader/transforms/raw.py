@@ -58,6 +58,26 @@ def encode_raw(image: Array) -> bytes:
         ValueError: another dtype or shape, or no pixels.
     """
     image = np.asarray(image)
+    return _header_of(image) + image.tobytes()
+
+
+def raw_buffer(image: Array) -> memoryview:
+    """Encode pixels as `encode_raw` does, into new memory; other threads run while the pixels are copied.
+
+    Args:
+        image: see `encode_raw`.
+
+    Raises:
+        ValueError: another dtype or shape, or no pixels.
+    """
+    header = _header_of(image)
+    out: Array = np.empty(len(header) + image.nbytes, np.uint8)
+    out[: len(header)] = np.frombuffer(header, np.uint8)
+    out[len(header) :].reshape(image.shape)[...] = image
+    return memoryview(out.data)
+
+
+def _header_of(image: Array) -> bytes:
     shape = (*image.shape, 1) if image.ndim == 2 else image.shape
     if image.dtype != np.uint8 or len(shape) != 3 or shape[2] not in (1, 3) or 0 in shape:
         raise ValueError(
@@ -67,7 +87,7 @@ def encode_raw(image: Array) -> bytes:
     if max(shape) > _MOST:
         raise ValueError(f"encode_raw: no side may be longer than {_MOST}, got {image.shape}")
     height, width, channels = shape
-    return _HEADER.pack(*_START, channels, height, width, _HEADER.size) + image.tobytes()
+    return _HEADER.pack(*_START, channels, height, width, _HEADER.size)
 
 
 def read_raw_header(data: Any) -> RawHeader:

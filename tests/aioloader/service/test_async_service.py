@@ -412,7 +412,7 @@ def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
             assert (caught.value.what, caught.value.limit, caught.value.found) == ("bytes", 1000, 1001)
             with pytest.raises(ImageTooLargeError, match="pixels"):
                 await service.get(encode_raw(np.zeros((11, 10, 3), np.uint8)))
-            with pytest.raises(TypeError, match="no reference"):
+            with pytest.raises(TypeError, match="not a reference"):
                 await service.get(object())
             with pytest.raises(ValueError, match="on_error"):
                 await service.gather([], on_error="ignore")

@@ -1,0 +1,213 @@
+"""One request of HTTP/1.1 and its response over a connection, within limits; the server may be hostile.
+
+The parser is that of the package h11, which waits for nothing. Limits hold for all that the server decides: bytes of the
+head, the number of interim responses, bytes of the body, the size of its chunks, and the time between two packets.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+
+from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackageError
+from aioloader.foundation.version import __version__
+from aioloader.storage.remote.failures import RETRIED_STATUSES
+
+if TYPE_CHECKING:
+    from anyio.abc import ByteStream
+
+    from aioloader.service.web_urls import WebAddress
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+_RECEIVE_NBYTES = 1 << 16
+_HEAD_NBYTES = 32 << 10
+_INTERIM_RESPONSES = 8
+# A chunk of one byte costs as much work as one of many: hostile servers send as many as they can.
+_FREE_CHUNKS = 256
+_BYTES_OF_CHUNK = 256
+_CONTENT_RANGE = re.compile(r"bytes\s+0-([0-9]{1,18})/(?:([0-9]{1,18})|\*)", re.ASCII)
+
+
+class AgainError(Exception):
+    """Error of a request that may succeed at another attempt.
+
+    Attributes:
+        reason: the fault, in words.
+        status: of the response, or None.
+        pause_s: seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, pause_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.pause_s = pause_s
+
+
+class Response(NamedTuple):
+    """Response to a request.
+
+    Attributes:
+        status: of a redirect, or 200 or 206.
+        headers: by their names in lower case.
+        body: bytes; empty for a redirect.
+        complete: `body` is all of the object.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytearray
+    complete: bool
+
+
+async def exchange(
+    stream: ByteStream, address: WebAddress, *, first: int | None, max_bytes: int, silence_s: float
+) -> Response:
+    """Send a GET request, and return the response.
+
+    Args:
+        stream: the connection.
+        address: of the object.
+        first: ask for so many bytes from the beginning, and stop there also if the server sends more; None: all.
+        max_bytes: most bytes of the object.
+        silence_s: most seconds without a byte from the server.
+
+    Raises:
+        AgainError: no valid response, or a status that may be another one later.
+        ImageFetchError: a status, or a body, that no further attempt changes.
+        ImageTooLargeError: there are more than `max_bytes` bytes.
+        MissingPackageError: h11 is not installed.
+
+    The caller closes the connection, also on cancellation.
+    """
+    h11 = _library()
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_NBYTES)
+    headers = [
+        ("Host", address.authority),
+        ("User-Agent", f"aioloader/{__version__}"),
+        ("Accept", "image/*, */*;q=0.5"),
+        # A compressed body could become any number of bytes.
+        ("Accept-Encoding", "identity"),
+        ("Connection", "close"),
+    ]
+    if first is not None:
+        headers.append(("Range", f"bytes=0-{first - 1}"))
+    request = connection.send(h11.Request(method="GET", target=address.target, headers=headers))
+    try:
+        await stream.send(request + connection.send(h11.EndOfMessage()))
+        events = _Events(connection, h11.NEED_DATA, stream, silence_s)
+        status, found = await _read_head(h11, events)
+        if status in REDIRECTS:
+            return Response(status, found, bytearray(), False)
+        _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
+        body, ended = await _read_body(h11, events, address, first, max_bytes)
+    except h11.RemoteProtocolError as error:
+        raise AgainError(f"the response is not HTTP/1.1, or ends early: {error}") from error
+    return Response(status, found, body, _is_complete(status, found, len(body), ended))
+
+
+def _library() -> Any:
+    try:
+        import h11
+    except ImportError:
+        raise MissingPackageError("h11", extra="service") from None
+    return h11
+
+
+class _Events:
+    """Events of a response, one after the other."""
+
+    def __init__(self, connection: Any, waits_for_data: Any, stream: ByteStream, silence_s: float) -> None:
+        self._connection = connection
+        self._waits_for_data = waits_for_data
+        self._stream = stream
+        self._silence_s = silence_s
+
+    async def next(self) -> Any:
+        """Return the next event."""
+        while (event := self._connection.next_event()) is self._waits_for_data:
+            data = b""
+            with anyio.move_on_after(self._silence_s) as scope:
+                try:
+                    data = await self._stream.receive(_RECEIVE_NBYTES)
+                except anyio.EndOfStream:
+                    pass
+            if scope.cancelled_caught:
+                raise AgainError(f"the server sent nothing for {self._silence_s:g} s")
+            self._connection.receive_data(data)
+        return event
+
+
+async def _read_head(h11: Any, events: _Events) -> tuple[int, dict[str, str]]:
+    for _ in range(_INTERIM_RESPONSES):
+        event = await events.next()
+        if type(event) is h11.Response:
+            names: dict[str, str] = {}
+            for name, value in event.headers:
+                names.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+            return event.status_code, names
+        if type(event) is not h11.InformationalResponse:
+            break
+    raise AgainError("the server closed the connection without a response")
+
+
+def _check_head(
+    status: int, headers: dict[str, str], address: WebAddress, *, ranged: bool, max_bytes: int
+) -> None:
+    if status in RETRIED_STATUSES:
+        raise AgainError(f"the server responded with status {status}", status, pause_of(headers))
+    name, kind = address.name, address.scheme
+    # A part that was not asked for is not the object.
+    if status != 200 and not (status == 206 and ranged):
+        raise ImageFetchError(name, f"the server responded with status {status}", status=status, kind=kind)
+    coding = headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        reason = "the server compressed the image, although it was asked not to"
+        raise ImageFetchError(name, reason, status=status, kind=kind)
+    if status == 206:
+        span = _CONTENT_RANGE.match(headers.get("content-range", ""))
+        if span is None:
+            reason = "the server sent another part of the image than it was asked for"
+            raise ImageFetchError(name, reason, status=status, kind=kind)
+        nbytes = int(span[2] or 0)
+    else:
+        nbytes = int(headers.get("content-length", 0))  # h11 accepts digits only, at most 20
+    if nbytes > max_bytes:
+        raise ImageTooLargeError(name, "bytes", max_bytes, nbytes, kind=kind)
+
+
+async def _read_body(
+    h11: Any, events: _Events, address: WebAddress, first: int | None, max_bytes: int
+) -> tuple[bytearray, bool]:
+    """Return the body, and whether it is whole."""
+    # It grows with what arrives: a server may announce more than it sends.
+    body = bytearray()
+    chunks = 0
+    while type(event := await events.next()) is h11.Data:
+        body += event.data
+        chunks += 1
+        if first is not None and len(body) >= first:
+            del body[first:]
+            return body, False
+        if len(body) > max_bytes:
+            raise ImageTooLargeError(address.name, "bytes", max_bytes, kind=address.scheme)
+        if chunks > _FREE_CHUNKS + len(body) // _BYTES_OF_CHUNK:
+            reason = "the server sends the image in chunks of a few bytes"
+            raise ImageFetchError(address.name, reason, kind=address.scheme)
+    return body, True
+
+
+def _is_complete(status: int, headers: dict[str, str], nbytes: int, ended: bool) -> bool:
+    if status == 206:
+        span = _CONTENT_RANGE.match(headers.get("content-range", ""))
+        return span is not None and span[2] is not None and int(span[2]) == nbytes
+    return ended or headers.get("content-length") == str(nbytes)
+
+
+def pause_of(headers: dict[str, str]) -> float:
+    """Return the seconds that a server asks to wait in ``Retry-After``; 0 for none, and for a date."""
+    asked = headers.get("retry-after", "").strip()
+    return float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0

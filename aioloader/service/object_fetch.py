@@ -1,0 +1,136 @@
+"""Images in object storage, read by the client of remote data with its credentials, retries and deadlines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioloader.errors import ImageFetchError, ImageReferenceError, ImageTooLargeError, RemoteReadError
+from aioloader.service.web_urls import short_name
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from aioloader.storage.remote.client import Client
+    from aioloader.storage.remote.loop_thread import LoopThread
+
+_LONGEST_KEY = 2048
+# The bucket becomes a part of the name of a host: nothing but letters, digits, dots and hyphens.
+_FORM = re.compile(
+    r"(s3|gs|az)://([a-z0-9](?:[a-z0-9._-]{0,220}[a-z0-9])?)/([^\x00-\x1f\x7f]+)", re.IGNORECASE
+)
+
+
+class ObjectAddress(NamedTuple):
+    """Checked parts of a URL of object storage.
+
+    Attributes:
+        scheme: "s3", "gs" or "az".
+        bucket: name of the bucket or container.
+        url: the URL with both in lower case.
+        name: the URL for messages.
+    """
+
+    scheme: str
+    bucket: str
+    url: str
+    name: str
+
+
+class ObjectBytes(NamedTuple):
+    """Bytes of an object.
+
+    Attributes:
+        data: its first bytes, or all.
+        key: URL and version; None if the store does not identify versions.
+        complete: `data` are all bytes.
+    """
+
+    data: bytes
+    key: Hashable | None
+    complete: bool
+
+
+def parse_object_url(url: str) -> ObjectAddress:
+    """Return the parts of a URL of object storage. Pure.
+
+    Raises:
+        ImageReferenceError: it has no bucket or no key, or characters that neither has, or is too long.
+    """
+    name = short_name(url)
+    kind = url.partition(":")[0].lower()
+    found = _FORM.fullmatch(url)
+    parts = [] if found is None else found[3].split("/")
+    if found is None or len(found[3]) > _LONGEST_KEY or not {"", ".", ".."}.isdisjoint(parts):
+        raise ImageReferenceError(name, f"this is not a URL {kind}://bucket/key", kind=kind)
+    scheme, bucket = found[1].lower(), found[2].lower()
+    return ObjectAddress(scheme, bucket, f"{scheme}://{bucket}/{found[3]}", name)
+
+
+class ObjectClient:
+    """Client for object storage, for asyncio and trio. Needs the extra ``remote``.
+
+    Args:
+        max_bytes: most bytes of an object.
+        timeout: seconds for an object, with further tries.
+    """
+
+    def __init__(self, *, max_bytes: int, timeout: float) -> None:
+        self._max_bytes = max_bytes
+        self._timeout = timeout
+        self._client: Client | None = None
+        self._thread: LoopThread | None = None
+
+    async def fetch(self, address: ObjectAddress, *, first: int | None = None) -> ObjectBytes:
+        """Return the bytes of an object.
+
+        Args:
+            address: of the object.
+            first: read only so many bytes; None: all.
+
+        Raises:
+            ImageFetchError: it cannot be read; the `RemoteReadError` is chained.
+            ImageTooLargeError: it has too many bytes.
+            ImportError: obstore is not installed.
+
+        On cancellation the request is given up.
+        """
+        from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
+        from aioloader.storage.remote.stores import library
+
+        library()
+        try:
+            if in_asyncio():
+                return await self._fetch(address, first)
+            if self._thread is None:
+                self._thread = LoopThread()
+            return await self._thread.run(self._fetch, address, first)
+        except RemoteReadError as error:
+            reason = f"it cannot be read: {error.reason} ({error.kind})"
+            raise ImageFetchError(address.name, reason, kind=address.scheme) from error
+
+    async def _fetch(self, address: ObjectAddress, first: int | None) -> ObjectBytes:
+        from aioloader.storage.remote.client import Client
+        from aioloader.storage.remote.transport import ObjectRange
+
+        if self._client is None:
+            self._client = Client()
+        version = await self._client.describe(address.url, self._timeout)
+        if version.nbytes > self._max_bytes:
+            raise ImageTooLargeError(
+                address.name, "bytes", self._max_bytes, version.nbytes, kind=address.scheme
+            )
+        nbytes = version.nbytes if first is None else min(first, version.nbytes)
+        parts = [ObjectRange(address.url, 0, nbytes, version)] if nbytes else []
+        data = b"".join(await self._client.get(parts, self._timeout))
+        key = None if version.tag is None else ("object", address.url, version.tag)
+        return ObjectBytes(data, key, nbytes == version.nbytes)
+
+    def close(self) -> None:
+        """Close connections, and end the thread that trio needs."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
