@@ -57,6 +57,7 @@ __all__ = (
     "ByteSource",
     "CountingByteSource",
     "Decoder",
+    "DecodingProcessor",
     "Executor",
     "FetchingByteSource",
     "FileByteSource",
@@ -64,6 +65,7 @@ __all__ = (
     "FusableDecoder",
     "FusedDecoder",
     "GatherDataset",
+    "ImageSpec",
     "MapDataset",
     "MappableByteSource",
     "MappedByteSource",
@@ -84,6 +86,7 @@ __all__ = (
     "Sampler",
     "ShuffledDataset",
     "SizedFilesDataset",
+    "SizedProcessor",
     "SlabMemory",
     "Stage",
     "StagedDataset",
@@ -708,6 +711,76 @@ class Transform(Protocol):
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         """Return shape and dtype of the result for an input of `spec`; None where they are not known."""
+        ...
+
+
+class ImageSpec(Protocol):
+    """Sizes of a processor's result for one image."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the array of pixel values."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the array of pixel values."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the array of pixel values."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of tokens that the image takes in a language model."""
+        ...
+
+    @property
+    def grid_thw(self) -> tuple[int, int, int]:
+        """Return the number of patches in time, from top to bottom, and from left to right."""
+        ...
+
+
+@runtime_checkable
+class SizedProcessor(Protocol):
+    """A transform of images whose result's sizes follow from the image's extents, which its header contains."""
+
+    def spec(self, height: int, width: int) -> ImageSpec:
+        """Return the sizes of the result for an image, without making it.
+
+        Args:
+            height, width: extents of the image in pixels.
+
+        Raises:
+            ValueError: the transform refuses images of this size.
+        """
+        ...
+
+
+@runtime_checkable
+class DecodingProcessor(Protocol):
+    """A transform of images that needs some of them decoded in another way than by `aioloader.transforms.decode_image`.
+
+    Attributes:
+        exif: "apply" or "ignore": what is to be done with EXIF orientations.
+    """
+
+    exif: str
+
+    def decode(self, data: Any) -> Array | None:
+        """Decode an image.
+
+        Args:
+            data: the encoded image, bytes-like.
+
+        Returns:
+            uint8 (height, width, 3); None where `decode_image` returns the same pixels.
+
+        Raises:
+            DecodeError: the data is not an image, or is damaged.
+        """
         ...
 
 

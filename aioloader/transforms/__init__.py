@@ -1,6 +1,7 @@
 """Transforms of one image: decode, crop, resize, flip, change colours, convert to a tensor, rotate.
 
-`boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package.
+`boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package,
+`qwen2vl` an image processor of vision-language models.
 
 The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; the number of
 draws of each one, and their order, is part of its contract. Nothing heavy is imported before it is used.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from aioloader.transforms import boxes
     from aioloader.transforms.albumentations import Albumentations
     from aioloader.transforms.boxes import BoxTransform
+    from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
@@ -53,6 +55,8 @@ __all__ = (
     "Compose",
     "CropResize",
     "Normalize",
+    "PatchSpec",
+    "Qwen2VLImageProcessor",
     "RandomApply",
     "RandomBrightness",
     "RandomColorJitter",
@@ -82,7 +86,13 @@ __all__ = (
 )
 
 # Few workers need these: they are imported when they are first used.
-_MODULE_OF = {"Albumentations": "albumentations", "BoxTransform": "boxes", "boxes": ""}
+_MODULE_OF = {
+    "Albumentations": "albumentations",
+    "BoxTransform": "boxes",
+    "PatchSpec": "qwen2vl",
+    "Qwen2VLImageProcessor": "qwen2vl",
+    "boxes": "",
+}
 
 
 def __getattr__(name: str) -> Any:
