@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from aioloader.foundation.types import Array
+    from aioloader.transforms.formats import ImageHeader
 
 # Without a name Pillow tries all its readers, of which some run other programs.
 _NAMES = {
@@ -48,12 +49,12 @@ def is_pillow_image(x: object) -> TypeGuard[Image]:
     return module is not None and isinstance(x, module.Image)
 
 
-def decode_by_pillow(data: memoryview, name: str, *, exif: str, alpha: str) -> Array:
+def decode_by_pillow(data: memoryview, header: ImageHeader, *, exif: str, alpha: str) -> Array:
     """Decode an image with Pillow.
 
     Args:
         data: the encoded image, a flat memoryview of bytes.
-        name: its format, as in `ImageHeader.format`; not "raw".
+        header: its header, of another format than "raw"; an image with more pixels than it announces is refused.
         exif, alpha: see `pixels_of_pillow`.
 
     Returns:
@@ -65,14 +66,16 @@ def decode_by_pillow(data: memoryview, name: str, *, exif: str, alpha: str) -> A
     """
     pillow = _pillow()
     try:
-        with pillow.open(BytesIO(data), formats=[_NAMES[name]]) as image:
+        with pillow.open(BytesIO(data), formats=[_NAMES[header.format]]) as image:
+            if image.width * image.height > header.width * header.height:
+                raise ValueError(f"another header announces {image.width} x {image.height} pixels")
             return pixels_of_pillow(image, exif=exif, alpha=alpha)
     except MemoryError:
         raise
     except Exception as error:
         # For damaged data its readers raise errors of many classes.
         reason = f"Pillow: {type(error).__name__}: {error}"
-        raise DecodeError(reason, format=name, nbytes=len(data)) from error
+        raise DecodeError(reason, format=header.format, nbytes=len(data)) from error
 
 
 def pixels_of_pillow(image: Image, *, exif: str, alpha: str) -> Array:

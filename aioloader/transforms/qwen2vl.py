@@ -182,11 +182,12 @@ class Qwen2VLImageProcessor(Transform):
     def decode(self, data: Any) -> Array | None:
         """Decode an image as Pillow and the published processor do, where `decode_image` makes other pixels of it.
 
-        Those are images with transparency, a palette, 16 bits or CMYK; Pillow decodes all formats other than JPEG.
+        Those are images with transparency, a palette, 16 bits or CMYK; Pillow decodes all formats other than JPEG. It
+        turns a TIFF upright with ``exif="ignore"`` too.
 
         Args:
-            data: the encoded image, bytes-like. Check its header first (`image_size`): there is no limit of pixels here
-                except Pillow's own.
+            data: the encoded image, bytes-like. Compare the pixels of its header (`image_size`) with a limit first:
+                this method decodes as many as the header announces.
 
         Returns:
             uint8 (height, width, 3); None where ``decode_image(data, exif=self.exif)`` returns the same pixels: for
@@ -203,7 +204,7 @@ class Qwen2VLImageProcessor(Transform):
         if header.format == "jpeg":
             # Pillow accepts some damage; this decoder does not.
             decode_image(view, exif="ignore", max_pixels=None)
-        return decode_by_pillow(view, header.format, exif=self.exif, alpha=self.alpha)
+        return decode_by_pillow(view, header, exif=self.exif, alpha=self.alpha)
 
     def _rgb(self, x: Any) -> Array:
         """Return the pixels of an image, uint8 (height, width, 3), or (height, width, 1) if it is grey."""

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import sys
+import tracemalloc
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from aioloader.foundation.types import StageTimer
 from aioloader.jpeg.frame import count_components
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, Qwen2VLImageProcessor, RandomFlipLeftRight, decode_image, is_native
+from aioloader.transforms.formats import read_header
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
+from aioloader.transforms.pillow import decode_by_pillow
 from aioloader.transforms.smart_resize import smart_resize
 from tests.aioloader.foundation.test_patches import plain_patches
 from tests.aioloader.jpeg.samples import encode, make_image
@@ -363,6 +366,21 @@ def test_out_is_used_if_it_fits() -> None:
     assert (rows[[0, 2]] == 77).all()
 
 
+def test_there_are_no_floats_besides_the_result() -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (600, 800, 3), np.uint8)
+    processor = Qwen2VLImageProcessor()
+    out = np.empty(processor.spec(600, 800).shape, np.float32)
+    processor.apply(pixels, Rng(0), out)
+    tracemalloc.start()
+    try:
+        processor.apply(pixels, Rng(0), out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Pillow's result is copied to bytes in pieces, which are joined: 3 bytes for a pixel, twice. The result has 24.
+    assert peak < out.nbytes * 0.3 + (1 << 20)
+
+
 @pytest.mark.parametrize("shape", [(4, 1176), (53, 61, 3), (0,), (1176, 24)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
 def test_out_of_another_kind_is_left_alone(shape: tuple[int, ...], dtype: type) -> None:
@@ -460,6 +478,14 @@ def test_damage_that_pillow_accepts_is_an_error() -> None:
     data = (FILES / "ycck.jpg").read_bytes()
     with pytest.raises(DecodeError):
         SMALL.decode(data[:-30])
+
+
+def test_more_pixels_than_the_header_announces_are_an_error() -> None:
+    data = memoryview(encoded()["RGB.png"])
+    header = read_header(data)
+    assert decode_by_pillow(data, header, exif="ignore", alpha="white").shape == (48, 61, 3)
+    with pytest.raises(DecodeError, match="another header"):
+        decode_by_pillow(data, header._replace(height=header.height - 1), exif="ignore", alpha="white")
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,14 +604,7 @@ def test_batches_of_images_of_many_sizes(tmp_path: Path, executor: str) -> None:
     with aioloader.DataLoader(
         dataset, 3, executor=executor, batchify_fn=aioloader.batchify.AsList(), **options
     ) as loader:
-        made = [sample for batch in loader for sample, _ in zip(*_columns(batch), strict=True)]
+        made = [image for batch in loader for image, _ in batch]
     assert len(made) == len(expected)
     for found, one in zip(made, expected, strict=True):
         same(found, one)
-
-
-def _columns(batch: Any) -> tuple[Any, Any]:
-    """Return the images and the labels of a batch, which is a list of samples or one list for each field."""
-    if len(batch) and isinstance(batch[0], tuple):
-        return [sample[0] for sample in batch], [sample[1] for sample in batch]
-    return batch[0], batch[1]
