@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AmbiguousPathError",
+    "AspectRatioError",
     "CropIndexBusyError",
     "CropIndexError",
     "CropIndexWarning",
@@ -219,6 +220,24 @@ class DecodeError(LoaderError, ValueError):
         self.reason = reason
         self.format = format
         self.nbytes = nbytes
+
+
+class AspectRatioError(LoaderError, ValueError):
+    """Error raised when an image is too long and narrow for a processor.
+
+    Attributes:
+        height, width: extents of the image in pixels.
+        limit: the largest ratio of the longer side to the shorter one that is accepted.
+    """
+
+    def __init__(self, height: int, width: int, limit: int) -> None:
+        super().__init__(
+            f"an image of {height} x {width} (height x width) is refused: its longer side may be at most {limit} times "
+            "as long as the shorter one; crop it, or leave it out"
+        )
+        self.height = height
+        self.width = width
+        self.limit = limit
 
 
 class LayoutError(LoaderError, ValueError):
