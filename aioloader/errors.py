@@ -605,7 +605,7 @@ class ImageServiceError(LoaderError):
 
 
 class ServiceClosedError(ImageServiceError, LoaderClosedError):
-    """Error raised by an image service that is not open: use it inside ``async with`` (`AsyncImageService`) or ``with``."""
+    """Error raised by an image service that is not open: use it inside ``async with`` or ``with``."""
 
 
 class ServiceOverloadedError(ImageServiceError):

@@ -2,9 +2,9 @@
 
     python examples/evaluation_harness.py QUESTIONS.jsonl --root FOLDER
 
-Each line of the file is a question: ``{"id": 7, "images": ["cats/1.jpg", ...], "answer": 2}``. Images are made ahead of the
-model, which is called over the network and awaited. The blocking twin of the service, `aioloader.ImageService`, would do
-the same in a program without an event loop.
+Each line of the file is a question: ``{"id": 7, "images": ["cats/1.jpg", ...], "answer": 2}``. Images are made ahead
+of the model, which is called over the network and awaited. The blocking twin of the service,
+`aioloader.ImageService`, would do the same in a program without an event loop.
 """
 
 from __future__ import annotations

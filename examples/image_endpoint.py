@@ -4,9 +4,9 @@
     python examples/image_endpoint.py --port 8000 --hosts images.example.com
 
 Clients post ``{"images": [...]}`` with URLs and ``data:`` URIs. The service reads them (only public addresses, only the
-hosts that were named), and its workers decode and process them. The sizes come from the headers first: a request that has
-more tokens than the model takes is refused before anything is decoded. A damaged image is the error of its request alone.
-While images are made the loop answers other requests, as ``/health`` shows.
+hosts that were named), and its workers decode and process them. The sizes come from the headers first: a request that
+has more tokens than the model takes is refused before anything is decoded. A damaged image is the error of its
+request alone. While images are made the loop answers other requests, as ``/health`` shows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_TOKENS = 4096
 
 
 class Model:
-    """Stand-in for a vision model: it answers with the brightness of each image."""
+    """Toy in place of a vision model: it answers with the brightness of each image."""
 
     async def __call__(self, images: list[dict[str, np.ndarray]]) -> list[float]:
         """Return one number for each image, 0 to 1."""

@@ -3,9 +3,9 @@
     pip install "aioloader[service]"
     python examples/rollout_trainer.py FOLDER --prompts 24 --rollouts 8
 
-Prompts come from an async generator (a queue, a database, other processes). Each prompt has one to three images and gets
-several rollouts, each of which wants the images: they are decoded and processed once. Prompts are packed into batches of a
-token budget before anything is decoded. The event loop stays free for the rollouts.
+Prompts come from an async generator (a queue, a database, other processes). Each prompt has one to three images and
+gets several rollouts, each of which wants the images: they are decoded and processed once. Prompts are packed into
+batches of a token budget before anything is decoded. The event loop stays free for the rollouts.
 """
 
 from __future__ import annotations

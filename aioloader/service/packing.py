@@ -141,7 +141,7 @@ class _Feed(Generic[P]):
             await self.taken.wait()
 
     def stop(self) -> None:
-        """End. In the loop's thread."""
+        """Stop making batches. In the loop's thread."""
         self.stopped = True
         if self._scope is not None:
             self._scope.cancel()
