@@ -716,16 +716,21 @@ class Transform(Protocol):
 
 
 class ImageSpec(Protocol):
-    """What a processor makes of an image, known from its size alone."""
+    """Sizes of a processor's result for one image."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of the array of pixels."""
+        """Return the shape of the array of pixel values."""
         ...
 
     @property
-    def grid_thw(self) -> tuple[int, int, int]:
-        """Return the number of patches: in time, from top to bottom, and from left to right."""
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the array of pixel values."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the array of pixel values."""
         ...
 
     @property
@@ -734,39 +739,48 @@ class ImageSpec(Protocol):
         ...
 
     @property
-    def nbytes(self) -> int:
-        """Return the number of bytes of the array of pixels."""
+    def grid_thw(self) -> tuple[int, int, int]:
+        """Return the number of patches in time, from top to bottom, and from left to right."""
         ...
 
 
 @runtime_checkable
 class SizedProcessor(Protocol):
-    """A transform whose result has a size that follows from the size of the image."""
+    """A transform of images whose result's sizes follow from the image's extents, which its header contains."""
 
     def spec(self, height: int, width: int) -> ImageSpec:
-        """Return what it makes of an image of `height` x `width` pixels.
+        """Return the sizes of the result for an image, without making it.
+
+        Args:
+            height, width: extents of the image in pixels.
 
         Raises:
-            ValueError: it refuses such an image.
+            ValueError: the transform refuses images of this size.
         """
         ...
 
 
 @runtime_checkable
 class DecodingProcessor(Protocol):
-    """A transform that prescribes how images of an image service are decoded.
+    """A transform of images that needs some of them decoded in another way than by `aioloader.transforms.decode_image`.
 
     Attributes:
-        exif: "apply" or "ignore": what is done with EXIF orientations.
+        exif: "apply" or "ignore": what is to be done with EXIF orientations.
     """
 
     exif: str
 
     def decode(self, data: Any) -> Array | None:
-        """Decode an image, bytes-like, to uint8 (height, width, 3); None where `decode_image` does the same.
+        """Decode an image.
+
+        Args:
+            data: the encoded image, bytes-like.
+
+        Returns:
+            uint8 (height, width, 3); None where `decode_image` returns the same pixels.
 
         Raises:
-            DecodeError: it is damaged.
+            DecodeError: the data is not an image, or is damaged.
         """
         ...
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AmbiguousPathError",
+    "AspectRatioError",
     "CropIndexBusyError",
     "CropIndexError",
     "CropIndexWarning",
@@ -61,7 +62,9 @@ _ROUNDING = 1 + 1e-12
 
 
 def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any]) -> LoaderError:
-    error = cls.__new__(cls, *args)
+    # Python refuses the `__new__` of another base for an OSError, whose objects are larger.
+    base: type = OSError if issubclass(cls, OSError) else cls
+    error: LoaderError = base.__new__(cls, *args)
     error.args = args
     error.__dict__.update(facts)
     return error
@@ -217,6 +220,24 @@ class DecodeError(LoaderError, ValueError):
         self.reason = reason
         self.format = format
         self.nbytes = nbytes
+
+
+class AspectRatioError(LoaderError, ValueError):
+    """Error raised when an image is too long and narrow for a processor.
+
+    Attributes:
+        height, width: extents of the image in pixels.
+        limit: the largest ratio of the longer side to the shorter one that is accepted.
+    """
+
+    def __init__(self, height: int, width: int, limit: int) -> None:
+        super().__init__(
+            f"an image of {height} x {width} (height x width) is refused: its longer side may be at most {limit} times "
+            "as long as the shorter one; crop it, or leave it out"
+        )
+        self.height = height
+        self.width = width
+        self.limit = limit
 
 
 class LayoutError(LoaderError, ValueError):
@@ -584,7 +605,7 @@ class ImageServiceError(LoaderError):
 
 
 class ServiceClosedError(ImageServiceError, LoaderClosedError):
-    """Error raised by an image service that is not open: use it inside ``async with`` (`AsyncImageService`) or ``with``."""
+    """Error raised by an image service that is not open: use it inside ``async with`` or ``with``."""
 
 
 class ServiceOverloadedError(ImageServiceError):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.lowlevel
 
 from aioloader.foundation.concurrency import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 # asyncio keeps only weak references to tasks.
 _tasks: set[asyncio.Task[None]] = set()

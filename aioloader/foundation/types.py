@@ -236,8 +236,8 @@ class Chunk:
         spill: (offset, nbytes) in the slab memory for results that have no row.
         release: called once, from any thread, when nobody touches the chunk's memory any more.
         samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
-        keeps_spill: arrays that are returned by value stay in the spill, and `ChunkResult.roots` are views of it, so that
-            whoever owns the spill can lease them. Otherwise they are copied out of it.
+        keeps_spill: arrays that are returned by value stay in the spill, and `ChunkResult.roots` are views of it, so
+            that whoever owns the spill can lease them. Otherwise they are copied out of it.
         segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
     """
 

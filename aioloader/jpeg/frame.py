@@ -162,6 +162,30 @@ def read_frame(data: Any) -> Frame | None:
     return None
 
 
+def count_components(data: Any) -> int:
+    """Return the number of colour components of a JPEG of any kind, such as 4 for CMYK; 0 if no frame header is found.
+
+    Args:
+        data: the file: bytes, or a memoryview of bytes.
+    """
+    place, stop = 2, len(data)
+    while place + 10 <= stop and data[place] == 0xFF:
+        marker = data[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (
+            0xC4,
+            0xC8,
+            0xCC,
+        ):  # tables, an extension, arithmetic conditioning
+            return int(data[place + 9])
+        if marker == 0xFF:  # a fill byte
+            place += 1
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD7:  # markers without a length
+            place += 2
+        else:
+            place += 2 + (data[place + 2] << 8 | data[place + 3])
+    return 0
+
+
 def _sampling(data: Any, components_at: int) -> tuple[int, int, int, int] | None:
     """Read the sampling factors of a frame header.
 

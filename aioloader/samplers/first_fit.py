@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 
@@ -11,9 +13,9 @@ T = TypeVar("T")
 class FirstFit(Generic[T]):
     """Items that wait for a batch.
 
-    A batch begins with the item that has waited longest. Then every item of the window, in order, joins it that fits into
-    what is left of the budget. So no item waits for more than the batches of those before it, and with a window of some
-    dozens of photographs batches are 96 to 99 % full.
+    A batch begins with the item that has waited longest. Then every item of the window, in order, joins it that fits
+    into what is left of the budget. So no item waits for more than the batches of those before it, and with a window
+    of some dozens of photographs batches are 96 to 99 % full.
 
     Args:
         budget: largest sum of the costs of a batch.

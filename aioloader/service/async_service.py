@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterable, Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -30,6 +28,9 @@ from aioloader.service.stats import ServiceStats, explain, percentiles
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterable, Callable, Collection, Hashable, Iterable
+
     from aioloader.abc import Executor
     from aioloader.service.jobs import Request
     from aioloader.service.references import Fetch, ReadImage, Reference
@@ -51,28 +52,29 @@ class AsyncImageService:
             image = await service.get("https://example.com/cat.jpg")
             images = await service.gather([first, second])
 
-    The service is a loader's engine that takes requests instead of an epoch's order: the same executors, slab memory and
-    errors. An image that several callers want at the same time is made once. An error belongs to its image alone. A worker
-    that dies is replaced, and its images are made by another.
+    The service is a loader's engine that takes requests instead of an epoch's order: the same executors, slab memory
+    and errors. An image that several callers want at the same time is made once. An error belongs to its image alone.
+    A worker that dies is replaced, and its images are made by another.
 
     Args:
-        processor: a transform of `aioloader.transforms` (fused with decoding), or any picklable function of a uint8 image
-            (height, width, 3); it returns arrays of any shape, in tuples, lists or dicts. None: the decoded pixels.
+        processor: a transform of `aioloader.transforms` (fused with decoding), or any picklable function of a uint8
+            image (height, width, 3); it returns arrays of any shape, in tuples, lists or dicts. None: the decoded
+            pixels.
         num_workers: number of workers; None: the cores that this process may use.
         executor: "process", "thread", or an `aioloader.abc.Executor`.
-        memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the memory
-            that this process may use. Callers who keep more than half of it receive copies.
+        memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the
+            memory that this process may use. Callers who keep more than half of it receive copies.
         cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
         max_pending: most images in the service at a time.
         overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
-        timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress on
-            an image for so long is ended.
+        timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
+            on an image for so long is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
-        allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "dataset"
-            ((dataset, index)), "array" (uint8 pixels), "pillow" (images of Pillow).
+        allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https",
+            "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of Pillow).
         root: folder that contains all files of kind "path".
-        hosts: names of hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080"; None:
-            all hosts with public addresses. Only a host that is named here exactly may have a private address.
+        hosts: names of hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080";
+            None: all hosts with public addresses. Only a host that is named here exactly may have a private address.
         fetch: async function that returns the bytes of a URL, in place of the service's own client.
         output: "numpy", "torch" or "jax": type of the arrays.
         exif: "apply" turns images upright, "ignore" leaves them as stored; None: what the processor prefers (its
@@ -123,7 +125,8 @@ class AsyncImageService:
             output=output,
             exif=exif,
         )
-        self._own = processor if isinstance(processor, DecodingProcessor) else None
+        given: Any = processor
+        self._own = given if isinstance(given, DecodingProcessor) else None
         self._exif = exif or ("apply" if self._own is None else self._own.exif)
         self._stages = processor_stages(processor)
         self._seconds = 3600.0 if timeout is None else float(timeout)
@@ -291,8 +294,8 @@ class AsyncImageService:
 
         Args:
             ref: a reference of a kind that `allow` names.
-            key: identifies the image in the cache and among those in work, in place of a key made of its bytes, its path
-                or its URL. Equal keys must stand for equal images.
+            key: identifies the image in the cache and among those in work, instead of a key made of its bytes, path or
+                URL. Equal keys must belong to equal images.
             priority: images of a higher priority are made first.
             timeout: seconds; None: the service's.
             draw: number of the random draws of a random processor: equal numbers give equal images.
@@ -438,8 +441,8 @@ class AsyncImageService:
         """Iterate over (prompt, images) of prompts, with the images of several prompts in work.
 
         Args:
-            prompts: an iterable or an async iterable; at most `ahead` prompts are taken before the caller asks for their
-                images.
+            prompts: an iterable or an async iterable; at most `ahead` prompts are taken before the caller asks for
+                their images.
             refs: returns the references of a prompt, in any nesting.
             ordered: in the order of the prompts; otherwise those whose images are ready come first.
             ahead: most prompts in work.
@@ -501,14 +504,14 @@ class AsyncImageService:
         )
 
     async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
-        """Return what the header of an image tells: size, and what the processor will make of it. Nothing is decoded.
+        """Return the facts in the header of an image: its size, and the size of its result. Nothing is decoded.
 
         Args:
             ref, key: see `get`.
 
         Raises:
             ImageReferenceError: as `get`.
-            ImageError: it is no image, or its header is damaged.
+            ImageError: it is not an image, or its header is damaged.
 
         Cancellation ends the reading.
         """

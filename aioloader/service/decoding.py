@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReferenceDecoder(ImageDecoder):
-    """Decoder of the bytes that a reference stands for, without anything around them.
+    """Decoder of encoded images without anything around them.
 
     Attributes:
         own: decodes images that it decodes otherwise than `decode_image`, or None.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Hashable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,8 @@ from aioloader.service.schedule import Schedule
 from aioloader.service.stats import ServiceCounters
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aioloader.abc import Executor
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.making import ImageMaker
@@ -52,7 +53,7 @@ class Dispatcher:
         maker: makes images.
         executor: the executor of the maker.
         max_pending: most jobs at a time.
-        overflow: "wait" or "raise" when there are so many.
+        overflow: "wait" or "raise": what happens with one more.
         tick_s: how often timeouts are checked; seconds.
         freeze: shared arrays are made read-only.
 
@@ -141,7 +142,7 @@ class Dispatcher:
     async def submit(
         self, ref: Any, request: Request, *, key: Hashable | None = None, draw: int = 0
     ) -> Waiter:
-        """Add an image to a request. Its waiter is settled now or later, and `leave` gives it up.
+        """Add an image to a request. Its waiter is settled now or later, and `leave` abandons it.
 
         Raises:
             ImageReferenceError: the reference is not accepted.
@@ -330,7 +331,7 @@ class Dispatcher:
         self._start_chunks()
 
     def _start_chunks(self) -> None:
-        # One chunk that each worker works on, one that waits for it, and one that is on its way.
+        # One chunk in work for each worker, one that waits for it, and one in flight.
         while self._waiting_makes and self._chunks < 2 * self._executor.workers + 1:
             first = self._pop(self._to_make)
             if first is None or self._tasks is None:

@@ -1,11 +1,13 @@
 """One request of HTTP/1.1 and its response over a connection, within limits; the server may be hostile.
 
-The parser is that of the package h11, which waits for nothing. Limits hold for all that the server decides: bytes of the
-head, the number of interim responses, bytes of the body, the size of its chunks, and the time between two packets.
+The parser is that of the package h11, which waits for nothing. Limits hold for all that the server decides: bytes of
+the head, the number of interim responses, bytes of the body, the size of its chunks, and the time between two
+packets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +73,7 @@ async def exchange(
     Args:
         stream: the connection.
         address: of the object.
-        first: ask for so many bytes from the beginning, and stop there also if the server sends more; None: all.
+        first: ask for that number of bytes from the beginning, and stop there also if the server sends more; None: all.
         max_bytes: most bytes of the object.
         silence_s: most seconds without a byte from the server.
 
@@ -131,10 +133,8 @@ class _Events:
         while (event := self._connection.next_event()) is self._waits_for_data:
             data = b""
             with anyio.move_on_after(self._silence_s) as scope:
-                try:
+                with contextlib.suppress(anyio.EndOfStream):
                     data = await self._stream.receive(_RECEIVE_NBYTES)
-                except anyio.EndOfStream:
-                    pass
             if scope.cancelled_caught:
                 raise AgainError(f"the server sent nothing for {self._silence_s:g} s")
             self._connection.receive_data(data)

@@ -101,7 +101,7 @@ class WebClient:
 
         Args:
             address: of the image, see `parse_web_url`.
-            first: read only so many bytes; None: all.
+            first: read only that number of bytes; None: all.
 
         Raises:
             ImageNotAllowedError: a host, a port or an address is not allowed, here or after a redirect.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 
 class ImageCache:
     """Images by key; the one used least recently is dropped first.
 
-    An image's arrays are in slab memory (or in memory of their own if they are small), are read-only, and are the same
+    An image's arrays are in slab memory (small ones in separate memory), are read-only, and are the same
     objects for all callers. What is dropped stays valid where a caller holds it.
 
     Args:

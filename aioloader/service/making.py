@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +28,8 @@ from aioloader.foundation.types import (
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.abc import Executor, SlabMemory
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array
@@ -51,7 +52,7 @@ _PATIENCE_S = 2.0
 
 
 class Outcome(NamedTuple):
-    """What became of one image.
+    """Result of one image.
 
     Attributes:
         value: the image, or None.
@@ -72,7 +73,7 @@ class ImageMaker:
         memory: slab memory.
         processor: the processor, or None.
         max_pixels: most pixels of an image, or None.
-        cache: gives memory back where there is none left.
+        cache: its images are dropped where there is no memory left.
         threads: large copies run there.
 
     Attributes:
@@ -112,7 +113,7 @@ class ImageMaker:
         """Find out from the header how many bytes an image will take.
 
         Raises:
-            ImageError: it is no image, or its header is damaged.
+            ImageError: it is not an image, or its header is damaged.
             ImageTooLargeError: it has too many pixels.
             Exception: the processor refuses its size.
         """
@@ -208,12 +209,12 @@ class ImageMaker:
     async def _allocate(self, nbytes: int, owned: list[Slab], *, lasting: bool = False) -> Slab:
         began = perf_counter()
         while (slab := self._memory.allocate(nbytes, lasting=lasting)) is None:
-            # Images that callers hold are freed whenever they drop them, which nothing tells.
+            # Images that callers hold are freed whenever they drop them, which sends no signal.
             if not self._cache.drop_oldest():
                 if self.in_work == 1 and perf_counter() - began > _PATIENCE_S:
                     raise ImageServiceError(
-                        f"an image needs {nbytes:,} bytes, and memory_limit={self._memory.limit:,} has no room for them, "
-                        f"because callers hold {self._memory.leased:,}: raise memory_limit, or keep fewer images"
+                        f"an image needs {nbytes:,} bytes, and memory_limit={self._memory.limit:,} has no room for "
+                        f"them, because callers hold {self._memory.leased:,}: raise memory_limit, or keep fewer images"
                     )
                 await anyio.sleep(_POLL_S)
             self.memory_wait_s += perf_counter() - began

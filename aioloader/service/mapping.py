@@ -136,8 +136,8 @@ class Mapping(Generic[P]):
 
         Raises:
             StopAsyncIteration: there are no more.
-            Exception: that of an image, with ``on_error="raise"``; its attribute `prompt` is the prompt. Or the error of
-                the iterable of prompts, after all prompts before it.
+            Exception: that of an image, with ``on_error="raise"``; its attribute `prompt` is the prompt. Or the error
+                of the iterable of prompts, after all prompts before it.
         """
         if self._busy:
             raise RuntimeError("another task is waiting for the next element of this iterator")

@@ -86,7 +86,7 @@ class ObjectClient:
 
         Args:
             address: of the object.
-            first: read only so many bytes; None: all.
+            first: read only that number of bytes; None: all.
 
         Raises:
             ImageFetchError: it cannot be read; the `RemoteReadError` is chained.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,9 @@ from aioloader.foundation.validation import at_least, one_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Collection
+
     from aioloader.abc import Executor
     from aioloader.service.references import Fetch
 
@@ -64,9 +65,8 @@ class ServiceOptions:
             one_of("exif", self.exif, ("apply", "ignore"))
         if self.fetch is not None and not callable(self.fetch):
             raise TypeError(f"fetch must be an async function of a URL, got a {type(self.fetch).__name__}")
-        if self.output != "numpy":
-            if importlib.util.find_spec(self.output) is None:
-                raise MissingPackageError(self.output)
+        if self.output != "numpy" and importlib.util.find_spec(self.output) is None:
+            raise MissingPackageError(self.output)
 
     @property
     def workers(self) -> int:

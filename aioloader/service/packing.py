@@ -141,7 +141,7 @@ class _Feed(Generic[P]):
             await self.taken.wait()
 
     def stop(self) -> None:
-        """End. In the loop's thread."""
+        """Stop making batches. In the loop's thread."""
         self.stopped = True
         if self._scope is not None:
             self._scope.cancel()
@@ -175,8 +175,8 @@ class Packing(Generic[P]):
             raise TypeError(f"prompts must be an iterable or an async iterable, got {type(prompts).__name__}")
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
         self._feed: _Feed[P] = _Feed(service, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout)
-        self._begun = False
-        self._busy = False
+        self._begun: bool = False
+        self._busy: bool = False
 
     def __aiter__(self) -> Packing[P]:
         return self

@@ -1,4 +1,4 @@
-"""What is known of an image from its header: size, format, and what a processor will make of it. Pure."""
+"""Facts in the header of an image: its size, its format, and the size of a processor's result. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What `AsyncImageService.probe` returns.
+    """Facts about an image, as `AsyncImageService.probe` returns them.
 
     Attributes:
         format: "jpeg", "png", ...; "raw" for arrays.
@@ -61,7 +61,7 @@ def image_info(
         complete: `payload` is the whole image; else an orientation may be in the rest.
 
     Raises:
-        DecodeError: it is no image, or its header is damaged or does not end here.
+        DecodeError: it is not an image, or its header is damaged or does not end here.
         ImageTooLargeError: it has too many pixels.
         ValueError: the processor refuses its size.
     """

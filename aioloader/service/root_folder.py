@@ -95,7 +95,7 @@ class RootFolder:
         Args:
             path: absolute, or relative to the folder.
             name: names it in errors.
-            first: read only so many bytes; None: all.
+            first: read only that number of bytes; None: all.
 
         Raises:
             ImageNotAllowedError: it is outside of the folder.

@@ -15,10 +15,10 @@ BURST = 8
 class Schedule(Generic[T]):
     """Queue of images that are waiting.
 
-    Higher priorities come first. Among equal priorities an image has a round: that of the image which was taken last when
-    its request arrived, and one more for each `BURST` images of its request before it. Rounds are taken in order, and the
-    images of one round in the order of their requests. So an earlier request comes first, and a request of thousands of
-    images delays a small one behind it by one round only (start-time fair queueing).
+    Higher priorities come first. Among equal priorities an image has a round: that of the image which was taken last
+    when its request arrived, and one more for each `BURST` images of its request before it. Rounds are taken in
+    order, and the images of one round in the order of their requests. So an earlier request comes first, and a
+    request of thousands of images delays a small one behind it by one round only (start-time fair queueing).
     """
 
     def __init__(self) -> None:

@@ -207,7 +207,7 @@ class ImageService:
         self._call(self._service.ready)
 
     def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
-        """Return what the header of an image tells; see `AsyncImageService.probe`."""
+        """Return the facts in the header of an image; see `AsyncImageService.probe`."""
         return self._call(partial(self._service.probe, ref, key=key))
 
     def get(
@@ -219,7 +219,7 @@ class ImageService:
         timeout: float | None = None,
         draw: int = 0,
     ) -> Any:
-        """Return an image; see `AsyncImageService.get`. Ctrl-C in this thread gives it up."""
+        """Return an image; see `AsyncImageService.get`. Ctrl-C in this thread abandons it."""
         return self._call(
             partial(self._service.get, ref, key=key, priority=priority, timeout=timeout, draw=draw)
         )
@@ -273,7 +273,7 @@ class ImageService:
         priority: int = 0,
         timeout: float | None = None,
     ) -> Iterator[PatchBatch[P]]:
-        """Iterate over batches of patches; see `AsyncImageService.pack`. The prompts are taken in the service's thread."""
+        """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
         packing = self._service.pack(
             prompts, refs=refs, max_tokens=max_tokens, lookahead=lookahead, priority=priority, timeout=timeout
         )

@@ -1,6 +1,7 @@
 """Transforms of one image: decode, crop, resize, flip, change colours, convert to a tensor, rotate.
 
-`boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package.
+`boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package,
+`qwen2vl` an image processor of vision-language models.
 
 The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; the number of
 draws of each one, and their order, is part of its contract. Nothing heavy is imported before it is used.

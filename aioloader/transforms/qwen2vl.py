@@ -1,43 +1,58 @@
-"""Image processor of Qwen2-VL: resized, normalised and cut into patches, as the published one does it with Pillow."""
+"""Image processor of Qwen2-VL: decoded pixels in, normalised patches out, in one pass over the resized image.
+
+Pillow resizes, because the published results are those of its bicubic filter; OpenCV's does not antialias.
+"""
 
 from __future__ import annotations
 
-import io
-import threading
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.errors import DecodeError, MissingPackageError
 from aioloader.foundation.patches import patch_grid, write_patches
-from aioloader.foundation.validation import at_least, one_of
-from aioloader.transforms.base import Transform
+from aioloader.foundation.validation import one_of
+from aioloader.jpeg.frame import count_components
+from aioloader.transforms.base import Transform, result_array
+from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header
+from aioloader.transforms.pillow import (
+    decode_by_pillow,
+    is_pillow_image,
+    pixels_of_pillow,
+    resize_bicubic,
+    resize_bicubic_floats,
+)
 from aioloader.transforms.smart_resize import smart_resize
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-_local = threading.local()
-
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+"""Mean of the pixels that CLIP was trained with, red, green, blue, on the scale 0 to 1."""
+
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-"""Mean and standard deviation of the colours of CLIP's training data, as published."""
+"""Standard deviation of the pixels that CLIP was trained with; see `CLIP_MEAN`."""
+
+_UINT8 = np.dtype(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
+_WHITE = 255
+_RESIZERS = {"pil": resize_bicubic, "torchvision": resize_bicubic_floats}
 
 
 @dataclass(frozen=True, slots=True)
 class PatchSpec:
-    """What a processor makes of an image of some size; see `Qwen2VLImageProcessor.spec`.
+    """Sizes of the result of a processor for an image; they follow from the image's extents alone.
 
     Attributes:
-        size: (height, width) in pixels to which the image is resized.
-        grid_thw: number of patches: in time, from top to bottom, from left to right.
-        shape: of `pixel_values`: (patches, values of a patch).
-        num_tokens: tokens of the language model: merged patches.
-        nbytes: bytes of `pixel_values`.
+        size: (height, width) in pixels that the image is resized to.
+        grid_thw: number of patches in time, from top to bottom, from left to right.
+        shape: of ``pixel_values``: (patches, values of a patch).
+        num_tokens: tokens that the image takes in the language model: patches after merging.
+        nbytes: bytes of ``pixel_values``.
+        dtype: of ``pixel_values``.
     """
 
     size: tuple[int, int]
@@ -45,29 +60,41 @@ class PatchSpec:
     shape: tuple[int, int]
     num_tokens: int
     nbytes: int
+    dtype: np.dtype[Any] = _FLOAT32
 
 
 class Qwen2VLImageProcessor(Transform):
-    """Image processor of Qwen2-VL (and of models with the same one).
+    """Image processor of Qwen2-VL, and of the models that use the same one. No draws.
 
-    The result equals that of Hugging Face's processor, bit for bit with its Pillow backend: the image is resized to the
-    size of `smart_resize` by Pillow's bicubic filter, and its values are normalised and cut into patches. It needs
-    Pillow: ``pip install "aioloader[service]"``.
+    The result is that of Hugging Face's ``Qwen2VLImageProcessorPil``, bit for bit: the image is resized to the size of
+    Qwen2-VL's rule by Pillow's bicubic filter, rescaled, normalised by the mean and standard deviation of CLIP's
+    training pixels, and cut into patches. Rescaling and normalising take one look-up in a table of 256 values for each
+    channel, and the values go straight to their places.
+
+    It needs Pillow, which is imported when the first image is processed: ``pip install "aioloader[service]"``.
+
+    In a loader the dataset decodes: pass ``exif="ignore"`` to the dataset for the pixels that the published processor
+    is given by ``PIL.Image.open``. The dataset's decoder drops alpha; `decode` composes it as the published one does.
 
     Args:
-        min_pixels, max_pixels: limits of the resized image's number of pixels.
-        patch_size: side of a patch, in pixels.
-        merge_size: patches that the model merges, in each direction.
-        temporal_patch_size: how often an image is repeated in time.
-        resample: "pil": Pillow's bicubic filter; "torchvision": the filter of torch, which torchvision calls for tensors
-            of uint8; results of the two differ by one level of 255 here and there. It needs torch.
-        exif: what an image service does with EXIF orientations: "ignore", as the published processor, or "apply". In a
-            loader the dataset's option `exif` decides.
-        alpha: "white": transparent pixels are blended with white, as the published processor does; "drop": the alpha
-            channel is ignored. In a loader the decoder has dropped it already.
+        min_pixels, max_pixels: limits of the number of pixels of the resized image.
+        patch_size: side of a patch in pixels.
+        merge_size: side of a token in patches.
+        temporal_patch_size: how often a still image is repeated in time.
+        resample: "pil": Pillow's bicubic filter, in integers. "torchvision": the antialiased bicubic filter in floating
+            point, clamped to 0 to 255 and rounded once, and normalised as Hugging Face's torchvision backend does. Its
+            values equal those of ``torch.nn.functional.interpolate`` of float32 with ``mode="bicubic",
+            antialias=True``, except for less than 0.5 % of them that are nearly halfway between two levels: they may
+            differ by one level. On CPUs with AVX2 torchvision filters uint8 in integers instead; its values are then
+            nearer to those of "pil".
+        exif: what `decode`, and a call with a Pillow image, do with an EXIF orientation: "ignore" it, as the published
+            processor does, or "apply" it. Arrays have none.
+        alpha: "white": transparent pixels are composed with white, as the published processor does; "drop": alpha is
+            ignored.
 
     Raises:
-        ValueError: a number is too small, or a word is unknown.
+        ValueError: a number is below 1, `max_pixels` is less than `min_pixels` or than one token, or a word is unknown.
+        TypeError: a number is not a whole one.
     """
 
     def __init__(
@@ -81,203 +108,159 @@ class Qwen2VLImageProcessor(Transform):
         exif: str = "ignore",
         alpha: str = "white",
     ) -> None:
-        for name, value in (
-            ("min_pixels", min_pixels),
-            ("patch_size", patch_size),
-            ("merge_size", merge_size),
-            ("temporal_patch_size", temporal_patch_size),
-        ):
-            at_least(name, value, 1)
-        at_least("max_pixels", max_pixels, max(min_pixels, (patch_size * merge_size) ** 2))
+        self.patch_size = _whole("patch_size", patch_size)
+        self.merge_size = _whole("merge_size", merge_size)
+        self.temporal_patch_size = _whole("temporal_patch_size", temporal_patch_size)
+        self.min_pixels = _whole("min_pixels", min_pixels)
+        self._factor = self.patch_size * self.merge_size
+        self.max_pixels = _whole("max_pixels", max_pixels, max(self.min_pixels, self._factor**2))
         one_of("resample", resample, ("pil", "torchvision"))
         one_of("exif", exif, ("ignore", "apply"))
         one_of("alpha", alpha, ("white", "drop"))
-        self.min_pixels = min_pixels
-        self.max_pixels = max_pixels
-        self.patch_size = patch_size
-        self.merge_size = merge_size
-        self.temporal_patch_size = temporal_patch_size
         self.resample = resample
         self.exif = exif
         self.alpha = alpha
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_table"}
-
     def spec(self, height: int, width: int) -> PatchSpec:
-        """Return what the processor makes of an image.
+        """Return the sizes of the result for an image, without making it.
 
         Args:
-            height, width: extents of the image in pixels, upright.
+            height, width: extents in pixels of the image that is processed: upright with ``exif="apply"``, as stored
+                otherwise.
 
         Raises:
-            ValueError: one side is more than 200 times as long as the other.
+            AspectRatioError: one side is more than 200 times as long as the other.
+            ValueError: an extent is below 1.
         """
         size = smart_resize(
-            height,
-            width,
-            factor=self.patch_size * self.merge_size,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
+            height, width, factor=self._factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels
         )
         rows, columns = patch_grid(*size, self.patch_size, self.merge_size)
+        patches = rows * columns
         values = 3 * self.temporal_patch_size * self.patch_size**2
-        count = rows * columns
         return PatchSpec(
-            size, (1, rows, columns), (count, values), count // self.merge_size**2, count * values * 4
+            size=size,
+            grid_thw=(1, rows, columns),
+            shape=(patches, values),
+            num_tokens=patches // self.merge_size**2,
+            nbytes=patches * values * _FLOAT32.itemsize,
         )
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> dict[str, Array]:
         """Return the patches of an image.
 
         Args:
-            x: uint8 (height, width, channels) with 3 channels (RGB), 4 (RGBA) or 1 (grey), or (height, width); or a
-                Pillow image of any mode.
-            rng: without effect.
-            out: array for `pixel_values`, used if it has that shape and dtype.
+            x: uint8 (height, width, channels), RGB, RGBA or grey (one channel), or (height, width), grey; or a Pillow
+                image of any mode that Pillow converts to RGB.
+            rng: not used.
+            out: array for ``pixel_values``; used if it has exactly its shape and dtype.
 
         Returns:
-            "pixel_values": float32 (patches, values of a patch); "image_grid_thw": int64 (1, 3).
+            ``pixel_values``: float32 (patches, values of a patch), the patches of a token one after the other;
+            ``image_grid_thw``: int64 (1, 3), the number of patches in time, from top to bottom, from left to right.
 
         Raises:
-            ValueError: the sides differ too much; see `spec`.
-            TypeError: it is no such image.
-            MissingPackageError: Pillow, or torch, is not installed.
+            TypeError: `x` is neither an array of uint8 nor a Pillow image.
+            ValueError: `x` does not have the axes or channels of an image.
+            AspectRatioError: one side is more than 200 times as long as the other.
+            MissingPackageError: Pillow is not installed.
         """
         pixels = self._rgb(x)
         spec = self.spec(*pixels.shape[:2])
-        resized = self._resized(pixels, spec.size)
-        if out is None or out.shape != spec.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
-            out = np.empty(spec.shape, np.float32)
+        resized = _RESIZERS[self.resample](pixels, spec.size)
+        values = result_array(pixels, spec.shape, _FLOAT32, out)
         write_patches(
-            self._normalised(resized),
-            out,
-            patch=self.patch_size,
-            merge=self.merge_size,
-            temporal=self.temporal_patch_size,
+            np.broadcast_to(resized, (*spec.size, 3)),
+            values,
+            self.patch_size,
+            self.merge_size,
+            self.temporal_patch_size,
+            convert=partial(_look_up, _normalised(self.resample)),
         )
-        return {"pixel_values": out, "image_grid_thw": np.array([spec.grid_thw], np.int64)}
+        return {"pixel_values": values, "image_grid_thw": np.array([spec.grid_thw], np.int64)}
 
     def decode(self, data: Any) -> Array | None:
-        """Decode an image as the published processor does, where that is not what `decode_image` does.
+        """Decode an image as Pillow and the published processor do, where `decode_image` makes other pixels of it.
+
+        Those are images with transparency, a palette, 16 bits or CMYK; Pillow decodes all formats other than JPEG. It
+        turns a TIFF upright with ``exif="ignore"`` too.
 
         Args:
-            data: the encoded image, bytes-like.
+            data: the encoded image, bytes-like. Compare the pixels of its header (`image_size`) with a limit first:
+                this method decodes as many as the header announces.
 
         Returns:
-            uint8 (height, width, 3), as stored; None for JPEGs in grey or YCbCr and for raw images: both ways give the
-            same pixels.
+            uint8 (height, width, 3); None where ``decode_image(data, exif=self.exif)`` returns the same pixels: for
+            JPEGs of one or three components, and raw images.
 
         Raises:
-            DecodeError: Pillow cannot decode it.
+            DecodeError: the data is not an image, or is damaged, truncated, or of a kind that Pillow cannot read.
+            MissingPackageError: Pillow is not installed.
         """
-        header = read_header(memoryview(data))
-        if header.format == "raw" or (header.format == "jpeg" and _components(data) in (1, 3)):
+        view = memoryview(data).cast("B")
+        header = read_header(view)
+        if header.format == "raw" or (header.format == "jpeg" and count_components(view) in (1, 3)):
             return None
-        pillow = _pillow()
-        try:
-            with pillow.open(io.BytesIO(data)) as image:
-                if self.exif == "ignore":
-                    return self._rgb(image)
-                from PIL import ImageOps
+        if header.format == "jpeg":
+            # Pillow accepts some damage; this decoder does not.
+            decode_image(view, exif="ignore", max_pixels=None)
+        return decode_by_pillow(view, header, exif=self.exif, alpha=self.alpha)
 
-                return self._rgb(ImageOps.exif_transpose(image))
-        except Exception as error:
-            raise DecodeError(
-                f"{type(error).__name__}: {error}", format=header.format, nbytes=len(data)
-            ) from error
-
-    def _rgb(self, image: Any) -> Array:
-        if isinstance(image, np.ndarray):
-            if image.ndim == 2:
-                image = image[:, :, None]
-            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3, 4):
-                raise TypeError(
-                    "Qwen2VLImageProcessor takes uint8 images (height, width, 3), (height, width, 4), "
-                    f"(height, width, 1) or (height, width), got {image.dtype} {image.shape}"
-                )
-            if image.shape[2] == 3:
-                return image
-            if image.shape[2] == 1:
-                return np.repeat(image, 3, axis=2)
-            return self._without_alpha(image)
-        if not hasattr(type(image), "convert"):
+    def _rgb(self, x: Any) -> Array:
+        """Return the pixels of an image, uint8 (height, width, 3), or (height, width, 1) if it is grey."""
+        if is_pillow_image(x):
+            return pixels_of_pillow(x, exif=self.exif, alpha=self.alpha)
+        if not isinstance(x, np.ndarray) or x.dtype != _UINT8:
+            got = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
             raise TypeError(
-                f"Qwen2VLImageProcessor takes arrays and Pillow images, got {type(image).__name__}"
+                f"Qwen2VLImageProcessor takes an array of uint8 or a Pillow image, got {got}: decode the image, and "
+                "leave rescaling and normalising to the processor"
             )
-        if self.alpha == "white" and ("A" in image.getbands() or image.info.get("transparency") is not None):
-            pillow = _pillow()
-            white = pillow.new("RGBA", image.size, (255, 255, 255, 255))
-            image = pillow.alpha_composite(white, image.convert("RGBA"))
-        return np.asarray(image.convert("RGB"))
-
-    def _without_alpha(self, image: Array) -> Array:
-        """Return the colours of an RGBA array. The published processor rounds arrays otherwise than Pillow does."""
+        pixels = x[:, :, None] if x.ndim == 2 else x
+        if pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
+            raise ValueError(
+                "Qwen2VLImageProcessor takes an image (height, width, channels) of 1, 3 or 4 channels, "
+                f"or (height, width), got shape {x.shape}"
+            )
+        if pixels.shape[2] < 4:
+            return pixels
         if self.alpha == "drop":
-            return np.ascontiguousarray(image[:, :, :3])
-        alpha = image[:, :, 3:] / 255
-        return np.round(alpha * image[:, :, :3] + (1 - alpha) * 255).astype(np.uint8)
-
-    def _resized(self, pixels: Array, size: tuple[int, int]) -> Array:
-        height, width = size
-        if self.resample == "torchvision":
-            return _by_torch(pixels, height, width)
-        pillow = _pillow()
-        return np.asarray(pillow.fromarray(pixels).resize((width, height), pillow.Resampling.BICUBIC))
-
-    def _normalised(self, pixels: Array) -> Array:
-        """Return float32 planes (3, height, width), in memory of this thread that is used again."""
-        import cv2
-
-        count = 3 * pixels.shape[0] * pixels.shape[1]
-        memory: Array | None = getattr(_local, "planes", None)
-        if memory is None or len(memory) < count:
-            memory = _local.planes = np.empty(count, np.float32)
-        planes = memory[:count].reshape(3, *pixels.shape[:2])
-        for channel, plane in enumerate(cv2.split(pixels)):
-            cv2.LUT(plane, self._table[channel], dst=planes[channel])
-        return planes
-
-    @cached_property
-    def _table(self) -> Array:
-        """Return the normalised value of each level, float32 (3, 256): the published operations in their order."""
-        levels = (np.arange(256) * (1 / 255)).astype(np.float32)
-        mean, std = np.array(CLIP_MEAN, np.float32), np.array(CLIP_STD, np.float32)
-        return ((levels[None, :] - mean[:, None]) / std[:, None]).astype(np.float32)
+            return pixels[:, :, :3]
+        # The operations of the published processor for arrays, which round otherwise than Pillow's composition.
+        alpha = pixels[:, :, 3:] / _WHITE
+        return np.round(alpha * pixels[:, :, :3] + (1 - alpha) * _WHITE).astype(np.uint8)
 
 
-def _components(data: Any) -> int:
-    """Return the number of colour components of a JPEG; 0 if its frame is not found."""
-    view = memoryview(data)
-    place = 2
-    while place + 10 < len(view):
-        if view[place] != 0xFF:
-            return 0
-        marker = view[place + 1]
-        if marker == 0xFF:
-            place += 1
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return view[place + 9]
-        place += 2 + int.from_bytes(view[place + 2 : place + 4], "big")
-    return 0
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number of at least `least`; raise TypeError or ValueError otherwise."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"Qwen2VLImageProcessor: {name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"Qwen2VLImageProcessor: {name} must be at least {least}, got {value}")
+    return int(value)
 
 
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise MissingPackageError("pillow", extra="service") from None
-    return Image
+def _look_up(table: Array, rows: Array, planes: Array) -> None:
+    """Write the values of a table, (channels, 256), for some rows of an image to its planes; see `write_patches`."""
+    import cv2
+
+    for channel, plane in enumerate(planes):
+        # NumPy would first convert the levels to indices of 8 bytes.
+        cv2.LUT(np.ascontiguousarray(rows[:, :, channel]), table[channel], dst=plane)
 
 
-def _by_torch(pixels: Array, height: int, width: int) -> Array:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise MissingPackageError("torch") from None
-    tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None]
-    if tensor.shape[2:] == (height, width):
-        return pixels
-    made = torch.nn.functional.interpolate(tensor, (height, width), mode="bicubic", antialias=True)
-    return np.ascontiguousarray(made[0].permute(1, 2, 0).numpy())
+@lru_cache
+def _normalised(resample: str) -> Array:
+    """Return the normalised value of each level of each channel, float32 (3, 256).
+
+    The operations, and their order and precision, are those of the published processor's backend.
+    """
+    levels = np.arange(256)
+    mean, std = (np.array(values, np.float32)[:, None] for values in (CLIP_MEAN, CLIP_STD))
+    table: Array
+    if resample == "torchvision":
+        table = (levels.astype(np.float32) - mean * np.float32(255)) / (std * np.float32(255))
+    else:
+        table = ((levels * (1 / 255)).astype(np.float32) - mean) / std
+    table.flags.writeable = False
+    return table

@@ -1,45 +1,45 @@
-"""The size to which Qwen2-VL resizes an image. Pure.
-
-Source of the rule: `smart_resize` of the image processor of Qwen2-VL as published.
-"""
+"""The size to which Qwen2-VL resizes an image before it is cut into patches. Pure."""
 
 from __future__ import annotations
 
 import math
 
-MAX_ASPECT = 200
-"""Largest ratio of the sides of an image."""
+from aioloader.errors import AspectRatioError
+
+MAX_ASPECT_RATIO = 200
+"""Largest ratio of an image's sides that Qwen2-VL's rule accepts."""
 
 
 def smart_resize(
-    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
+    height: int, width: int, *, factor: int = 28, min_pixels: int = 3136, max_pixels: int = 1003520
 ) -> tuple[int, int]:
-    """Return the height and width to resize an image to.
+    """Return the (height, width) in pixels that an image is resized to.
 
-    Both are multiples of `factor`, the number of pixels is between the limits, and the ratio of the sides is kept as far as
-    that allows.
+    Both are multiples of `factor`, and the aspect ratio is kept approximately. The number of pixels is within the
+    limits as far as such multiples allow: images whose shorter side is a single `factor`, and images that are enlarged
+    to limits close together, may have more.
 
     Args:
-        height, width: extents in pixels.
-        factor: side of a patch times the patches that are merged.
-        min_pixels, max_pixels: limits of height x width.
+        height, width: extents of the image in pixels.
+        factor: side of a token in pixels: side of a patch times the patches that are merged in each direction.
+        min_pixels, max_pixels: limits of height * width.
 
     Raises:
-        ValueError: one side is more than 200 times as long as the other.
+        ValueError: an extent is below 1.
+        AspectRatioError: one side is more than 200 times as long as the other; it is a ValueError.
     """
-    if max(height, width) / min(height, width) > MAX_ASPECT:
-        raise ValueError(
-            f"an image of {height} x {width} pixels is refused: the ratio of its sides must be at most {MAX_ASPECT}"
-        )
-    # Python's rounding of halves to even numbers belongs to the rule.
-    high = round(height / factor) * factor
-    wide = round(width / factor) * factor
-    if high * wide > max_pixels:
-        scale = math.sqrt(height * width / max_pixels)
-        high = max(factor, math.floor(height / scale / factor) * factor)
-        wide = max(factor, math.floor(width / scale / factor) * factor)
-    elif high * wide < min_pixels:
-        scale = math.sqrt(min_pixels / (height * width))
-        high = math.ceil(height * scale / factor) * factor
-        wide = math.ceil(width * scale / factor) * factor
-    return high, wide
+    if height < 1 or width < 1:
+        raise ValueError(f"an image has at least one pixel, got {height} x {width} (height x width)")
+    if max(height, width) / min(height, width) > MAX_ASPECT_RATIO:
+        raise AspectRatioError(height, width, MAX_ASPECT_RATIO)
+    # `round` takes halves to the even neighbour; Qwen2-VL's rule was published in Python and depends on it.
+    tall, wide = round(height / factor) * factor, round(width / factor) * factor
+    if tall * wide > max_pixels:
+        shrink = math.sqrt((height * width) / max_pixels)
+        tall = max(factor, math.floor(height / shrink / factor) * factor)
+        wide = max(factor, math.floor(width / shrink / factor) * factor)
+    elif tall * wide < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        tall = math.ceil(height * grow / factor) * factor
+        wide = math.ceil(width * grow / factor) * factor
+    return tall, wide

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -71,10 +72,8 @@ class RawServer:
 
     @staticmethod
     def _shut(sock: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         sock.close()
 
     def _start(self, fn: Callable[..., None], *args: Any) -> None:

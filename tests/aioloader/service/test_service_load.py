@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -51,7 +52,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
         np.zeros((4, 4), np.float32),
     ]
     draw = random.Random(7)
-    counts = {"right": 0, "named": 0, "cancelled": 0, "wrong": 0}
+    counts = {"right": 0, "named": 0, "cancelled": 0, "gave up": 0, "wrong": 0}
 
     async def request(service: AsyncImageService, impatient: bool) -> None:
         chosen = [draw.randrange(len(photos)) for _ in range(draw.randint(1, 4))]
@@ -64,7 +65,10 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
             for place, image in zip(chosen, found, strict=False):
                 if isinstance(image, np.ndarray) and np.array_equal(image, expected[place]):
                     counts["right"] += 1
+                elif isinstance(image, aioloader.ImageError) and "WorkerError" in str(image):
+                    counts["gave up"] += 1  # its worker was killed several times
                 else:
+                    print(repr(image)[:300])
                     counts["wrong"] += 1
             if bad:
                 named = isinstance(found[-1], (aioloader.ImageServiceError, TypeError))
@@ -83,12 +87,16 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
             executor: Any = service._executor
             ended = False
 
+            def ready() -> list[int]:
+                return [handle.process.pid for handle in executor._handles if handle.ready and handle.process]
+
             async def kill() -> None:
                 for _ in range(KILLS):
-                    pids = executor.pids
-                    if pids:
-                        os.kill(draw.choice(pids), signal.SIGKILL)
-                    await anyio.sleep(draw.random() * 0.25)
+                    # One that does not even start is another fault.
+                    await until(ready)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(draw.choice(ready()), signal.SIGKILL)
+                    await anyio.sleep(draw.random() * 0.1)
 
             async def client(impatient: bool) -> None:
                 while not ended or counts["cancelled"] < CANCELS:
@@ -115,6 +123,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
 
     anyio.run(main)
     assert counts["wrong"] == 0
+    assert counts["gave up"] < KILLS / 10
     assert counts["cancelled"] >= CANCELS
     assert counts["right"] > 1000
     assert counts["named"] > 100

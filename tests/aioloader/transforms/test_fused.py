@@ -39,7 +39,9 @@ def test_every_transform_is_among_the_chains():
     among = list(TRANSFORMS.values())
     among += [part for transform in among if type(transform) is Compose for part in transform.transforms]
     # These transform boxes too, or wrap another library: the plan treats them as foreign.
-    assert kinds - set(map(type, among)) == {Transform, transforms.BoxTransform, transforms.Albumentations}
+    others = {Transform, transforms.BoxTransform, transforms.Albumentations}
+    # Its result is not one array: test_qwen2vl.py compares it, fused and not.
+    assert kinds - set(map(type, among)) == others | {transforms.Qwen2VLImageProcessor}
 
 
 @pytest.mark.parametrize("turn", OF_FOUR)

@@ -1,0 +1,142 @@
+"""Decoding, conversion to RGB and the bicubic filter of Pillow, for processors whose published results it made.
+
+Pillow is an optional extra, imported when one of these functions first needs it: ``pip install "aioloader[service]"``.
+"""
+
+from __future__ import annotations
+
+import sys
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from aioloader.errors import DecodeError, MissingPackageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from aioloader.foundation.types import Array
+    from aioloader.transforms.formats import ImageHeader
+
+# Without a name Pillow tries all its readers, of which some run other programs.
+_NAMES = {
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "bmp": "BMP",
+    "gif": "GIF",
+    "webp": "WEBP",
+    "tiff": "TIFF",
+    "pnm": "PPM",
+    "jp2": "JPEG2000",
+    "avif": "AVIF",
+}
+_WHITE = (255, 255, 255, 255)
+
+
+def _pillow() -> Any:
+    """Return the module ``PIL.Image``."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("pillow", extra="service") from error
+    return Image
+
+
+def is_pillow_image(x: object) -> TypeGuard[Image]:
+    """Return True if an object is an image of Pillow, which is not imported for it."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(x, module.Image)
+
+
+def decode_by_pillow(data: memoryview, header: ImageHeader, *, exif: str, alpha: str) -> Array:
+    """Decode an image with Pillow.
+
+    Args:
+        data: the encoded image, a flat memoryview of bytes.
+        header: its header, of another format than "raw"; an image with more pixels than it announces is refused.
+        exif, alpha: see `pixels_of_pillow`.
+
+    Returns:
+        uint8 (height, width, 3) RGB; the first frame of several.
+
+    Raises:
+        DecodeError: the data is damaged, truncated, or of a kind that Pillow cannot read or convert to RGB.
+        MissingPackageError: Pillow is not installed.
+    """
+    pillow = _pillow()
+    try:
+        with pillow.open(BytesIO(data), formats=[_NAMES[header.format]]) as image:
+            if image.width * image.height > header.width * header.height:
+                raise ValueError(f"another header announces {image.width} x {image.height} pixels")
+            return pixels_of_pillow(image, exif=exif, alpha=alpha)
+    except MemoryError:
+        raise
+    except Exception as error:
+        # For damaged data its readers raise errors of many classes.
+        reason = f"Pillow: {type(error).__name__}: {error}"
+        raise DecodeError(reason, format=header.format, nbytes=len(data)) from error
+
+
+def pixels_of_pillow(image: Image, *, exif: str, alpha: str) -> Array:
+    """Return the pixels of a Pillow image in RGB.
+
+    Args:
+        image: of any mode that Pillow converts to RGB.
+        exif: "apply" turns it upright by its EXIF orientation; "ignore" leaves it as stored.
+        alpha: "white" composes transparent pixels with white; "drop" ignores alpha.
+
+    Returns:
+        uint8 (height, width, 3), read-only.
+
+    Raises:
+        ValueError: Pillow cannot convert the mode.
+    """
+    if exif == "apply":
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
+        image = image.convert("RGBA")
+        if alpha == "white":
+            pillow = _pillow()
+            image = pillow.alpha_composite(pillow.new("RGBA", image.size, _WHITE), image)
+    return np.asarray(image.convert("RGB"))
+
+
+def resize_bicubic(pixels: Array, size: tuple[int, int]) -> Array:
+    """Resize an image by Pillow's antialiased bicubic filter, which computes in integers and rounds after each axis.
+
+    Args:
+        pixels: uint8 (height, width, 3 or 1), any strides.
+        size: (height, width) of the result.
+
+    Returns:
+        uint8, that size; `pixels` itself if it has that size.
+
+    Raises:
+        MissingPackageError: Pillow is not installed.
+    """
+    height, width = size
+    if pixels.shape[:2] == size:
+        return pixels
+    pillow = _pillow()
+    source = pillow.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    return np.asarray(source.resize((width, height), pillow.Resampling.BICUBIC)).reshape(height, width, -1)
+
+
+def resize_bicubic_floats(pixels: Array, size: tuple[int, int]) -> Array:
+    """Resize an image as `resize_bicubic`, but in floating point: clamped and rounded once, at the end.
+
+    Args, results and errors are those of `resize_bicubic`. It takes about twice as long.
+    """
+    height, width = size
+    if pixels.shape[:2] == size:
+        return pixels
+    pillow = _pillow()
+    made = np.empty((height, width, pixels.shape[2]), np.uint8)
+    for channel in range(pixels.shape[2]):
+        plane = pillow.fromarray(pixels[:, :, channel].astype(np.float32))
+        values = np.array(plane.resize((width, height), pillow.Resampling.BICUBIC))
+        made[:, :, channel] = np.rint(values.clip(0, 255, out=values), out=values)
+    return made

@@ -1,0 +1,93 @@
+"""Train on prompts with images that arrive while the program runs, as in reinforcement learning.
+
+    pip install "aioloader[service]"
+    python examples/rollout_trainer.py FOLDER --prompts 24 --rollouts 8
+
+Prompts come from an async generator (a queue, a database, other processes). Each prompt has one to three images and
+gets several rollouts, each of which wants the images: they are decoded and processed once. Prompts are packed into
+batches of a token budget before anything is decoded. The event loop stays free for the rollouts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import aioloader
+from aioloader.transforms import Qwen2VLImageProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MAX_TOKENS = 4096
+
+
+class Prompt(NamedTuple):
+    """A question about some images."""
+
+    number: int
+    images: tuple[str, ...]
+
+
+async def prompts(folder: Path, count: int) -> AsyncIterator[Prompt]:
+    """Yield prompts as they arrive."""
+    draw = random.Random(0)
+    paths = await asyncio.to_thread(lambda: sorted(str(path) for path in folder.rglob("*.jp*g")))
+    for number in range(count):
+        await asyncio.sleep(draw.random() * 0.002)
+        yield Prompt(number, tuple(draw.sample(paths, min(len(paths), draw.randint(1, 3)))))
+
+
+async def rollout(service: aioloader.AsyncImageService, prompt: Prompt) -> float:
+    """Generate one answer to a prompt, and return its reward."""
+    images = await service.gather(list(prompt.images))
+    await asyncio.sleep(0.001)  # a policy would generate here
+    return float(sum(image["pixel_values"].mean() for image in images))
+
+
+async def train(folder: Path, count: int, rollouts: int) -> dict[str, Any]:
+    """Run all prompts, and return what was done."""
+    done: dict[str, Any] = {"batches": 0, "prompts": 0, "tokens": 0, "rollouts": 0}
+    async with aioloader.AsyncImageService(
+        Qwen2VLImageProcessor(max_pixels=28 * 28 * 256),
+        allow=("path",),
+        root=folder,
+        cache_limit=256 << 20,
+    ) as service:
+        batches = service.pack(
+            prompts(folder, count), refs=lambda prompt: prompt.images, max_tokens=MAX_TOKENS, lookahead=16
+        )
+        async for batch in batches:
+            async with asyncio.TaskGroup() as tasks:
+                answers = [
+                    tasks.create_task(rollout(service, prompt))
+                    for prompt in batch.prompts
+                    for _ in range(rollouts)
+                ]
+            rewards = [answer.result() for answer in answers]
+            # A training step would take batch.pixel_values, batch.image_grid_thw and batch.cu_seqlens here.
+            done["batches"] += 1
+            done["prompts"] += len(batch.prompts)
+            done["tokens"] += batch.num_tokens
+            done["rollouts"] += len(rewards)
+        stats = service.stats()
+        done |= {"made": stats.made, "shared": stats.cache_hits + stats.joined}
+        print(service.explain())
+    return done
+
+
+def main() -> None:
+    """Run the trainer from the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="folder of JPEGs")
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--rollouts", type=int, default=8)
+    options = parser.parse_args()
+    print(asyncio.run(train(options.folder, options.prompts, options.rollouts)))
+
+
+if __name__ == "__main__":
+    main()

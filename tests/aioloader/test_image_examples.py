@@ -1,0 +1,128 @@
+"""Tests of the programs in examples/ that use the image service: run unchanged, against real servers."""
+
+import asyncio
+import base64
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.aioloader.service.images import jpeg
+from tests.aioloader.test_examples import EXAMPLES, example
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """Make a folder of a few drawn images."""
+    from aioloader.tools.draw import draw_folder
+
+    draw_folder(tmp_path / "drawn", count=24, classes=3, seed=1)
+    return tmp_path / "drawn"
+
+
+def post(url, value):
+    """Post JSON; return the status and the answer."""
+    request = urllib.request.Request(url, json.dumps(value).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
+    for package in ("starlette", "uvicorn", "PIL"):
+        pytest.importorskip(package)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "a.jpg").write_bytes(jpeg(300, 400))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        files = other.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "http.server",
+        str(files),
+        "--bind",
+        "127.0.0.1",
+        "--directory",
+        str(served),
+    ]
+    hosts = ["--hosts", f"127.0.0.1:{files}"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as web,
+        subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "image_endpoint.py"), "--port", str(port), *hosts]
+        ) as server,
+    ):
+        try:
+            base = f"http://127.0.0.1:{port}"
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{base}/health", timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            uri = "data:image/jpeg;base64," + base64.b64encode(jpeg(200, 300)).decode()
+            status, answer = post(f"{base}/classify", {"images": [uri, f"http://127.0.0.1:{files}/a.jpg"]})
+            assert (status, len(answer["brightness"])) == (200, 2)
+            assert answer["tokens"] == 77 + 154
+            status, answer = post(f"{base}/classify", {"images": [f"http://127.0.0.1:{port}/health"]})
+            assert (status, "not in hosts=" in answer["error"]) == (422, True)
+            status, answer = post(f"{base}/classify", {"images": ["data:image/png;base64,AAAA"]})
+            assert status == 422
+            status, answer = post(f"{base}/classify", {"images": [uri] * 60})
+            assert (status, "tokens" in answer["error"]) == (413, True)
+            status, answer = post(f"{base}/classify", {"images": ["/etc/passwd"]})
+            assert (status, "not allowed" in answer["error"]) == (422, True)
+            assert post(f"{base}/classify", {"images": [uri]})[0] == 200
+        finally:
+            server.terminate()
+            web.terminate()
+
+
+def test_the_trainer_makes_each_image_once(drawn, leftovers):
+    pytest.importorskip("PIL")
+    done = asyncio.run(example("rollout_trainer").train(drawn, 12, 8))
+    assert (done["prompts"], done["rollouts"]) == (12, 96)
+    assert done["made"] <= 24
+    assert done["shared"] >= 96
+
+
+def test_the_harness_reports_single_images(drawn, tmp_path, leftovers):
+    paths = sorted(str(path.relative_to(drawn)) for path in drawn.rglob("*.jp*g"))
+    (drawn / "damaged.jpg").write_bytes(b"damaged")
+    lines = [{"id": n, "images": [paths[n], paths[n + 1]], "answer": 0} for n in range(10)]
+    lines.insert(3, {"id": 99, "images": [paths[0], "damaged.jpg", "../outside.jpg"], "answer": 0})
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    report = asyncio.run(example("evaluation_harness").evaluate(file, drawn))
+    assert report["answered"] == 10
+    assert 0 <= report["right"] <= 10
+    ((failed),) = report["failed"]
+    assert failed["id"] == 99
+    assert "damaged.jpg" in failed["errors"][0]
+    assert "outside" in failed["errors"][1]
+
+
+def test_the_harness_runs_from_the_command_line(drawn, tmp_path):
+    path = next(drawn.rglob("*.jp*g")).relative_to(drawn)
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"id": 1, "images": [str(path)], "answer": 0}) + "\n", encoding="utf-8")
+    command = [sys.executable, str(EXAMPLES / "evaluation_harness.py"), str(file), "--root", str(drawn)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(tmp_path))
+    assert json.loads(done.stdout)["right"] == 1
+    assert np.isfinite(json.loads(done.stdout)["seconds"])
