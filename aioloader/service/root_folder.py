@@ -26,6 +26,7 @@ _FILE = (
     | getattr(os, "O_BINARY", 0)
     | _LINK
 )
+_LONGEST_PATH = 1 << 14
 _CAN_WALK = os.open in os.supports_dir_fd
 
 
@@ -47,9 +48,11 @@ def path_of_reference(text: str) -> str:
     """Return the path of a reference: a ``file:`` URL without its escapes, and any other text as it is. Pure.
 
     Raises:
-        ImageReferenceError: the URL names a host, or the path has characters that no path has.
+        ImageReferenceError: the URL names a host, or the path is too long, or has characters that no path has.
     """
     name = short_name(text)
+    if len(text) > _LONGEST_PATH:
+        raise ImageReferenceError(name, f"the path has {len(text):,} characters", kind="path")
     path = text
     if text[:5].lower() == "file:":
         path = text[5:]

@@ -24,7 +24,8 @@ _FORM = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNOREC
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]@]+))(?::([0-9]{0,5}))?", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_CREDENTIALS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*:)[\\/]*[^\\/?#]*@")
+# Only at the beginning: a search at each place would take time that grows with the square of the length.
+_CREDENTIALS = re.compile(r"\A([a-zA-Z][a-zA-Z0-9+.-]*:)[\\/]*[^\\/?#]*@")
 # A line break would end the request's head; a backslash is a slash for browsers, and none for servers.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
 

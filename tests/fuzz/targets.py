@@ -203,6 +203,24 @@ TARGETS = {
         ),
         1 << 33,
     ),
+    "references": Entry(
+        "tests.fuzz.references:References",
+        1_000_000,
+        (
+            "aioloader/service/addresses.py",
+            "aioloader/service/allowed.py",
+            "aioloader/service/data_uris.py",
+            "aioloader/service/root_folder.py",
+            "aioloader/service/web_urls.py",
+        ),
+    ),
+    "http-responses": Entry(
+        "tests.fuzz.http_responses:Responses",
+        100_000,
+        ("aioloader/service/http_exchange.py",),
+        0,
+        "h11",
+    ),
     "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/loader/checkpoint.py",)),
 }
 

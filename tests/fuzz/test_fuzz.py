@@ -42,6 +42,8 @@ QUICK = {
     "mds": 120,
     "tfrecord": 120,
     "tar": 60,
+    "references": 300,
+    "http-responses": 100,
     "states": 80,
 }
 MORE = 25

@@ -187,7 +187,17 @@ def test_a_reference_has_a_path(text: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "file:", "a\0b", "file:///a%00b", "file://example.com/a", "file://127.0.0.1/a", "a\ud800"]
+    "text",
+    [
+        "",
+        "file:",
+        "a\0b",
+        "file:///a%00b",
+        "file://example.com/a",
+        "file://127.0.0.1/a",
+        "a\ud800",
+        "a" * 20_000,
+    ],
 )
 def test_a_text_that_is_no_path_is_a_named_error(text: str) -> None:
     with pytest.raises(ImageReferenceError):

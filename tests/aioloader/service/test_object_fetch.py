@@ -1,0 +1,73 @@
+"""Tests of references to object storage, with moto's S3 server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioloader.errors import (
+    ImageFetchError,
+    ImageNotAllowedError,
+    ImageTooLargeError,
+    ObjectMissingError,
+    RemoteReadError,
+)
+from aioloader.service.references import HEAD_NBYTES, ReadImage, ReferenceReader
+from tests.aioloader.service.images import jpeg
+from tests.conftest import RunOn
+
+pytestmark = pytest.mark.remote
+
+SMALL = jpeg()
+LONG = SMALL + bytes(HEAD_NBYTES)
+
+
+@pytest.fixture
+def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    s3_server.make_bucket("service-photos")
+    for key, data in (("a.jpg", SMALL), ("folder/b c.jpg", LONG), ("empty", b"")):
+        s3_server.put("service-photos", key.replace(" ", "%20"), data)
+    return s3_server
+
+
+def read(run_on: RunOn, url: str, *, head: bool = False, **options: Any) -> ReadImage:
+    async def main() -> ReadImage:
+        reader = ReferenceReader(**{"allow": ["s3"], "timeout": 20.0, **options})
+        try:
+            reference = reader.accept(url)
+            return await (reader.read_header(reference) if head else reader.read(reference))
+        finally:
+            await reader.aclose()
+
+    return run_on(main)
+
+
+def test_an_object_is_read(s3: Any, run_on: RunOn) -> None:
+    found = read(run_on, "s3://service-photos/a.jpg")
+    assert (bytes(found.payload), found.complete) == (SMALL, True)
+    assert found.key is not None
+    found = read(run_on, "S3://service-photos/folder/b c.jpg", hosts=["s3://service-photos"])
+    assert (bytes(found.payload), found.complete) == (LONG, True)
+    assert read(run_on, "s3://service-photos/empty").nbytes == 0
+
+
+def test_of_an_object_the_beginning_is_read(s3: Any, run_on: RunOn) -> None:
+    found = read(run_on, "s3://service-photos/folder/b c.jpg", head=True)
+    assert (bytes(found.payload), found.complete) == (LONG[:HEAD_NBYTES], False)
+    assert read(run_on, "s3://service-photos/a.jpg", head=True).complete
+
+
+def test_an_object_that_cannot_be_read_is_a_named_error(s3: Any, run_on: RunOn) -> None:
+    with pytest.raises(ImageFetchError, match="missing") as found:
+        read(run_on, "s3://service-photos/nothing")
+    assert isinstance(found.value.__cause__, (ObjectMissingError, RemoteReadError))
+    with pytest.raises(ImageTooLargeError):
+        read(run_on, "s3://service-photos/a.jpg", max_bytes=10)
+
+
+def test_another_bucket_is_refused(s3: Any, run_on: RunOn) -> None:
+    with pytest.raises(ImageNotAllowedError, match="bucket"):
+        read(run_on, "s3://service-photos/a.jpg", hosts=["s3://other", "service-photos"])

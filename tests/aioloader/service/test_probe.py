@@ -1,0 +1,144 @@
+"""Tests of what is known of an image from its header."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.errors import DecodeError, ImageTooLargeError
+from aioloader.service.probe import ImageInfo, image_info
+from aioloader.service.references import HEAD_NBYTES
+from aioloader.transforms import decode_image, encode_raw
+from tests.aioloader.service.images import jpeg
+from tests.conftest import with_orientation
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+
+
+def info(payload: Any, **options: Any) -> ImageInfo:
+    settings = {"name": "it", "processor": None, "exif": "apply", "max_pixels": None, "key": None, **options}
+    return image_info(payload, **settings)
+
+
+def written(kind: str, height: int = 30, width: int = 50, **options: Any) -> bytes:
+    """Return noise in a format."""
+    pillow = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    pillow.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def oriented(orientation: int) -> Any:
+    exif = pytest.importorskip("PIL.Image").Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_size_is_that_of_the_pixels(kind: str) -> None:
+    data = written(kind)
+    found = info(data)
+    assert found.size == (30, 50)
+    assert found.shape == decode_image(data).shape
+    assert found.nbytes == 30 * 50 * 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_size_is_upright_if_the_image_will_be(kind: str, orientation: int) -> None:
+    data = written(kind, exif=oriented(orientation))
+    for exif in ("apply", "ignore"):
+        assert (*info(data, exif=exif).size, 3) == decode_image(data, exif=exif).shape
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("exif", ["apply", "ignore"])
+def test_a_beginning_has_the_same_size_or_is_not_enough(kind: str, orientation: int, exif: str) -> None:
+    """Of an image of more than 64 KiB, whose EXIF block may be behind its pixels."""
+    options = {"exif": oriented(orientation)} if kind in ("JPEG", "PNG", "WEBP", "TIFF") else {}
+    if kind == "JPEG":
+        options["quality"] = 100
+    elif kind == "WEBP":
+        options["lossless"] = True
+    data = written(kind, 200, 300, **options)
+    assert len(data) > HEAD_NBYTES or kind == "GIF"
+    for nbytes in (100, 1000, 50_000, HEAD_NBYTES):
+        try:
+            found = info(data[:nbytes], exif=exif, complete=False)
+        except DecodeError:
+            continue
+        assert found == info(data, exif=exif)
+    if exif == "ignore" and kind != "TIFF":
+        assert info(data[:HEAD_NBYTES], exif=exif, complete=False) == info(data, exif=exif)
+
+
+def test_a_long_header_of_a_jpeg_needs_more_than_the_beginning() -> None:
+    data = with_orientation(jpeg(40, 60), 6)
+    profile = b"\xff\xe2" + (65_535).to_bytes(2, "big") + bytes(65_533)
+    data = data[:2] + profile * 3 + data[2:]
+    with pytest.raises(DecodeError, match="ends within the header"):
+        info(data[:HEAD_NBYTES], complete=False)
+    assert info(data).size == (60, 40)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_many_frames_the_first_is_the_image(kind: str) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    frames = [pillow.fromarray(np.full((40, 50, 3), number, np.uint8)) for number in range(200)]
+    file = io.BytesIO()
+    options = {"lossless": True} if kind == "WEBP" else {}
+    frames[7].save(file, kind, save_all=True, append_images=frames[8:], **options)
+    data = file.getvalue()
+    assert info(data).shape == (40, 50, 3)
+    assert (decode_image(data) == 7).all()
+
+
+def test_raw_pixels_have_a_size() -> None:
+    assert info(encode_raw(np.zeros((3, 4, 1), np.uint8))).size == (3, 4)
+
+
+def test_too_many_pixels_are_refused() -> None:
+    data = written("PNG")
+    assert info(data, max_pixels=1500).size == (30, 50)
+    with pytest.raises(ImageTooLargeError) as found:
+        info(data, max_pixels=1499)
+    assert (found.value.what, found.value.limit, found.value.found) == ("pixels", 1499, 1500)
+
+
+class Sized:
+    """Processor with a spec."""
+
+    shape, grid_thw, num_tokens, nbytes = (12, 5), (1, 3, 4), 3, 240
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def spec(self, height: int, width: int) -> Sized:
+        self.asked.append((height, width))
+        return self
+
+
+def test_a_processor_says_what_it_will_return() -> None:
+    processor = Sized()
+    data = written("JPEG", exif=oriented(6))
+    found = info(data, processor=processor, key="k")
+    assert processor.asked == [(50, 30)]
+    assert (found.shape, found.grid_thw, found.num_tokens, found.nbytes) == ((12, 5), (1, 3, 4), 3, 240)
+    assert found.key == "k"
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_other_bytes_are_a_named_error(data: bytes, complete: bool) -> None:
+    for start in (b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP", b"II*\0", b"GIF89a"):
+        try:
+            found = info(start + data, complete=complete)
+        except DecodeError:
+            continue
+        assert min(found.size) >= 1

@@ -1,0 +1,449 @@
+"""Tests of references: what is accepted, how it is identified, and what is read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aioloader
+from aioloader.errors import (
+    ImageFetchError,
+    ImageNotAllowedError,
+    ImageReferenceError,
+    ImageServiceError,
+    ImageTooLargeError,
+)
+from aioloader.service.allowed import KINDS
+from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
+from aioloader.transforms import encode_raw
+from tests.aioloader.service.images import jpeg
+from tests.conftest import RunOn
+from tests.servers.raw_http import RawServer, answer
+
+LIMIT = 1 << 20
+SMALL = jpeg()
+
+
+def data_uri(data: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(data).decode()
+
+
+def reader(tmp_path: Path | None = None, **options: Any) -> ReferenceReader:
+    """Return a reader that accepts all kinds; without a folder, all but paths."""
+    kinds = [kind for kind in KINDS if tmp_path is not None or kind != "path"]
+    return ReferenceReader(
+        **{"allow": kinds, "root": tmp_path, "max_bytes": LIMIT, "timeout": 20.0, **options}
+    )
+
+
+Read = Callable[..., ReadImage]
+
+
+@pytest.fixture
+def read(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
+    """Return a function that accepts and reads a reference with a new reader in a new event loop."""
+
+    def run(
+        ref: object, tmp_path: Path | None = None, *, head: bool = False, key: Any = None, **options: Any
+    ) -> ReadImage:
+        async def main() -> ReadImage:
+            here = reader(tmp_path, **options)
+            try:
+                reference = await here.identify(here.accept(ref, key=key))
+                return await (here.read_header(reference) if head else here.read(reference))
+            finally:
+                await here.aclose()
+
+        return run_on(main)
+
+    return run
+
+
+# -- what is accepted ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ref", "kind"),
+    [
+        (b"abc", "bytes"),
+        (bytearray(b"abc"), "bytes"),
+        (memoryview(b"abc"), "bytes"),
+        (memoryview(np.zeros((3, 4), np.int32)), "bytes"),
+        ("data:image/png;base64,AAAA", "data"),
+        ("DATA:,x", "data"),
+        ("a.jpg", "path"),
+        ("/a/b.jpg", "path"),
+        (Path("a.jpg"), "path"),
+        ("file:///a.jpg", "path"),
+        ("a:b.jpg", "path"),
+        ("http://example.com/a", "http"),
+        ("HTTPS://example.com/a", "https"),
+        ("s3://bucket/a/b.jpg", "s3"),
+        ("gs://bucket/a", "gs"),
+        ("az://container/a", "az"),
+        (np.zeros((2, 3, 3), np.uint8), "array"),
+        (np.zeros((2, 3, 1), np.uint8), "array"),
+        (np.zeros((2, 3), np.uint8), "array"),
+        ((aioloader.ArrayDataset(np.zeros((2, 3, 4, 3), np.uint8)), 1), "dataset"),
+        (([b"a", b"b"], np.int64(1)), "dataset"),
+    ],
+)
+def test_a_reference_has_a_kind_which_must_be_allowed(ref: object, kind: str, tmp_path: Path) -> None:
+    reference = reader(tmp_path).accept(ref)
+    assert reference.kind == kind
+    others = [each for each in KINDS if each not in (kind, "path")]
+    with pytest.raises(ImageNotAllowedError, match=f"'{kind}'") as found:
+        ReferenceReader(allow=others).accept(ref)
+    assert found.value.kind == kind
+    assert isinstance(found.value, PermissionError)
+
+
+def test_only_bytes_and_data_are_allowed_by_default() -> None:
+    here = ReferenceReader()
+    assert here.accept(b"a").kind == "bytes"
+    assert here.accept("data:,a").kind == "data"
+    for ref in ("a.jpg", "http://example.com/", np.zeros((1, 1, 3), np.uint8), ([b"a"], 0)):
+        with pytest.raises(ImageNotAllowedError):
+            here.accept(ref)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        None,
+        1,
+        object(),
+        [b"a"],
+        ("a", 1),
+        (b"a", 1),
+        ([b"a"], "0"),
+        ([b"a"], True),
+        ([b"a"], 0, 1),
+        {"url": "a"},
+    ],
+)
+def test_what_is_not_a_reference_is_a_type_error(ref: object) -> None:
+    with pytest.raises(TypeError):
+        reader().accept(ref)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 3, 3)),
+        np.zeros((2, 3, 4), np.uint8),
+        np.zeros((2, 3, 2), np.uint8),
+        np.zeros(3, np.uint8),
+        np.zeros((1, 2, 3, 3), np.uint8),
+        np.zeros((0, 3, 3), np.uint8),
+        np.zeros((), np.uint8),
+        np.array([None]),
+    ],
+)
+def test_an_array_without_pixels_is_a_named_error(array: Any) -> None:
+    with pytest.raises(ImageReferenceError) as found:
+        reader().accept(array)
+    assert found.value.kind == "array"
+
+
+@pytest.mark.parametrize(
+    ("ref", "error"),
+    [
+        ("ftp://example.com/a", ImageNotAllowedError),
+        ("s3a://bucket/a", ImageNotAllowedError),
+        ("abfss://container@account/a", ImageNotAllowedError),
+        ("hf://datasets/a/b/c", ImageNotAllowedError),
+        ("http://127.0.0.1/", ImageNotAllowedError),
+        ("http://example.com:22/", ImageNotAllowedError),
+        ("http://good.example@evil.example/", ImageReferenceError),
+        ("http://example.com/\r\nX: y", ImageReferenceError),
+        ("http://example.com/" + "a" * 10_000, ImageReferenceError),
+        ("s3://bucket", ImageReferenceError),
+        ("s3://bucket/", ImageReferenceError),
+        ("s3://user@bucket/a", ImageReferenceError),
+        ("s3://bucket:80/a", ImageReferenceError),
+        ("s3://bucket/a/../b", ImageReferenceError),
+        ("s3://bucket/a//b", ImageReferenceError),
+        ("s3://evil.example#/a", ImageReferenceError),
+        ("s3://bucket/" + "a" * 3000, ImageReferenceError),
+        ("data:,ä", ImageReferenceError),
+        ("a\0b", ImageReferenceError),
+        ("a\ud800", ImageReferenceError),
+        ("", ImageReferenceError),
+        ("file://host/a", ImageReferenceError),
+    ],
+)
+def test_a_malformed_or_forbidden_reference_is_refused_at_once(
+    ref: str, error: type[Exception], tmp_path: Path
+) -> None:
+    for key in (None, "mine"):
+        with pytest.raises(error) as found:
+            reader(tmp_path).accept(ref, key=key)
+        assert len(str(found.value)) < 600
+        assert str(found.value).isprintable()
+
+
+@given(st.text(max_size=80) | st.from_regex(r"(https?|s3|file|data):[/]{0,3}[ -~]{0,40}", fullmatch=True))
+def test_every_text_is_a_reference_or_a_named_error(text: str) -> None:
+    here = reader(Path("/nowhere"))
+    try:
+        reference = here.accept(text)
+    except ImageServiceError as error:
+        assert str(error).isprintable()
+    else:
+        assert len(reference.name) <= 200
+        assert reference.name.isprintable()
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        bytes(LIMIT + 1),
+        bytearray(LIMIT + 1),
+        memoryview(bytes(LIMIT + 1)),
+        np.zeros((LIMIT, 1, 3), np.uint8),
+        "data:;base64," + "A" * (2 * LIMIT),
+    ],
+    ids=["bytes", "bytearray", "memoryview", "array", "data"],
+)
+def test_too_many_bytes_are_refused_at_once(ref: object) -> None:
+    with pytest.raises(ImageTooLargeError) as found:
+        reader().accept(ref)
+    assert (found.value.what, found.value.limit) == ("bytes", LIMIT)
+
+
+def test_options_are_checked(tmp_path: Path) -> None:
+    for options in (
+        {"allow": ["path"]},
+        {"root": tmp_path},
+        {"allow": ["nonsense"]},
+        {"hosts": ["http://x"]},
+        {"max_bytes": 0},
+        {"timeout": 0},
+    ):
+        with pytest.raises(ValueError, match=r"allow|root|hosts|max_bytes|timeout"):
+            ReferenceReader(**options)
+    with pytest.raises(TypeError):
+        ReferenceReader(allow="bytes")
+
+
+# -- identities and keys ---------------------------------------------------------------------------------------------
+
+
+def test_equal_bytes_have_equal_identities() -> None:
+    here = reader()
+    same = [here.accept(ref).identity for ref in (SMALL, bytearray(SMALL), memoryview(SMALL))]
+    assert same[0] is not None
+    assert same == [same[0]] * 3
+    assert here.accept(SMALL + b"1").identity != same[0]
+    assert here.accept(data_uri(SMALL)).identity == here.accept(data_uri(SMALL)).identity
+
+
+def test_a_caller_may_change_a_bytearray_at_once(read: Read) -> None:
+    data = bytearray(SMALL)
+    reference = reader().accept(data)
+    view = reader().accept(memoryview(data).toreadonly())
+    data[:] = bytes(len(data))
+    assert reference.value == view.value == SMALL
+
+
+@pytest.mark.parametrize("kind", ["bytes", "data"])
+def test_many_bytes_are_identified_in_a_thread(kind: str, run_on: RunOn, no_blocking: None) -> None:
+    data = bytes(range(256)) * 3000
+
+    async def main() -> None:
+        here = reader()
+        ref = data if kind == "bytes" else data_uri(data)
+        first, second = here.accept(ref), here.accept(ref)
+        assert first.identity is None
+        assert (await here.identify(first)).identity == (await here.identify(second)).identity != None  # noqa: E711
+        await here.aclose()
+
+    run_on(main)
+
+
+def test_a_key_of_the_caller_is_identity_and_key(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(SMALL)
+    for ref in (SMALL, data_uri(SMALL), "a.jpg", np.zeros((2, 3, 3), np.uint8)):
+        assert reader(tmp_path).accept(ref, key="mine").identity == ("key", "mine")
+        assert read(ref, tmp_path, key="mine").key == ("key", "mine")
+
+
+def test_urls_in_one_form_are_one_image() -> None:
+    here = reader()
+    urls = ("http://example.com/a", "HTTP://EXAMPLE.com:80/a#b", "http://example.com./a")
+    assert len({here.accept(url).identity for url in urls}) == 1
+
+
+# -- what is read ----------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_an_image_are_read(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(SMALL)
+    for ref in (
+        SMALL,
+        bytearray(SMALL),
+        data_uri(SMALL),
+        "a.jpg",
+        tmp_path / "a.jpg",
+        f"file://{tmp_path}/a.jpg",
+    ):
+        for head in (False, True):
+            found = read(ref, tmp_path, head=head)
+            assert bytes(found.payload) == SMALL
+            assert found.complete
+            assert found.key is not None
+
+
+def test_of_a_file_the_beginning_is_read(read: Read, tmp_path: Path) -> None:
+    data = SMALL + bytes(HEAD_NBYTES)
+    (tmp_path / "a.jpg").write_bytes(data)
+    found = read("a.jpg", tmp_path, head=True)
+    assert (bytes(found.payload), found.complete) == (data[:HEAD_NBYTES], False)
+    assert read("a.jpg", tmp_path).key == found.key
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 3), (4, 5, 1), (4, 5)])
+def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+    for array in (pixels, pixels[::-1, ::-1], np.asfortranarray(pixels)):
+        found = read(array)
+        assert bytes(found.payload) == encode_raw(array)
+        assert found.key is None
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "I;16", "YCbCr", "HSV"])
+def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
+    image = pytest.importorskip("PIL.Image").new(mode, (7, 5))
+    found = read(image)
+    assert bytes(found.payload) == encode_raw(np.asarray(image.convert("RGB")))
+    assert found.key is None
+
+
+def test_a_large_pillow_image_is_refused_before_it_is_decoded() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    pillow.new("1", (2000, 2000)).save(file, "PNG")
+    with pytest.raises(ImageTooLargeError), pillow.open(file) as image:
+        reader().accept(image)
+
+
+def test_a_damaged_pillow_image_is_a_named_error(read: Read) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    with pillow.open(io.BytesIO(SMALL[:-40])) as image:
+        with pytest.raises(ImageReferenceError, match="Pillow"):
+            read(image)
+
+
+# -- URLs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_is_read(read: Read) -> None:
+    pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
+    long = SMALL + bytes(HEAD_NBYTES)
+    with RawServer() as server:
+        server.answers["/a"] = answer(long, ETag='"1"')
+        found = read(server.url("/a?b"), hosts=[f"127.0.0.1:{server.port}"])
+        assert (bytes(found.payload), found.complete) == (long, True)
+        assert found.key == ("url", server.url("/a?b"), '"1"')
+        found = read(server.url("/a"), hosts=[f"127.0.0.1:{server.port}"], head=True)
+        assert (bytes(found.payload), found.complete) == (long[:HEAD_NBYTES], False)
+
+
+def test_a_function_of_the_caller_may_fetch(read: Read) -> None:
+    asked = []
+
+    async def fetch(url: str) -> bytes:
+        asked.append(url)
+        await anyio.sleep(0)
+        return SMALL
+
+    for head in (False, True):
+        found = read("HTTPS://EXAMPLE.com:443/a?b#c", fetch=fetch, head=head)
+        assert (found.payload, found.key, found.complete) == (SMALL, None, True)
+    assert asked == ["https://example.com/a?b"] * 2
+    for url in (
+        "http://127.0.0.1/",
+        "http://169.254.169.254/",
+        "http://[::1]/",
+        "http://2130706433/",
+        "http://a:22/",
+    ):
+        with pytest.raises(ImageNotAllowedError):
+            read(url, fetch=fetch, key="mine")
+    with pytest.raises(ImageNotAllowedError):
+        read("http://evil.example/", fetch=fetch, hosts=["good.example"])
+    assert len(asked) == 2
+
+
+def test_a_function_that_fails_is_a_named_error_without_the_query(read: Read) -> None:
+    async def fetch(url: str) -> bytes:
+        raise OSError(f"no connection to {url}")
+
+    with pytest.raises(ImageFetchError, match="fetch= raised OSError") as found:
+        read("http://example.com/?secret", fetch=fetch)
+    assert "secret" not in str(found.value)
+    assert isinstance(found.value.__cause__, OSError)
+
+
+def test_a_function_has_the_limits_of_the_service(read: Read) -> None:
+    async def much(url: str) -> bytes:
+        return bytes(LIMIT + 1)
+
+    async def slow(url: str) -> bytes:
+        await anyio.sleep_forever()
+        return b""
+
+    async def wrong(url: str) -> Any:
+        return "text"
+
+    with pytest.raises(ImageTooLargeError):
+        read("http://example.com/", fetch=much)
+    with pytest.raises(ImageFetchError, match="within"):
+        read("http://example.com/", fetch=slow, timeout=0.05)
+    with pytest.raises(TypeError, match="fetch= must return bytes"):
+        read("http://example.com/", fetch=wrong)
+
+
+# -- cancellation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ref", ["fetch", "data", "array"])
+def test_reading_can_be_cancelled(run_on: RunOn, leftovers: object, ref: str) -> None:
+    async def fetch(url: str) -> bytes:
+        scope.cancel()
+        await anyio.sleep_forever()
+        return b""
+
+    refs = {"fetch": "http://example.com/", "data": data_uri(SMALL), "array": np.zeros((9, 9, 3), np.uint8)}
+
+    async def main() -> bool:
+        nonlocal scope
+        here = reader(fetch=fetch)
+        reference = here.accept(refs[ref])
+        with anyio.CancelScope() as scope:
+            if ref != "fetch":
+                scope.cancel()
+            await here.read(reference)
+        await here.aclose()
+        return scope.cancelled_caught
+
+    scope: Any = None
+    assert run_on(main)
+
+
+def test_names_and_digests_are_short() -> None:
+    reference: Reference = reader().accept(SMALL)
+    assert reference.name == f"an image of {len(SMALL):,} bytes"
+    assert reference.near
+    assert reference.identity == ("bytes", len(SMALL), hashlib.blake2b(SMALL, digest_size=32).digest())
