@@ -67,8 +67,9 @@ class AsyncImageService:
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
             on an image for so long is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
-        allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https",
-            "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of Pillow).
+        allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",
+            "gs", "az" (object storage), "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of
+            Pillow).
         root: folder that contains all files of kind "path".
         hosts: names of hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080";
             None: all hosts with public addresses. Only a host that is named here exactly may have a private address.
@@ -406,8 +407,8 @@ class AsyncImageService:
             max_tokens: most tokens of the images of a batch.
             lookahead: prompts that are considered for a batch.
 
-        Yields:
-            `PatchBatch`: the patches of all images behind one another, written in place.
+        Returns:
+            an async iterator over `PatchBatch`: the patches of all images of a batch behind one another.
 
         Raises:
             TypeError: the processor announces no sizes.

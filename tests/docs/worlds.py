@@ -147,6 +147,15 @@ def _after_diagnosis(names: dict[str, Any]) -> None:
         assert b"aioloader_delivered_samples_total" in names["shown"]
 
 
+def _three_photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    """Lay three photographs for the page about images on demand."""
+    (folder / "photos").mkdir()
+    paths = sorted(photo_folder.rglob("*.jpg"))
+    for name, path in zip("abc", paths, strict=False):
+        shutil.copy(path, folder / "photos" / f"{name}.jpg")
+    return {}
+
+
 def _photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     _folders(folder, photo_folder, "photos")
     return {}
@@ -252,6 +261,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "scaling.md": _scaling,
     "tools.md": _tools,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
+    "images-on-demand.md": _three_photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }
