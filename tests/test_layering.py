@@ -36,7 +36,7 @@ GROUPS = {
     # aioloader, from the bottom to the top
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
-    "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
+    "waiting": _of("aioloader.foundation", "concurrency stacks supervisor threads"),
     "contracts": {"aioloader.abc", "aioloader.rng"},
     "observability": {"aioloader.observability", "aioloader.explain", "aioloader.metrics"},
     "samplers": {"aioloader.samplers"},
@@ -56,6 +56,7 @@ GROUPS = {
     "outputs": {"aioloader.loader.outputs"},
     "receipts": {"aioloader.receipts"},
     "loader": {"aioloader.loader"},
+    "service": {"aioloader.service"},
     "images": {"aioloader.images"},
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},
@@ -90,7 +91,7 @@ ENGINE = {
     "outputs",
     "receipts",
 }
-LIBRARY = {*ENGINE, "loader", "images", "package", "format-files"}
+LIBRARY = {*ENGINE, "loader", "service", "images", "package", "format-files"}
 
 # Group: the groups of the project that it may import in addition to itself. Imports in functions and imports for
 # annotations count too.
@@ -138,8 +139,10 @@ MAY_IMPORT = {
     "outputs": BASE,
     # The only group that chooses concrete parts.
     "loader": ENGINE,
+    # Takes requests instead of an epoch's order, and chooses concrete parts as the loader does.
+    "service": {*ENGINE, "loader"},
     "images": {"crop-index", "datasets", "loader", "transforms"},
-    "package": {*ENGINE, "loader", "images"},
+    "package": {*ENGINE, "loader", "service", "images"},
     "packing": LIBRARY,
     "tools": {*LIBRARY, "packing"},
     "testing": LIBRARY,

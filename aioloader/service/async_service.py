@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
-from aioloader.errors import DecodeError, ImageError, ServiceClosedError
+from aioloader.errors import ServiceClosedError
 from aioloader.executors import ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.supervisor import spawn
@@ -19,11 +19,10 @@ from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
 from aioloader.service.making import ImageMaker
 from aioloader.service.mapping import Mapping
-from aioloader.service.nested import flatten_references
 from aioloader.service.options import ServiceOptions
 from aioloader.service.packing import Packing
-from aioloader.service.probe import ImageInfo, image_info
 from aioloader.service.references import ReferenceReader
+from aioloader.service.requests import ImageRequests
 from aioloader.service.stats import ServiceStats, explain, percentiles
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -32,15 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Collection, Hashable, Iterable
 
     from aioloader.abc import Executor
-    from aioloader.service.jobs import Request
-    from aioloader.service.references import Fetch, ReadImage, Reference
+    from aioloader.service.probe import ImageInfo
+    from aioloader.service.references import Fetch
 
 P = TypeVar("P")
 
 _READY_POLL_S = 0.01
 _CLOSE_S = 1.0
-# Of the memory that the system reports, images that callers hold and those in work.
-_ON_ERROR = ("raise", "return")
 
 
 class AsyncImageService:
@@ -139,6 +136,7 @@ class AsyncImageService:
         self._memory: SlabMemory | None = None
         self._executor: Executor | None = None
         self._dispatcher: Dispatcher | None = None
+        self._requests: ImageRequests | None = None
         self._maker: ImageMaker | None = None
         self._threads: Threads | None = None
         self._used = False
@@ -218,6 +216,17 @@ class AsyncImageService:
             # A tensor that cannot be written to does not exist.
             freeze=options.output == "numpy",
         )
+        self._requests = ImageRequests(
+            self._dispatcher,
+            self._reader,
+            self._threads,
+            convert=self._convert,
+            processor=options.processor,
+            exif=self._exif,
+            max_pixels=options.max_pixels,
+            timeout=options.timeout,
+            probe_s=self._seconds,
+        )
 
     async def _supervise(self) -> None:
         assert self._dispatcher is not None
@@ -256,12 +265,12 @@ class AsyncImageService:
         if memory is not None:
             memory.close()
 
-    def _running(self) -> Dispatcher:
-        if self._dispatcher is None or self._dispatcher.closed:
+    def _running(self) -> ImageRequests:
+        if self._requests is None or self._dispatcher is None or self._dispatcher.closed:
             if self._failure is not None:
                 raise self._failure
             raise ServiceClosedError("the image service is not open: use it inside 'async with service:'")
-        return self._dispatcher
+        return self._requests
 
     async def ready(self) -> None:
         """Wait until all workers can take images, so that the first request need not wait for them.
@@ -314,19 +323,7 @@ class AsyncImageService:
 
         Cancellation frees the image's place at once, unless another caller waits for it.
         """
-        dispatcher = self._running()
-        request = dispatcher.request(priority=priority, timeout=self._timeout(timeout))
-        try:
-            await dispatcher.submit(ref, request, key=key, draw=draw)
-            if request.waiting:
-                await request.event.wait()
-        except BaseException:
-            dispatcher.leave(request)
-            raise
-        ((value, error),) = request.take()
-        if error is not None:
-            raise error
-        return await self._converted(value)
+        return await self._running().get(ref, key=key, priority=priority, timeout=timeout, draw=draw)
 
     async def gather(
         self,
@@ -347,85 +344,9 @@ class AsyncImageService:
 
         Raises, and is cancelled, as `get`.
         """
-        request, build = await self._submit(
+        return await self._running().gather(
             refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
         )
-        try:
-            if request.waiting:
-                await request.event.wait()
-        except BaseException:
-            self._leave(request)
-            raise
-        return await self._finish(request, build)
-
-    async def _submit(
-        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
-    ) -> tuple[Request, Callable[[list[Any]], Any]]:
-        """Ask for all images of nested references; the request has one waiter for each."""
-        if on_error not in _ON_ERROR:
-            raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
-        dispatcher = self._running()
-        found, build = flatten_references(refs)
-        request = dispatcher.request(
-            priority=priority, timeout=self._timeout(timeout), fail_fast=on_error == "raise"
-        )
-        request.hold()
-        try:
-            for ref in found:
-                try:
-                    await dispatcher.submit(ref, request, draw=draw)
-                except Exception as error:
-                    if on_error == "raise" or isinstance(error, ServiceClosedError):
-                        raise
-                    request.add_failed(error)
-                if request.fail_fast and request.event.is_set():
-                    break
-        except BaseException:
-            dispatcher.leave(request)
-            raise
-        request.release()
-        return request, build
-
-    def _leave(self, request: Request) -> None:
-        if self._dispatcher is not None:
-            self._dispatcher.leave(request)
-
-    async def _finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
-        """Return the images of a request that has nothing to wait for, or raise its first error."""
-        error = request.first_error()
-        if request.fail_fast and error is not None:
-            self._leave(request)
-            try:
-                raise error
-            finally:
-                error = None  # breaks the cycle error -> traceback -> frame -> error
-        taken = request.take()
-        results = [error if error is not None else await self._converted(value) for value, error in taken]
-        del taken
-        return build(results)
-
-    @property
-    def processor(self) -> Callable[..., Any] | None:
-        """Return the processor, or None."""
-        return self._options.processor
-
-    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
-        assert self._threads is not None
-        return await self._threads.run(fn, *args)
-
-    async def _converted(self, value: Any) -> Any:
-        if self._convert is None:
-            return value
-        if self._convert.takes_long:
-            return await anyio.to_thread.run_sync(self._convert, value)
-        return self._convert(value)
-
-    def _timeout(self, timeout: float | None) -> float | None:
-        if timeout is None:
-            return self._options.timeout
-        if not timeout > 0:
-            raise ValueError(f"timeout must be more than 0, got {timeout}")
-        return timeout
 
     def map(
         self,
@@ -452,9 +373,8 @@ class AsyncImageService:
 
         Ending the loop early gives up the images in work.
         """
-        self._running()
         return Mapping(
-            self,
+            self._running(),
             prompts,
             refs=refs,
             ordered=ordered,
@@ -492,9 +412,8 @@ class AsyncImageService:
             TypeError: the processor announces no sizes.
             ValueError: a prompt has more tokens than `max_tokens`; it is left out, and iteration can go on.
         """
-        self._running()
         return Packing(
-            self,
+            self._running(),
             prompts,
             refs=refs,
             max_tokens=max_tokens,
@@ -515,32 +434,7 @@ class AsyncImageService:
 
         Cancellation ends the reading.
         """
-        self._running()
-        reference = self._reader.accept(ref, key=key)
-        with anyio.fail_after(self._seconds):
-            head = await self._reader.read_header(reference)
-            try:
-                return self._info(reference, head)
-            except ImageError:
-                # The header may be longer than what was read: photographs carry previews and profiles.
-                if head.complete:
-                    raise
-                whole = await self._reader.read(reference)
-            return self._info(reference, whole)
-
-    def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
-        try:
-            return image_info(
-                read.payload,
-                name=reference.name,
-                processor=self._options.processor,
-                exif=self._exif,
-                max_pixels=self._options.max_pixels,
-                key=read.key,
-                complete=read.complete,
-            )
-        except DecodeError as error:
-            raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
+        return await self._running().probe(ref, key=key)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

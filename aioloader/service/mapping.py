@@ -14,8 +14,8 @@ from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.validation import at_least
 
 if TYPE_CHECKING:
-    from aioloader.service.async_service import AsyncImageService
     from aioloader.service.jobs import Request
+    from aioloader.service.requests import ImageRequests
 
 P = TypeVar("P")
 
@@ -34,9 +34,9 @@ class _Feed(Generic[P]):
     """Task that takes prompts and asks for their images. The iterator refers to it, and it not to the iterator."""
 
     def __init__(
-        self, service: AsyncImageService, prompts: Iterable[P] | AsyncIterable[P], ahead: int, **options: Any
+        self, requests: ImageRequests, prompts: Iterable[P] | AsyncIterable[P], ahead: int, **options: Any
     ) -> None:
-        self.service = service
+        self.requests = requests
         self._prompts = prompts
         self._ahead = ahead
         self._refs: Callable[[P], Any] = options.pop("refs")
@@ -73,7 +73,7 @@ class _Feed(Generic[P]):
 
     async def _ask(self, prompt: P) -> None:
         try:
-            request, build = await self.service._submit(self._refs(prompt), **self._options)
+            request, build = await self.requests.submit(self._refs(prompt), **self._options)
         except Exception as error:
             self.items.append((prompt, error, None))
         else:
@@ -93,7 +93,7 @@ class _Feed(Generic[P]):
         items, self.items = self.items, deque()
         for _, request, _ in items:
             if not isinstance(request, BaseException):
-                self.service._leave(request)
+                self.requests.leave(request)
 
 
 class Mapping(Generic[P]):
@@ -104,7 +104,7 @@ class Mapping(Generic[P]):
 
     def __init__(
         self,
-        service: AsyncImageService,
+        requests: ImageRequests,
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
@@ -123,7 +123,7 @@ class Mapping(Generic[P]):
             raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
         self._ordered = ordered
         self._feed: _Feed[P] = _Feed(
-            service, prompts, ahead, refs=refs, on_error=on_error, priority=priority, timeout=timeout
+            requests, prompts, ahead, refs=refs, on_error=on_error, priority=priority, timeout=timeout
         )
         self._begun = False
         self._busy = False
@@ -167,7 +167,7 @@ class Mapping(Generic[P]):
         try:
             if isinstance(request, BaseException):
                 raise request
-            return prompt, await feed.service._finish(request, build)
+            return prompt, await feed.requests.finish(request, build)
         except Exception as error:
             error.prompt = prompt  # type: ignore[attr-defined]
             raise

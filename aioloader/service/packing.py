@@ -21,7 +21,7 @@ from aioloader.service.nested import flatten_references
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.service.async_service import AsyncImageService
+    from aioloader.service.requests import ImageRequests
 
 P = TypeVar("P")
 
@@ -63,7 +63,7 @@ class _Feed(Generic[P]):
 
     def __init__(
         self,
-        service: AsyncImageService,
+        requests: ImageRequests,
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
@@ -71,7 +71,7 @@ class _Feed(Generic[P]):
         priority: int,
         timeout: float | None,
     ) -> None:
-        self._service = service
+        self._requests = requests
         self._prompts = prompts
         self._refs = refs
         self._fit = fit
@@ -111,7 +111,7 @@ class _Feed(Generic[P]):
             refs, _ = flatten_references(self._refs(prompt))
             tokens = 0
             for ref in refs:
-                info = await self._service.probe(ref)
+                info = await self._requests.probe(ref)
                 tokens += info.num_tokens or 0
             self._fit.add(_Planned(prompt, refs), tokens)
         except Exception as error:
@@ -120,7 +120,7 @@ class _Feed(Generic[P]):
     async def _make(self) -> None:
         planned = self._fit.take()
         refs = [each.refs for each, _ in planned]
-        found = await self._service.gather(
+        found = await self._requests.gather(
             refs, on_error="return", priority=self._priority, timeout=self._timeout
         )
         chosen: list[tuple[P, list[Any], int]] = []
@@ -132,7 +132,7 @@ class _Feed(Generic[P]):
                 chosen.append((each.prompt, images, tokens))
         del found
         if chosen:
-            await self._deliver(await self._service._in_thread(_batch, chosen))
+            await self._deliver(await self._requests.in_thread(_batch, chosen))
 
     async def _deliver(self, made: PatchBatch[P] | BaseException) -> None:
         self.made.append(made)
@@ -155,7 +155,7 @@ class Packing(Generic[P]):
 
     def __init__(
         self,
-        service: AsyncImageService,
+        requests: ImageRequests,
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
@@ -166,7 +166,7 @@ class Packing(Generic[P]):
     ) -> None:
         at_least("max_tokens", max_tokens, 1)
         at_least("lookahead", lookahead, 1)
-        if not isinstance(service.processor, SizedProcessor):
+        if not isinstance(requests.processor, SizedProcessor):
             raise TypeError(
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"
@@ -174,7 +174,9 @@ class Packing(Generic[P]):
         if not isinstance(prompts, (Iterable, AsyncIterable)):
             raise TypeError(f"prompts must be an iterable or an async iterable, got {type(prompts).__name__}")
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        self._feed: _Feed[P] = _Feed(service, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout)
+        self._feed: _Feed[P] = _Feed(
+            requests, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout
+        )
         self._begun: bool = False
         self._busy: bool = False
 

@@ -1,0 +1,199 @@
+"""Requests of an image service: asking for images, waiting for them, converting them, reading their headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from aioloader.errors import DecodeError, ImageError, ServiceClosedError
+from aioloader.service.nested import flatten_references
+from aioloader.service.probe import image_info
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from aioloader.foundation.threads import Threads
+    from aioloader.loader.outputs import Converter
+    from aioloader.service.dispatcher import Dispatcher
+    from aioloader.service.jobs import Request
+    from aioloader.service.probe import ImageInfo
+    from aioloader.service.references import ReadImage, Reference, ReferenceReader
+
+_ON_ERROR = ("raise", "return")
+
+
+class ImageRequests:
+    """Requests of one service that is open.
+
+    Args:
+        dispatcher: makes the images.
+        reader: reads references.
+        threads: what takes long runs there.
+        convert: converts images, or None.
+        processor: the processor, or None.
+        exif, max_pixels: see `image_info`.
+        timeout: seconds for each image, or None.
+        probe_s: seconds for a header.
+
+    Attributes:
+        processor: as given.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        reader: ReferenceReader,
+        threads: Threads,
+        *,
+        convert: Converter | None,
+        processor: Callable[..., Any] | None,
+        exif: str,
+        max_pixels: int | None,
+        timeout: float | None,
+        probe_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._reader = reader
+        self._threads = threads
+        self._convert = convert
+        self.processor = processor
+        self._exif = exif
+        self._max_pixels = max_pixels
+        self._timeout_s = timeout
+        self._probe_s = probe_s
+
+    async def get(
+        self, ref: Any, *, key: Hashable | None, priority: int, timeout: float | None, draw: int
+    ) -> Any:
+        """Return an image; see `AsyncImageService.get`."""
+        dispatcher = self._dispatcher
+        request = dispatcher.request(priority=priority, timeout=self._timeout(timeout))
+        try:
+            await dispatcher.submit(ref, request, key=key, draw=draw)
+            if request.waiting:
+                await request.event.wait()
+        except BaseException:
+            dispatcher.leave(request)
+            raise
+        ((value, error),) = request.take()
+        if error is not None:
+            raise error
+        return await self.converted(value)
+
+    async def gather(
+        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
+    ) -> Any:
+        """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
+        request, build = await self.submit(
+            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
+        )
+        try:
+            if request.waiting:
+                await request.event.wait()
+        except BaseException:
+            self.leave(request)
+            raise
+        return await self.finish(request, build)
+
+    async def submit(
+        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
+    ) -> tuple[Request, Callable[[list[Any]], Any]]:
+        """Ask for all images of nested references.
+
+        Returns:
+            the request, with one waiter for each reference, and the function that puts results into the nesting.
+
+        Raises:
+            ImageReferenceError: a reference is not accepted, with ``on_error="raise"``.
+            ValueError: `on_error` is unknown.
+        """
+        if on_error not in _ON_ERROR:
+            raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
+        dispatcher = self._dispatcher
+        found, build = flatten_references(refs)
+        request = dispatcher.request(
+            priority=priority, timeout=self._timeout(timeout), fail_fast=on_error == "raise"
+        )
+        request.hold()
+        try:
+            for ref in found:
+                try:
+                    await dispatcher.submit(ref, request, draw=draw)
+                except Exception as error:
+                    if on_error == "raise" or isinstance(error, ServiceClosedError):
+                        raise
+                    request.add_failed(error)
+                if request.fail_fast and request.event.is_set():
+                    break
+        except BaseException:
+            dispatcher.leave(request)
+            raise
+        request.release()
+        return request, build
+
+    def leave(self, request: Request) -> None:
+        """Abandon the images of a request."""
+        self._dispatcher.leave(request)
+
+    async def finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
+        """Return the images of a request that has nothing to wait for, or raise its first error."""
+        error = request.first_error()
+        if request.fail_fast and error is not None:
+            self.leave(request)
+            try:
+                raise error
+            finally:
+                error = None  # breaks the cycle error -> traceback -> frame -> error
+        taken = request.take()
+        results = [error if error is not None else await self.converted(value) for value, error in taken]
+        del taken
+        return build(results)
+
+    async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in a thread, and return its result."""
+        return await self._threads.run(fn, *args)
+
+    async def converted(self, value: Any) -> Any:
+        """Return an image as the service's output."""
+        if self._convert is None:
+            return value
+        if self._convert.takes_long:
+            return await anyio.to_thread.run_sync(self._convert, value)
+        return self._convert(value)
+
+    def _timeout(self, timeout: float | None) -> float | None:
+        if timeout is None:
+            return self._timeout_s
+        if not timeout > 0:
+            raise ValueError(f"timeout must be more than 0, got {timeout}")
+        return timeout
+
+    async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
+        """Return the facts in the header of an image; see `AsyncImageService.probe`."""
+        reference = self._reader.accept(ref, key=key)
+        with anyio.fail_after(self._probe_s):
+            head = await self._reader.read_header(reference)
+            try:
+                return self._info(reference, head)
+            except ImageError:
+                # The header may be longer than what was read: photographs carry previews and profiles.
+                if head.complete:
+                    raise
+                whole = await self._reader.read(reference)
+            return self._info(reference, whole)
+
+    def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
+        try:
+            return image_info(
+                read.payload,
+                name=reference.name,
+                processor=self.processor,
+                exif=self._exif,
+                max_pixels=self._max_pixels,
+                key=read.key,
+                complete=read.complete,
+            )
+        except DecodeError as error:
+            raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
