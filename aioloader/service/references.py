@@ -26,6 +26,7 @@ from aioloader.foundation.validation import at_least
 from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
+from aioloader.service.http_exchange import http_parser
 from aioloader.service.http_fetch import WebClient
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
@@ -111,6 +112,7 @@ class ReferenceReader:
 
     Raises:
         TypeError, ValueError: an argument is wrong.
+        MissingPackageError: URLs of HTTP are allowed, and h11 is not installed.
     """
 
     def __init__(
@@ -130,6 +132,8 @@ class ReferenceReader:
             raise ValueError("allow has 'path': pass the folder that contains the files as root=")
         if root is not None and "path" not in self._allow:
             raise ValueError("root= is a folder of files: pass allow=('path', ...) too")
+        if fetch is None and self._allow & _WEB:
+            http_parser()
         self._root = None if root is None else RootFolder(root, max_bytes)
         self._rule = HostRule(hosts)
         self._fetch = fetch

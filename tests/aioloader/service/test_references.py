@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from aioloader.errors import (
     ImageReferenceError,
     ImageServiceError,
     ImageTooLargeError,
+    MissingPackageError,
 )
 from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
@@ -447,3 +449,14 @@ def test_names_and_digests_are_short() -> None:
     assert reference.name == f"an image of {len(SMALL):,} bytes"
     assert reference.near
     assert reference.identity == ("bytes", len(SMALL), hashlib.blake2b(SMALL, digest_size=32).digest())
+
+
+def test_the_package_for_urls_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch(url: str) -> bytes:
+        return SMALL
+
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(MissingPackageError, match=r"aioloader\[service\]"):
+        ReferenceReader(allow=["https"])
+    ReferenceReader(allow=["https"], fetch=fetch)
+    ReferenceReader()
