@@ -204,6 +204,7 @@ class AsyncImageService:
             made,
             self._memory,
             processor=options.processor,
+            exif=self._exif,
             max_pixels=options.max_pixels,
             cache=self._cache,
             threads=self._threads,

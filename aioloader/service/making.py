@@ -25,6 +25,7 @@ from aioloader.foundation.types import (
     Slab,
     next_layout_number,
 )
+from aioloader.service.probe import decoded_size
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class ImageMaker:
         executor: runs the program of `ReferenceDecoder` and the processor; open.
         memory: slab memory.
         processor: the processor, or None.
+        exif: "apply" or "ignore".
         max_pixels: most pixels of an image, or None.
         cache: its images are dropped where there is no memory left.
         threads: large copies run there.
@@ -88,6 +90,7 @@ class ImageMaker:
         memory: SlabMemory,
         *,
         processor: Any,
+        exif: str,
         max_pixels: int | None,
         cache: ImageCache,
         threads: Threads,
@@ -96,6 +99,7 @@ class ImageMaker:
         self._memory = memory
         self._sized = processor if isinstance(processor, SizedProcessor) else None
         self._plain = processor is None
+        self._exif = exif
         self._max_pixels = max_pixels
         self._cache = cache
         self._threads = threads
@@ -129,7 +133,10 @@ class ImageMaker:
             raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
         if self._sized is not None:
             try:
-                spec = self._sized.spec(header.height, header.width)
+                size = decoded_size(
+                    memoryview(job.image.payload), header, exif=self._exif, processor=self._sized
+                )
+                spec = self._sized.spec(*size)
                 job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
             except ValueError as error:
                 raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error

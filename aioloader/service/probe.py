@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import SizedProcessor
+from aioloader.abc import DecodingProcessor, SizedProcessor
 from aioloader.errors import DecodeError, ImageTooLargeError
 from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms.formats import read_header
@@ -67,13 +67,12 @@ def image_info(
     """
     view = memoryview(payload)
     header = read_header(view)
-    height, width = header.height, header.width
-    if max_pixels is not None and height * width > max_pixels:
-        raise ImageTooLargeError(name, "pixels", max_pixels, height * width)
+    pixels = header.height * header.width
+    if max_pixels is not None and pixels > max_pixels:
+        raise ImageTooLargeError(name, "pixels", max_pixels, pixels)
     if exif == "apply" and not complete and _may_be_rotated_later(view, header):
         raise DecodeError("the data ends within the header", format=header.format, nbytes=len(view))
-    if exif == "apply" and header.exif is not None and read_orientation(view, *header.exif) >= 5:
-        height, width = width, height
+    height, width = decoded_size(view, header, exif=exif, processor=processor)
     if isinstance(processor, SizedProcessor):
         spec = processor.spec(height, width)
         return ImageInfo(
@@ -93,3 +92,18 @@ def _may_be_rotated_later(view: memoryview, header: ImageHeader) -> bool:
         return not found
     # WebP announces the block in its first chunk.
     return header.format == "webp" and not found and bytes(view[12:16]) == b"VP8X" and bool(view[20] & 0x08)
+
+
+def decoded_size(data: memoryview, header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:
+    """Return the height and width of an image after decoding.
+
+    Args:
+        data: the encoded image, or its beginning.
+        header: its header.
+        exif: "apply" or "ignore".
+        processor: the processor, or None. One that decodes TIFFs itself uses Pillow, which always turns them upright.
+    """
+    turns = exif == "apply" or (header.format == "tiff" and isinstance(processor, DecodingProcessor))
+    if turns and header.exif is not None and read_orientation(data, *header.exif) >= 5:
+        return header.width, header.height
+    return header.height, header.width

@@ -134,7 +134,7 @@ class ImageRequests:
         return request, build
 
     def leave(self, request: Request) -> None:
-        """Abandon the images of a request."""
+        """Stop waiting for the images of a request; work that nobody else waits for ends."""
         self._dispatcher.leave(request)
 
     async def finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:

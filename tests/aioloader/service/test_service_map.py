@@ -124,12 +124,12 @@ def test_an_error_of_the_prompts_comes_after_the_prompts_before_it(run_on: Any) 
 
 
 def test_leaving_the_loop_gives_the_images_up(run_on: Any, leftovers: Any) -> None:
-    gate = Gate(closed=tuple(range(1, 200)))
+    gate = Gate(closed=tuple(range(5, 200)))
 
     async def main() -> None:
         async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
             async for prompt, _ in service.map(range(50), refs=lambda n: [numbered(n)], ahead=10):
-                assert prompt == 0
+                assert prompt < 5
                 break
             gc.collect()
             await until(lambda: service.stats().pending == 0)

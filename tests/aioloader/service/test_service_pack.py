@@ -84,3 +84,29 @@ def test_a_processor_without_sizes_is_refused(run_on: Any) -> None:
                 service.pack([numbered(1)], refs=lambda ref: ref, max_tokens=8)
 
     run_on(main)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("exif", ["apply", "ignore"])
+def test_a_photograph_on_its_side_has_the_size_that_probe_announces(
+    form: str, exif: str, run_on: Any
+) -> None:
+    import io
+
+    from PIL import Image
+
+    file = io.BytesIO()
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    Image.fromarray(np.zeros((60, 300, 3), np.uint8)).save(file, form, exif=tags)
+    processor = aioloader.transforms.Qwen2VLImageProcessor(exif=exif)
+
+    async def main() -> None:
+        async with AsyncImageService(processor, num_workers=1) as service:
+            info = await service.probe(file.getvalue())
+            for _ in range(2):  # by value, and into its row
+                made = await service.get(file.getvalue())
+                assert made["image_grid_thw"].tolist() == [list(info.grid_thw or ())]
+                assert made["pixel_values"].shape == info.shape
+
+    run_on(main)
