@@ -326,8 +326,13 @@ def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "I;16", "YCbCr", "HSV"])
 def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
-    image = pytest.importorskip("PIL.Image").new(mode, (7, 5))
-    found = read(image)
+    pillow = pytest.importorskip("PIL.Image")
+    noise = np.random.default_rng(1).integers(0, 256, (900, 701, 3), dtype=np.uint8)  # converted in strips
+    image = pillow.fromarray(noise)
+    if mode in ("LA", "I;16"):
+        image = image.convert("L")
+    image = image.convert(mode)
+    found = read(image, max_bytes=4 << 20)
     assert bytes(found.payload) == encode_raw(np.asarray(image.convert("RGB")))
     assert found.key is None
 
