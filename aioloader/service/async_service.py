@@ -71,9 +71,11 @@ class AsyncImageService:
             "gs", "az" (object storage), "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of
             Pillow).
         root: folder that contains all files of kind "path".
-        hosts: names of hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080";
-            None: all hosts with public addresses. Only a host that is named here exactly may have a private address.
-        fetch: async function that returns the bytes of a URL, in place of the service's own client.
+        hosts: hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080", and buckets
+            ("s3://name"); None: all hosts with public addresses, and all buckets that the credentials open. Only a host
+            that is named here exactly may have a private address.
+        fetch: async function that returns the bytes of a URL of HTTP, in place of the service's own client. It resolves
+            names and follows redirects itself, so it must check where they lead.
         output: "numpy", "torch" or "jax": type of the arrays.
         exif: "apply" turns images upright, "ignore" leaves them as stored; None: what the processor prefers (its
             attribute `exif`), or "apply".

@@ -81,11 +81,10 @@ async def exchange(
         AgainError: no valid response, or a status that may be another one later.
         ImageFetchError: a status, or a body, that no further attempt changes.
         ImageTooLargeError: there are more than `max_bytes` bytes.
-        MissingPackageError: h11 is not installed.
 
     The caller closes the connection, also on cancellation.
     """
-    h11 = _library()
+    h11 = http_parser()
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_NBYTES)
     headers = [
         ("Host", address.authority),
@@ -111,7 +110,12 @@ async def exchange(
     return Response(status, found, body, _is_complete(status, found, len(body), ended))
 
 
-def _library() -> Any:
+def http_parser() -> Any:
+    """Return the package h11.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
     try:
         import h11
     except ImportError:

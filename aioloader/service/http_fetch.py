@@ -34,7 +34,8 @@ _ATTEMPTS = 4
 _SILENCE_S = 15.0
 _CONNECT_S = 5.0
 _MOST_ADDRESSES = 4
-_THREADS = 8
+# As many as an image service reads at a time, so that a name that takes long to resolve delays no other.
+_THREADS = 64
 
 Resolve = Callable[[str, int], list[str]]
 """Function that returns the IP addresses of a host; called in a thread."""
@@ -108,7 +109,6 @@ class WebClient:
             ImageTooLargeError: there are more than `max_bytes` bytes.
             ImageFetchError: there was no valid response in time.
             ImageReferenceError: a redirect leads to a malformed URL.
-            MissingPackageError: h11 is not installed.
 
         On cancellation the connection is closed.
         """

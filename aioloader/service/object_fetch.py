@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.loop_thread import LoopThread
 
 _LONGEST_KEY = 2048
+_LONGEST_S = 3600.0
 # The bucket becomes a part of the name of a host: nothing but letters, digits, dots and hyphens.
 _FORM = re.compile(
     r"(s3|gs|az)://([a-z0-9](?:[a-z0-9._-]{0,220}[a-z0-9])?)/([^\x00-\x1f\x7f]+)", re.IGNORECASE
@@ -77,7 +78,7 @@ class ObjectClient:
 
     def __init__(self, *, max_bytes: int, timeout: float) -> None:
         self._max_bytes = max_bytes
-        self._timeout = timeout
+        self._timeout = min(timeout, _LONGEST_S)
         self._client: Client | None = None
         self._thread: LoopThread | None = None
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -26,6 +27,7 @@ from aioloader.foundation.validation import at_least
 from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
+from aioloader.service.http_exchange import http_parser
 from aioloader.service.http_fetch import WebClient
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
@@ -45,6 +47,9 @@ HEAD_NBYTES = 1 << 16
 _DIGEST_HERE = 1 << 18
 _DIGEST_PIECE = 1 << 20
 _THREADS = 8
+_STRIP_NBYTES = 1 << 20
+# The interpreter keeps a thread for 5 ms unless it waits for something.
+_YIELD_S = 5e-5
 _NEAR: Final = frozenset(("bytes", "data", "array", "pillow"))
 _WEB: Final = frozenset(("http", "https"))
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{0,31}):")
@@ -111,6 +116,7 @@ class ReferenceReader:
 
     Raises:
         TypeError, ValueError: an argument is wrong.
+        MissingPackageError: URLs of HTTP are allowed, and h11 is not installed.
     """
 
     def __init__(
@@ -130,6 +136,8 @@ class ReferenceReader:
             raise ValueError("allow has 'path': pass the folder that contains the files as root=")
         if root is not None and "path" not in self._allow:
             raise ValueError("root= is a folder of files: pass allow=('path', ...) too")
+        if fetch is None and self._allow & _WEB:
+            http_parser()
         self._root = None if root is None else RootFolder(root, max_bytes)
         self._rule = HostRule(hosts)
         self._fetch = fetch
@@ -376,7 +384,16 @@ def _pixels_of(image: Any, name: str) -> memoryview:
         ImageReferenceError: Pillow cannot decode or convert it.
     """
     try:
-        return raw_buffer(np.asarray(image.convert("RGB")))
+        image.load()
+        width, height = image.size
+        pixels: Array = np.empty((height, width, 3), np.uint8)
+        # Pillow keeps the interpreter's lock while it converts, so that an event loop would wait for a whole image.
+        rows = max(1, _STRIP_NBYTES // (3 * width))
+        for top in range(0, height, rows):
+            strip = image.crop((0, top, width, min(top + rows, height)))
+            pixels[top : top + rows] = np.asarray(strip.convert("RGB"))
+            sleep(_YIELD_S)
+        return raw_buffer(pixels)
     except Exception as error:
         reason = f"Pillow cannot convert it: {type(error).__name__}: {error}"
         raise ImageReferenceError(name, reason, kind="pillow") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from aioloader.errors import (
     ImageReferenceError,
     ImageServiceError,
     ImageTooLargeError,
+    MissingPackageError,
 )
 from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
@@ -324,8 +326,13 @@ def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "I;16", "YCbCr", "HSV"])
 def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
-    image = pytest.importorskip("PIL.Image").new(mode, (7, 5))
-    found = read(image)
+    pillow = pytest.importorskip("PIL.Image")
+    noise = np.random.default_rng(1).integers(0, 256, (900, 701, 3), dtype=np.uint8)  # converted in strips
+    image = pillow.fromarray(noise)
+    if mode in ("LA", "I;16"):
+        image = image.convert("L")
+    image = image.convert(mode)
+    found = read(image, max_bytes=4 << 20)
     assert bytes(found.payload) == encode_raw(np.asarray(image.convert("RGB")))
     assert found.key is None
 
@@ -447,3 +454,14 @@ def test_names_and_digests_are_short() -> None:
     assert reference.name == f"an image of {len(SMALL):,} bytes"
     assert reference.near
     assert reference.identity == ("bytes", len(SMALL), hashlib.blake2b(SMALL, digest_size=32).digest())
+
+
+def test_the_package_for_urls_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch(url: str) -> bytes:
+        return SMALL
+
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(MissingPackageError, match=r"aioloader\[service\]"):
+        ReferenceReader(allow=["https"])
+    ReferenceReader(allow=["https"], fetch=fetch)
+    ReferenceReader()
