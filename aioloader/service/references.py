@@ -356,7 +356,7 @@ class ReferenceReader:
         run = self._threads.run_abandonable
         known, held = cache.known(url), None
         if known is not None:
-            # Before the request, so that the server's answer can be used whatever is evicted meanwhile.
+            # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
             held = await run(cache.load, url, known.tag, known.nbytes, abandoned=_nothing)
         found = await self._web.fetch(address, known=None if held is None else known)
         if known is not None and held is not None and found.is_known:
