@@ -92,6 +92,7 @@ def test_the_package_is_imported_without_any_extra() -> None:
         "cramjam",
         "zstandard",
         "google_crc32c",
+        "h11",
         "PIL",
     )
     code = f"""

@@ -76,6 +76,9 @@ class AsyncImageService:
             that is named here exactly may have a private address.
         fetch: async function that returns the bytes of a URL of HTTP, in place of the service's own client. It resolves
             names and follows redirects itself, so it must check where they lead.
+        url_cache: directory that keeps bytes of URLs, or "memory"; a server is asked whether they are the latest. None:
+            bytes are not kept, only made images (`cache_limit`). What `fetch` returns is not kept.
+        url_cache_limit: bytes of it, or a text such as "50GB"; None: 50 GB in a directory, 4 GB in memory.
         output: "numpy", "torch" or "jax": type of the arrays.
         exif: "apply" turns images upright, "ignore" leaves them as stored; None: what the processor prefers (its
             attribute `exif`), or "apply".
@@ -104,6 +107,8 @@ class AsyncImageService:
         root: str | os.PathLike[str] | None = None,
         hosts: Collection[str] | None = None,
         fetch: Fetch | None = None,
+        url_cache: str | os.PathLike[str] | None = None,
+        url_cache_limit: int | str | None = None,
         output: str = "numpy",
         exif: str | None = None,
     ) -> None:
@@ -132,7 +137,14 @@ class AsyncImageService:
         self._seconds = 3600.0 if timeout is None else float(timeout)
         # Made here, so that wrong options are errors of the constructor.
         self._reader = ReferenceReader(
-            allow=allow, root=root, hosts=hosts, fetch=fetch, max_bytes=max_bytes, timeout=self._seconds
+            allow=allow,
+            root=root,
+            hosts=hosts,
+            fetch=fetch,
+            max_bytes=max_bytes,
+            timeout=self._seconds,
+            cache=url_cache,
+            cache_limit=url_cache_limit,
         )
         self._convert = make_converter(options.output)
         self._cache = ImageCache(cache_limit)

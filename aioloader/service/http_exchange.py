@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aioloader.service.web_urls import WebAddress
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
+NOT_MODIFIED = 304
 
 _RECEIVE_NBYTES = 1 << 16
 _HEAD_NBYTES = 32 << 10
@@ -53,9 +54,9 @@ class Response(NamedTuple):
     """Response to a request.
 
     Attributes:
-        status: of a redirect, or 200 or 206.
+        status: of a redirect, or 200 or 206, or 304 for the known version.
         headers: by their names in lower case.
-        body: bytes; empty for a redirect.
+        body: bytes; empty for a redirect and for the known version.
         complete: `body` is all of the object.
     """
 
@@ -66,7 +67,13 @@ class Response(NamedTuple):
 
 
 async def exchange(
-    stream: ByteStream, address: WebAddress, *, first: int | None, max_bytes: int, silence_s: float
+    stream: ByteStream,
+    address: WebAddress,
+    *,
+    first: int | None,
+    max_bytes: int,
+    silence_s: float,
+    known_tag: str | None = None,
 ) -> Response:
     """Send a GET request, and return the response.
 
@@ -76,6 +83,7 @@ async def exchange(
         first: ask for that number of bytes from the beginning, and stop there also if the server sends more; None: all.
         max_bytes: most bytes of the object.
         silence_s: most seconds without a byte from the server.
+        known_tag: version whose bytes are not needed; None: those of any version are.
 
     Raises:
         AgainError: no valid response, or a status that may be another one later.
@@ -96,6 +104,8 @@ async def exchange(
     ]
     if first is not None:
         headers.append(("Range", f"bytes=0-{first - 1}"))
+    if known_tag is not None:
+        headers.append(("If-None-Match", known_tag))
     request = connection.send(h11.Request(method="GET", target=address.target, headers=headers))
     try:
         await stream.send(request + connection.send(h11.EndOfMessage()))
@@ -103,6 +113,8 @@ async def exchange(
         status, found = await _read_head(h11, events)
         if status in REDIRECTS:
             return Response(status, found, bytearray(), False)
+        if status == NOT_MODIFIED and known_tag is not None:
+            return Response(status, found, bytearray(), True)
         _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
         body, ended = await _read_body(h11, events, address, first, max_bytes)
     except h11.RemoteProtocolError as error:

@@ -18,14 +18,14 @@ import anyio
 from aioloader.errors import ImageFetchError
 from aioloader.foundation.threads import Threads
 from aioloader.service.allowed import HostRule, check_addresses
-from aioloader.service.http_exchange import REDIRECTS, AgainError, Response, exchange
+from aioloader.service.http_exchange import NOT_MODIFIED, REDIRECTS, AgainError, Response, exchange
 from aioloader.service.web_urls import WebAddress, redirected
 from aioloader.storage.remote.failures import backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from anyio.abc import ByteStream
+
+    from aioloader.service.fetched_cache import KnownVersion
 
 MOST_REDIRECTS = 5
 """Redirects that are followed for one image."""
@@ -45,14 +45,18 @@ class WebBytes(NamedTuple):
     """Bytes of an image.
 
     Attributes:
-        data: its first bytes, or all.
-        key: URL and version; None if the server does not identify versions.
+        data: its first bytes, or all; empty if they are the known ones.
+        tag: the server's name for their version; None if it does not identify versions.
+        final: URL after redirects.
         complete: `data` are all bytes.
+        is_known: the version is the known one.
     """
 
     data: bytearray
-    key: Hashable | None
+    tag: str | None
+    final: str
     complete: bool
+    is_known: bool = False
 
 
 def resolve_host(host: str, port: int) -> list[str]:
@@ -97,12 +101,15 @@ class WebClient:
         # Names may take long to resolve, and nothing can end that: not in threads that others wait for.
         self._threads = Threads(_THREADS, "aioloader-resolve")
 
-    async def fetch(self, address: WebAddress, *, first: int | None = None) -> WebBytes:
+    async def fetch(
+        self, address: WebAddress, *, first: int | None = None, known: KnownVersion | None = None
+    ) -> WebBytes:
         """Return the bytes of an image.
 
         Args:
             address: of the image, see `parse_web_url`.
             first: read only that number of bytes; None: all.
+            known: version whose bytes are not needed.
 
         Raises:
             ImageNotAllowedError: a host, a port or an address is not allowed, here or after a redirect.
@@ -114,18 +121,23 @@ class WebClient:
         """
         last: list[AgainError] = []
         with anyio.move_on_after(self._timeout) as scope:
-            return await self._fetch(address, first, scope.deadline, last)
+            return await self._fetch(address, first, known, scope.deadline, last)
         reason = f"there was no whole response within {self._timeout:g} s"
         if last:
             reason += f"; the attempt before: {last[-1].reason}"
         raise ImageFetchError(address.name, reason, kind=address.scheme) from None
 
     async def _fetch(
-        self, address: WebAddress, first: int | None, deadline: float, last: list[AgainError]
+        self,
+        address: WebAddress,
+        first: int | None,
+        known: KnownVersion | None,
+        deadline: float,
+        last: list[AgainError],
     ) -> WebBytes:
         for attempt in range(1, self._attempts + 1):
             try:
-                response = await self._follow(address, first)
+                final, response = await self._follow(address, first, known)
             except AgainError as problem:
                 last.append(problem)
                 pause = max(problem.pause_s, backoff_s(attempt, random.random()))
@@ -136,18 +148,23 @@ class WebClient:
             else:
                 tag = response.headers.get("etag", "")
                 strong = tag.startswith('"') and len(tag) <= 256
+                is_known = response.status == NOT_MODIFIED
                 return WebBytes(
-                    response.body, ("url", address.url, tag) if strong else None, response.complete
+                    response.body, tag if strong else None, final.url, response.complete, is_known
                 )
             await anyio.sleep(pause)
         raise AssertionError("unreachable")
 
-    async def _follow(self, begin: WebAddress, first: int | None) -> Response:
+    async def _follow(
+        self, begin: WebAddress, first: int | None, known: KnownVersion | None
+    ) -> tuple[WebAddress, Response]:
         address = begin
         for _ in range(MOST_REDIRECTS + 1):
-            response = await self._request(address, first)
+            # A name of a version is that of one URL: another one may use the same.
+            known_tag = known.tag if known is not None and known.final == address.url else None
+            response = await self._request(address, first, known_tag)
             if response.status not in REDIRECTS:
-                return response
+                return address, response
             location = response.headers.get("location")
             if location is None:
                 raise ImageFetchError(
@@ -158,11 +175,16 @@ class WebClient:
             begin.name, f"there are more than {MOST_REDIRECTS} redirects", kind=begin.scheme
         )
 
-    async def _request(self, address: WebAddress, first: int | None) -> Response:
+    async def _request(self, address: WebAddress, first: int | None, known_tag: str | None) -> Response:
         stream = await self._connect(address)
         try:
             return await exchange(
-                stream, address, first=first, max_bytes=self._max_bytes, silence_s=self._silence_s
+                stream,
+                address,
+                first=first,
+                max_bytes=self._max_bytes,
+                silence_s=self._silence_s,
+                known_tag=known_tag,
             )
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             if isinstance(error, ImageFetchError):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aioloader.errors import ImageFetchError, ImageReferenceError, ImageTooLargeError, RemoteReadError
 from aioloader.service.web_urls import short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Coroutine
 
     from aioloader.storage.remote.client import Client
     from aioloader.storage.remote.loop_thread import LoopThread
+    from aioloader.storage.remote.transport import Version
+
+T = TypeVar("T")
 
 _LONGEST_KEY = 2048
 _LONGEST_S = 3600.0
@@ -36,20 +39,6 @@ class ObjectAddress(NamedTuple):
     bucket: str
     url: str
     name: str
-
-
-class ObjectBytes(NamedTuple):
-    """Bytes of an object.
-
-    Attributes:
-        data: its first bytes, or all.
-        key: URL and version; None if the store does not identify versions.
-        complete: `data` are all bytes.
-    """
-
-    data: bytes
-    key: Hashable | None
-    complete: bool
 
 
 def parse_object_url(url: str) -> ObjectAddress:
@@ -82,12 +71,8 @@ class ObjectClient:
         self._client: Client | None = None
         self._thread: LoopThread | None = None
 
-    async def fetch(self, address: ObjectAddress, *, first: int | None = None) -> ObjectBytes:
-        """Return the bytes of an object.
-
-        Args:
-            address: of the object.
-            first: read only that number of bytes; None: all.
+    async def describe(self, address: ObjectAddress) -> Version:
+        """Return the version of an object.
 
         Raises:
             ImageFetchError: it cannot be read; the `RemoteReadError` is chained.
@@ -96,36 +81,55 @@ class ObjectClient:
 
         On cancellation the request is given up.
         """
+        version = await self._run(self._describe, address)
+        if version.nbytes > self._max_bytes:
+            raise ImageTooLargeError(
+                address.name, "bytes", self._max_bytes, version.nbytes, kind=address.scheme
+            )
+        return version
+
+    async def fetch(self, address: ObjectAddress, version: Version, nbytes: int) -> bytes:
+        """Return the first bytes of an object.
+
+        Args:
+            address: of the object.
+            version: of the object.
+            nbytes: number of bytes, at most its size.
+
+        Raises, and is cancelled, as `describe`.
+        """
+        return await self._run(self._get, address, version, nbytes)
+
+    async def _run(self, fn: Callable[..., Coroutine[Any, Any, T]], address: ObjectAddress, *args: Any) -> T:
         from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
         from aioloader.storage.remote.stores import library
 
         library()
         try:
             if in_asyncio():
-                return await self._fetch(address, first)
+                return await fn(address, *args)
             if self._thread is None:
                 self._thread = LoopThread()
-            return await self._thread.run(self._fetch, address, first)
+            return await self._thread.run(fn, address, *args)
         except RemoteReadError as error:
             reason = f"it cannot be read: {error.reason} ({error.kind})"
             raise ImageFetchError(address.name, reason, kind=address.scheme) from error
 
-    async def _fetch(self, address: ObjectAddress, first: int | None) -> ObjectBytes:
-        from aioloader.storage.remote.client import Client
+    async def _describe(self, address: ObjectAddress) -> Version:
+        return await self._opened().describe(address.url, self._timeout)
+
+    async def _get(self, address: ObjectAddress, version: Version, nbytes: int) -> bytes:
         from aioloader.storage.remote.transport import ObjectRange
+
+        parts = [ObjectRange(address.url, 0, nbytes, version)] if nbytes else []
+        return b"".join(await self._opened().get(parts, self._timeout))
+
+    def _opened(self) -> Client:
+        from aioloader.storage.remote.client import Client
 
         if self._client is None:
             self._client = Client()
-        version = await self._client.describe(address.url, self._timeout)
-        if version.nbytes > self._max_bytes:
-            raise ImageTooLargeError(
-                address.name, "bytes", self._max_bytes, version.nbytes, kind=address.scheme
-            )
-        nbytes = version.nbytes if first is None else min(first, version.nbytes)
-        parts = [ObjectRange(address.url, 0, nbytes, version)] if nbytes else []
-        data = b"".join(await self._client.get(parts, self._timeout))
-        key = None if version.tag is None else ("object", address.url, version.tag)
-        return ObjectBytes(data, key, nbytes == version.nbytes)
+        return self._client
 
     def close(self) -> None:
         """Close connections, and end the thread that trio needs."""

@@ -27,15 +27,22 @@ from aioloader.foundation.validation import at_least
 from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
+from aioloader.service.fetched_cache import FetchedCache, KnownVersion
 from aioloader.service.http_exchange import http_parser
 from aioloader.service.http_fetch import WebClient
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
+from aioloader.storage.cache.options import CacheOptions
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
+    from aioloader.service.object_fetch import ObjectAddress
+    from aioloader.service.web_urls import WebAddress
+
+    # Bytes, key, and whether they are all.
+    _Read = tuple[bytes | bytearray | memoryview, Hashable | None, bool]
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Async function that returns the bytes of a URL."""
@@ -113,6 +120,7 @@ class ReferenceReader:
             addresses in URLs are checked before it is called; it resolves names and follows redirects itself.
         max_bytes: most bytes of an image, encoded, or of its pixels.
         timeout: seconds for reading one.
+        cache, cache_limit: where bytes of URLs are kept, see `aioloader.storage.cache.options.CacheOptions`.
 
     Raises:
         TypeError, ValueError: an argument is wrong.
@@ -128,7 +136,11 @@ class ReferenceReader:
         fetch: Fetch | None = None,
         max_bytes: int = 64 << 20,
         timeout: float = 60.0,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
+        options = CacheOptions(cache, cache_limit)
+        self._cache = None if cache is None else FetchedCache(options)
         self._allow = check_kinds(allow)
         at_least("max_bytes", max_bytes, 1)
         at_least("timeout", timeout, 0, exclusive=True)
@@ -328,12 +340,58 @@ class ReferenceReader:
             data, key = await self._items.read(dataset, index, name), None
             self._check_nbytes(len(data), name, kind)
         elif kind in BUCKETS:
-            data, key, complete = await self._objects.fetch(parse_object_url(value), first=first)
+            data, key, complete = await self._read_object(parse_object_url(value), first)
         elif self._fetch is not None:
             data, key = await self._call_fetch(self._fetch, reference), None
         else:
-            data, key, complete = await self._web.fetch(parse_web_url(value), first=first)
+            data, key, complete = await self._read_web(parse_web_url(value), first)
         return ReadImage(data, key if reference.key is None else reference.identity, complete)
+
+    async def _read_web(self, address: WebAddress, first: int | None) -> _Read:
+        url = address.url
+        cache = await self._opened_cache()
+        if cache is None or first is not None:
+            found = await self._web.fetch(address, first=first)
+            return found.data, None if found.tag is None else ("url", url, found.tag), found.complete
+        run = self._threads.run_abandonable
+        known, held = cache.known(url), None
+        if known is not None:
+            # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
+            held = await run(cache.load, url, known.tag, known.nbytes, abandoned=_nothing)
+        found = await self._web.fetch(address, known=None if held is None else known)
+        if known is not None and held is not None and found.is_known:
+            return held, ("url", url, known.tag), True
+        if found.tag is None:
+            return found.data, None, True
+        await run(cache.store, url, found.tag, found.data, abandoned=_nothing)
+        cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
+        return found.data, ("url", url, found.tag), True
+
+    async def _read_object(self, address: ObjectAddress, first: int | None) -> _Read:
+        version = await self._objects.describe(address)
+        url, tag = address.url, version.tag
+        key = None if tag is None else ("url", url, tag)
+        if first is not None and first < version.nbytes:
+            return await self._objects.fetch(address, version, first), key, False
+        cache = await self._opened_cache()
+        run = self._threads.run_abandonable
+        if cache is not None and tag is not None:
+            held = await run(cache.load, url, tag, version.nbytes, abandoned=_nothing)
+            if held is not None:
+                return held, key, True
+        data = await self._objects.fetch(address, version, version.nbytes)
+        if cache is not None and tag is not None:
+            await run(cache.store, url, tag, data, abandoned=_nothing)
+        return data, key, True
+
+    async def _opened_cache(self) -> FetchedCache | None:
+        if self._cache is not None and not self._cache.is_open:
+            try:
+                await self._threads.run(self._cache.open)
+            except OSError as error:
+                reason = f"the cache of the bytes of URLs cannot be used: {error}; pass another directory"
+                raise ImageServiceError(reason) from error
+        return self._cache
 
     async def _call_fetch(self, fetch: Fetch, reference: Reference) -> bytes:
         kind, name = reference.kind, reference.name
@@ -357,6 +415,8 @@ class ReferenceReader:
         """Close connections, files and threads. No call may be running."""
         with anyio.CancelScope(shield=True):
             await self._items.aclose()
+            if self._cache is not None:
+                await self._threads.run(self._cache.close)
         self._objects.close()
         self._web.close()
         self._threads.close(0)

@@ -158,6 +158,8 @@ class ImageService:
         root: str | os.PathLike[str] | None = None,
         hosts: Collection[str] | None = None,
         fetch: Fetch | None = None,
+        url_cache: str | os.PathLike[str] | None = None,
+        url_cache_limit: int | str | None = None,
         output: str = "numpy",
         exif: str | None = None,
     ) -> None:
@@ -176,6 +178,8 @@ class ImageService:
             root=root,
             hosts=hosts,
             fetch=fetch,
+            url_cache=url_cache,
+            url_cache_limit=url_cache_limit,
             output=output,
             exif=exif,
         )

@@ -74,7 +74,7 @@ def test_an_image_is_read(server: RawServer, get: Get) -> None:
     found = get("/image")
     assert bytes(found.data) == IMAGE
     assert found.complete
-    assert found.key == ("url", server.url("/image"), '"v1"')
+    assert (found.tag, found.final) == ('"v1"', server.url("/image"))
     (head,) = server.heads
     assert f"host: 127.0.0.1:{server.port}\r\n" in head.lower()
     assert "accept-encoding: identity\r\n" in head.lower()
@@ -113,7 +113,7 @@ def test_an_image_is_read(server: RawServer, get: Get) -> None:
 def test_an_image_is_framed_in_any_way(server: RawServer, get: Get, response: bytes) -> None:
     server.answers["/x"] = raw(response)
     found = get("/x")
-    assert (bytes(found.data), found.complete, found.key) == (IMAGE, True, None)
+    assert (bytes(found.data), found.complete, found.tag) == (IMAGE, True, None)
 
 
 # -- the beginning of an image ---------------------------------------------------------------------------------------
@@ -459,6 +459,7 @@ def test_a_redirect_is_followed(server: RawServer, get: Get, status: int) -> Non
     server.answers["/y"] = answer(status=status, Location=server.url("/image"))
     found = get("/x")
     assert bytes(found.data) == IMAGE
+    assert found.final == server.url("/image")
     assert server.paths == ["/x", "/y?token=1", "/image"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +72,17 @@ def test_an_object_that_cannot_be_read_is_a_named_error(s3: Any, run_on: RunOn) 
 def test_another_bucket_is_refused(s3: Any, run_on: RunOn) -> None:
     with pytest.raises(ImageNotAllowedError, match="bucket"):
         read(run_on, "s3://service-photos/a.jpg", hosts=["s3://other", "service-photos"])
+
+
+def test_an_object_is_read_once_with_a_cache(
+    s3: Any, s3_proxy: Any, run_on: RunOn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in s3.environment(s3_proxy.address).items():
+        monkeypatch.setenv(name, value)
+    whole = 0
+    for number in range(3):
+        s3_proxy.behave()
+        found = read(run_on, "s3://service-photos/folder/b c.jpg", cache=str(tmp_path))
+        assert (bytes(found.payload), found.complete) == (LONG, True)
+        whole += sum(span != "bytes=0-0" for _, _, span in s3_proxy.log())
+        assert whole == 1, number
