@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         TFRecordDataset,
     )
     from aioloader.datasets.opening import open_dataset
+    from aioloader.costs import image_costs
     from aioloader.errors import (
         DecodeError,
         ImageError,
@@ -115,6 +116,7 @@ __all__ = (
     "__version__",
     "abc",
     "batchify",
+    "image_costs",
     "images",
     "open_dataset",
     "samplers",
@@ -129,6 +131,7 @@ _NAMES_OF = {
         "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "
         "SimpleDataset TarDataset TFRecordDataset"
     ),
+    "aioloader.costs": "image_costs",
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
         "DecodeError ImageError ImageReferenceError ImageServiceError ImageTimeoutError LayoutError LoaderClosedError "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Coroutine,
+        Iterable,
         Iterator,
         Mapping,
         Sequence,
@@ -58,6 +59,7 @@ __all__ = (
     "CountingByteSource",
     "Decoder",
     "DecodingProcessor",
+    "EpochBatchSampler",
     "Executor",
     "FetchingByteSource",
     "FileByteSource",
@@ -683,6 +685,15 @@ class PositionalSampler(Sampler, Protocol):
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
         """Return the indices at positions start <= p < stop of an epoch, int64."""
+        ...
+
+
+@runtime_checkable
+class EpochBatchSampler(Protocol):
+    """A batch sampler whose batches depend on the number of the epoch, so that an epoch can be resumed anywhere."""
+
+    def batches(self, epoch: int) -> Iterable[Sequence[int]]:
+        """Return the batches of an epoch, in order, each as a sequence of indices."""
         ...
 
 

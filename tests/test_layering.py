@@ -57,7 +57,7 @@ GROUPS = {
     "receipts": {"aioloader.receipts"},
     "loader": {"aioloader.loader"},
     "service": {"aioloader.service"},
-    "images": {"aioloader.images"},
+    "images": {"aioloader.images", "aioloader.costs"},
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},
     "tools": {"aioloader.tools"},
@@ -141,7 +141,7 @@ MAY_IMPORT = {
     "loader": ENGINE,
     # Takes requests instead of an epoch's order, and chooses concrete parts as the loader does.
     "service": {*ENGINE, "loader"},
-    "images": {"crop-index", "datasets", "loader", "transforms"},
+    "images": {*BASE, "crop-index", "datasets", "loader", "transforms"},
     "package": {*ENGINE, "loader", "service", "images"},
     "packing": LIBRARY,
     "tools": {*LIBRARY, "packing"},

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import PositionalSampler
+from aioloader.abc import EpochBatchSampler, PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError
@@ -236,7 +236,10 @@ class EpochPlanner:
                 carried=carried if epoch == cursor.epoch else None,
             )
         if options.batch_sampler is not None:
-            return ListPlan(options.batch_sampler, cursor.epoch, cursor.consumed)
+            batches = options.batch_sampler
+            if isinstance(batches, EpochBatchSampler):
+                batches = batches.batches(cursor.epoch)
+            return ListPlan(batches, cursor.epoch, cursor.consumed)
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:

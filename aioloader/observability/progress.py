@@ -155,13 +155,34 @@ def _tqdm_class(mode: str, live: bool) -> Any:
             from tqdm.std import tqdm
     # Its monitor is a thread that would outlive the loader; its default lock is one between processes; its finaliser
     # writes to a terminal that may be gone.
-    members: dict[str, Any] = {"monitor_interval": 0, "_lock": _LOCK, "__del__": lambda self: None}
+    members: dict[str, Any] = {
+        "monitor_interval": 0,
+        "_lock": _LOCK,
+        "__del__": lambda self: None,
+        "refresh": _refresh,
+    }
     if not live:
         members |= {"display": _write_line, "close": _close_lines, "moveto": lambda self, rows: None}
     return type("tqdm", (tqdm,), members)
 
 
 _LOCK = threading.RLock()
+
+
+def _refresh(bar: Any, nolock: bool = False, lock_args: tuple[Any, ...] | None = None) -> bool:
+    """Draw a bar; in place of tqdm's method, which keeps the lock of all bars where the terminal fails."""
+    if bar.disable:
+        return False
+    if nolock:
+        bar.display()
+        return True
+    if not bar._lock.acquire(*(lock_args or ())):
+        return False
+    try:
+        bar.display()
+    finally:
+        bar._lock.release()
+    return True
 
 
 def _write_line(bar: Any, msg: str | None = None, pos: int | None = None) -> None:

@@ -12,6 +12,7 @@ import anyio
 import numpy as np
 
 from aioloader.abc import SizedProcessor
+from aioloader.batchify import PatchBatch
 from aioloader.foundation.concurrency import Notification, loop_notifier
 from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.validation import at_least
@@ -27,27 +28,6 @@ P = TypeVar("P")
 
 # Batches that are made while the caller works with one.
 _BATCHES_AHEAD = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PatchBatch(Generic[P]):
-    """Patches of the images of several prompts, behind one another.
-
-    Attributes:
-        pixel_values: float32 (patches, values of a patch).
-        image_grid_thw: int64 (images, 3), the number of patches of each image: in time, rows, columns.
-        cu_seqlens: int32 (images + 1), the first patch of each image, and the number of all patches.
-        owners: int64 (images,), the place of each image's prompt in `prompts`.
-        prompts: the prompts.
-        num_tokens: tokens of all images.
-    """
-
-    pixel_values: Any
-    image_grid_thw: Any
-    cu_seqlens: Any
-    owners: Any
-    prompts: list[P]
-    num_tokens: int
 
 
 @dataclass(slots=True)
@@ -77,7 +57,7 @@ class _Feed(Generic[P]):
         self._fit = fit
         self._priority = priority
         self._timeout = timeout
-        self.made: deque[PatchBatch[P] | BaseException] = deque()
+        self.made: deque[PatchBatch | BaseException] = deque()
         self.taken = Notification()
         self.arrived = Notification()
         self.ended = False
@@ -134,7 +114,7 @@ class _Feed(Generic[P]):
         if chosen:
             await self._deliver(await self._requests.in_thread(_batch, chosen))
 
-    async def _deliver(self, made: PatchBatch[P] | BaseException) -> None:
+    async def _deliver(self, made: PatchBatch | BaseException) -> None:
         self.made.append(made)
         self.arrived.set()
         while len(self.made) >= _BATCHES_AHEAD:
@@ -183,7 +163,7 @@ class Packing(Generic[P]):
     def __aiter__(self) -> Packing[P]:
         return self
 
-    async def __anext__(self) -> PatchBatch[P]:
+    async def __anext__(self) -> PatchBatch:
         """Return the next batch.
 
         Raises:
@@ -218,7 +198,7 @@ class Packing(Generic[P]):
         self._feed.stop()
 
 
-def _batch(chosen: list[tuple[P, list[Any], int]]) -> PatchBatch[P]:
+def _batch(chosen: list[tuple[P, list[Any], int]]) -> PatchBatch:
     images = [image for _, each, _ in chosen for image in each]
     patches: list[Array] = [np.asarray(image["pixel_values"]) for image in images]
     grids: list[Array] = [np.asarray(image["image_grid_thw"]) for image in images]

@@ -18,7 +18,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
-    from aioloader.service.packing import PatchBatch
+    from aioloader.batchify import PatchBatch
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import Fetch
     from aioloader.service.stats import ServiceStats
@@ -276,7 +276,7 @@ class ImageService:
         lookahead: int = 64,
         priority: int = 0,
         timeout: float | None = None,
-    ) -> Iterator[PatchBatch[P]]:
+    ) -> Iterator[PatchBatch]:
         """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
         packing = self._service.pack(
             prompts, refs=refs, max_tokens=max_tokens, lookahead=lookahead, priority=priority, timeout=timeout

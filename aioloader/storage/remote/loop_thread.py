@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
-import sniffio
+import anyio.lowlevel
 
 from aioloader.errors import ForkedError
 from aioloader.foundation.concurrency import loop_notifier
@@ -31,7 +31,8 @@ _shared: _Running | None = None
 
 def in_asyncio() -> bool:
     """Return whether the calling task runs in an asyncio loop; False under trio."""
-    return sniffio.current_async_library() == "asyncio"
+    token: Any = anyio.lowlevel.current_token().native_token
+    return isinstance(token, asyncio.AbstractEventLoop)
 
 
 class _Job(Generic[T]):

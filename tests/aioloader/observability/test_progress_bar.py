@@ -151,3 +151,22 @@ def test_a_program_without_standard_error_has_no_bar(monkeypatch: pytest.MonkeyP
     with ProgressBar("packing", 10) as bar:
         bar.advance(3)
     assert bar.done == 3
+
+
+def test_a_terminal_that_fails_keeps_no_other_bar_waiting() -> None:
+    # In another thread, because the lock of all bars is reentrant.
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        bar = ProgressBar("first", 10, file=terminal, mode="tqdm")
+        os.close(leader)  # the terminal is gone
+        bar.advance(5)
+        bar.close()
+    done = threading.Event()
+
+    def draw() -> None:
+        with ProgressBar("second", 10, file=io.StringIO(), mode="tqdm") as other:
+            other.advance(10)
+        done.set()
+
+    threading.Thread(target=draw, daemon=True).start()
+    assert done.wait(30)
