@@ -24,6 +24,7 @@ from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
+    from aioloader.costs import image_costs
     from aioloader.datasets import (
         CIFAR10,
         CIFAR100,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         TFRecordDataset,
     )
     from aioloader.datasets.opening import open_dataset
-    from aioloader.costs import image_costs
     from aioloader.errors import (
         DecodeError,
         ImageError,

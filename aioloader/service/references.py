@@ -28,8 +28,6 @@ from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
 from aioloader.service.fetched_cache import FetchedCache, KnownVersion
-from aioloader.service.http_exchange import http_parser
-from aioloader.service.http_fetch import WebClient
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
@@ -38,6 +36,7 @@ from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
+    from aioloader.service.http_fetch import WebClient
     from aioloader.service.object_fetch import ObjectAddress
     from aioloader.service.web_urls import WebAddress
 
@@ -148,14 +147,19 @@ class ReferenceReader:
             raise ValueError("allow has 'path': pass the folder that contains the files as root=")
         if root is not None and "path" not in self._allow:
             raise ValueError("root= is a folder of files: pass allow=('path', ...) too")
-        if fetch is None and self._allow & _WEB:
-            http_parser()
         self._root = None if root is None else RootFolder(root, max_bytes)
         self._rule = HostRule(hosts)
         self._fetch = fetch
         self._max_bytes = max_bytes
         self._timeout = timeout
-        self._web = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
+        self._web: WebClient | None = None
+        if fetch is None and self._allow & _WEB:
+            # Imported by the services that need them: they lead to the modules of remote data.
+            from aioloader.service.http_exchange import http_parser
+            from aioloader.service.http_fetch import WebClient
+
+            http_parser()
+            self._web = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
         self._objects = ObjectClient(max_bytes=max_bytes, timeout=timeout)
         self._threads = Threads(_THREADS, "aioloader-read")
         self._items = DatasetItems(self._threads)
@@ -351,14 +355,14 @@ class ReferenceReader:
         url = address.url
         cache = await self._opened_cache()
         if cache is None or first is not None:
-            found = await self._web.fetch(address, first=first)
+            found = await self._client().fetch(address, first=first)
             return found.data, None if found.tag is None else ("url", url, found.tag), found.complete
         run = self._threads.run_abandonable
         known, held = cache.known(url), None
         if known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
             held = await run(cache.load, url, known.tag, known.nbytes, abandoned=_nothing)
-        found = await self._web.fetch(address, known=None if held is None else known)
+        found = await self._client().fetch(address, known=None if held is None else known)
         if known is not None and held is not None and found.is_known:
             return held, ("url", url, known.tag), True
         if found.tag is None:
@@ -383,6 +387,10 @@ class ReferenceReader:
         if cache is not None and tag is not None:
             await run(cache.store, url, tag, data, abandoned=_nothing)
         return data, key, True
+
+    def _client(self) -> WebClient:
+        assert self._web is not None, "accept() takes a URL only where there is a client"
+        return self._web
 
     async def _opened_cache(self) -> FetchedCache | None:
         if self._cache is not None and not self._cache.is_open:
@@ -418,7 +426,8 @@ class ReferenceReader:
             if self._cache is not None:
                 await self._threads.run(self._cache.close)
         self._objects.close()
-        self._web.close()
+        if self._web is not None:
+            self._web.close()
         self._threads.close(0)
 
 

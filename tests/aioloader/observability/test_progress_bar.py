@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import pty
 import re
 import termios
+import threading
 
 import pytest
 
@@ -156,11 +159,13 @@ def test_a_program_without_standard_error_has_no_bar(monkeypatch: pytest.MonkeyP
 def test_a_terminal_that_fails_keeps_no_other_bar_waiting() -> None:
     # In another thread, because the lock of all bars is reentrant.
     leader, follower = pty.openpty()
-    with os.fdopen(follower, "w") as terminal:
-        bar = ProgressBar("first", 10, file=terminal, mode="tqdm")
-        os.close(leader)  # the terminal is gone
-        bar.advance(5)
-        bar.close()
+    terminal = os.fdopen(follower, "w")
+    bar = ProgressBar("first", 10, file=terminal, mode="tqdm")
+    os.close(leader)  # the terminal is gone
+    bar.advance(5)
+    bar.close()
+    with contextlib.suppress(OSError):  # what it could not write
+        terminal.close()
     done = threading.Event()
 
     def draw() -> None:
