@@ -124,6 +124,8 @@ def split_host(authority: str) -> tuple[str, int | None]:
     if port is not None and not 0 < port < 1 << 16:
         raise ValueError(f"there is no port {port}")
     if found[1]:
+        if ":" not in found[1]:
+            raise ValueError("the host in brackets is not an IPv6 address")
         return str(_literal(found[1].lower())), port
     host = found[2].lower()
     if not host.isascii():
