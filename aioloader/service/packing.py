@@ -71,7 +71,7 @@ class _Feed(Generic[P]):
                 if not self.stopped:
                     async for prompt in source:
                         await self._add(prompt)
-                        if self._fit.full:
+                        while self._fit.full:
                             await self._make()
                     while len(self._fit):
                         await self._make()
