@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
@@ -155,6 +156,7 @@ class AsyncImageService:
         self._maker: ImageMaker | None = None
         self._threads: Threads | None = None
         self._used = False
+        self._loop: object = None
         self._final: ServiceStats | None = None
         self._failure: BaseException | None = None
 
@@ -164,6 +166,7 @@ class AsyncImageService:
         if self._used:
             raise ServiceClosedError("an image service can be entered once; make a new one")
         self._used = True
+        self._loop = anyio.lowlevel.current_token().native_token
         try:
             await run_in_own_thread("aioloader-open", self._open)
             self._stop, self._ended, started = anyio.Event(), anyio.Event(), anyio.Event()
@@ -286,6 +289,11 @@ class AsyncImageService:
             if self._failure is not None:
                 raise self._failure
             raise ServiceClosedError("the image service is not open: use it inside 'async with service:'")
+        if anyio.lowlevel.current_token().native_token is not self._loop:
+            raise RuntimeError(
+                "this image service belongs to another event loop: make one for each loop, or use ImageService, which "
+                "any thread may call"
+            )
         return self._requests
 
     async def ready(self) -> None:

@@ -256,7 +256,8 @@ class ImageService:
         timeout: float | None = None,
     ) -> Iterator[tuple[P, Any]]:
         """Iterate over (prompt, images); see `AsyncImageService.map`. The prompts are taken in the service's thread."""
-        mapping = self._service.map(
+        make = partial(
+            self._service.map,
             prompts,
             refs=refs,
             ordered=ordered,
@@ -265,7 +266,7 @@ class ImageService:
             priority=priority,
             timeout=timeout,
         )
-        return _Elements(self, mapping)
+        return _Elements(self, self._call(partial(_awaited, make)))
 
     def pack(
         self,
@@ -278,10 +279,16 @@ class ImageService:
         timeout: float | None = None,
     ) -> Iterator[PatchBatch]:
         """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
-        packing = self._service.pack(
-            prompts, refs=refs, max_tokens=max_tokens, lookahead=lookahead, priority=priority, timeout=timeout
+        make = partial(
+            self._service.pack,
+            prompts,
+            refs=refs,
+            max_tokens=max_tokens,
+            lookahead=lookahead,
+            priority=priority,
+            timeout=timeout,
         )
-        return _Elements(self, packing)
+        return _Elements(self, self._call(partial(_awaited, make)))
 
     def stats(self) -> ServiceStats:
         """Return the counters at this moment; see `AsyncImageService.stats`."""
@@ -310,3 +317,8 @@ class _Elements(Iterator[T]):
         if found is None:
             raise StopIteration
         return found[0]
+
+
+async def _awaited(make: Callable[[], T]) -> T:
+    """Return the result of a function that has to be called in the loop's thread."""
+    return make()

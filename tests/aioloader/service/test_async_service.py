@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import numpy as np
 import pytest
 
@@ -551,6 +552,20 @@ def test_a_service_that_is_not_open_says_so(run_on: Any) -> None:
         await service.aclose()
 
     run_on(main)
+
+
+def test_another_event_loop_is_refused() -> None:
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, executor="thread") as service:
+
+            async def elsewhere() -> None:
+                with pytest.raises(RuntimeError, match="another event loop"):
+                    await service.get(numbered(1))
+
+            await anyio.to_thread.run_sync(anyio.run, elsewhere)
+            assert number_of(await service.get(numbered(1))) == 1
+
+    anyio.run(main)
 
 
 def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> None:
