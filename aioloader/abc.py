@@ -692,7 +692,7 @@ class PositionalSampler(Sampler, Protocol):
 class EpochBatchSampler(Protocol):
     """A batch sampler whose batches depend on the number of the epoch, so that an epoch can be resumed anywhere."""
 
-    def batches(self, epoch: int) -> Iterable[Sequence[int]]:
+    def epoch_batches(self, epoch: int) -> Iterable[Sequence[int]]:
         """Return the batches of an epoch, in order, each as a sequence of indices."""
         ...
 

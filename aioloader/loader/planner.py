@@ -238,7 +238,7 @@ class EpochPlanner:
         if options.batch_sampler is not None:
             batches = options.batch_sampler
             if isinstance(batches, EpochBatchSampler):
-                batches = batches.batches(cursor.epoch)
+                batches = batches.epoch_batches(cursor.epoch)
             return ListPlan(batches, cursor.epoch, cursor.consumed)
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 

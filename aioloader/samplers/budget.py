@@ -85,7 +85,7 @@ class BudgetBatchSampler:
         """Set the epoch of the next iteration. A loader does not need it."""
         self.epoch = epoch
 
-    def batches(self, epoch: int) -> list[np.ndarray[Any, Any]]:
+    def epoch_batches(self, epoch: int) -> list[np.ndarray[Any, Any]]:
         """Return the batches of an epoch for this rank, each as int64 (items,)."""
         plan = self._plan(epoch)
         if not plan:
@@ -117,8 +117,8 @@ class BudgetBatchSampler:
 
     def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
         """Iterate over the batches of the epoch that `set_epoch` set."""
-        return iter(self.batches(self.epoch))
+        return iter(self.epoch_batches(self.epoch))
 
     def __len__(self) -> int:
         """Return the number of batches of the epoch that `set_epoch` set."""
-        return len(self.batches(self.epoch))
+        return len(self.epoch_batches(self.epoch))

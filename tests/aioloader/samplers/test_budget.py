@@ -64,9 +64,9 @@ def test_an_item_over_the_budget_is_a_named_error() -> None:
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_ranks_share_the_batches_in_equal_numbers(drop_last: bool) -> None:
     costs = np.random.default_rng(1).integers(1, 10, 200)
-    whole = BudgetBatchSampler(costs, 40, seed=5).batches(3)
+    whole = BudgetBatchSampler(costs, 40, seed=5).epoch_batches(3)
     ranks = [
-        BudgetBatchSampler(costs, 40, seed=5, rank=rank, world=3, drop_last=drop_last).batches(3)
+        BudgetBatchSampler(costs, 40, seed=5, rank=rank, world=3, drop_last=drop_last).epoch_batches(3)
         for rank in range(3)
     ]
     assert len({len(batches) for batches in ranks}) == 1
@@ -79,10 +79,10 @@ def test_ranks_share_the_batches_in_equal_numbers(drop_last: bool) -> None:
 def test_epochs_differ_and_depend_on_nothing_else() -> None:
     costs = list(range(1, 40))
     first, second = BudgetBatchSampler(costs, 60), BudgetBatchSampler(costs, 60)
-    assert [b.tolist() for b in first.batches(0)] != [b.tolist() for b in first.batches(1)]
+    assert [b.tolist() for b in first.epoch_batches(0)] != [b.tolist() for b in first.epoch_batches(1)]
     second.set_epoch(1)
-    assert [b.tolist() for b in second] == [b.tolist() for b in first.batches(1)]
-    assert len(second) == len(first.batches(1))
+    assert [b.tolist() for b in second] == [b.tolist() for b in first.epoch_batches(1)]
+    assert len(second) == len(first.epoch_batches(1))
     ordered = BudgetBatchSampler(costs, 60, shuffle=False, lookahead=1)
     assert [index for batch in ordered for index in batch.tolist()] == list(range(39))
 
