@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 __all__ = (
+    "Allocate",
+    "AllocatingBatchify",
     "AnnouncedByteSource",
     "AwaitingExecutor",
     "Batchify",
@@ -732,6 +734,36 @@ class RowBatchify(Batchify, Protocol):
     """
 
     by_rows: bool
+
+
+class Allocate(Protocol):
+    """Function that returns memory for an array of a batch."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
+        """Return a C-contiguous writable array with any contents."""
+        ...
+
+
+@runtime_checkable
+class AllocatingBatchify(Batchify, Protocol):
+    """A batchify function that asks for the memory of its arrays.
+
+    In a worker process that is memory of the batch, so the arrays are not copied again. A class that overrides only
+    ``__call__`` is called by that.
+    """
+
+    def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:
+        """Collate.
+
+        Args:
+            samples: the samples of the batch, in order.
+            allocate: returns the memory of arrays; all arrays that it returned and that are not part of the result are
+                lost.
+
+        Returns:
+            the batch, the same as that of ``self(samples)``.
+        """
+        ...
 
 
 # -- slab memory -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioloader.foundation.types import Array
 
 # Rows of tokens are converted together as long as their planes fit in this many bytes, about half of an L2 cache.
@@ -28,7 +30,7 @@ def patch_grid(height: int, width: int, patch: int = 14, merge: int = 2) -> tupl
         merge: side of a token in patches.
 
     Raises:
-        ValueError: an argument is below 1, or an extent is no multiple of patch * merge.
+        ValueError: an argument is below 1, or an extent is not a multiple of patch * merge.
     """
     if patch < 1 or merge < 1:
         raise ValueError(f"patch and merge must be at least 1, got {patch} and {merge}")
@@ -48,7 +50,7 @@ def write_patches(
     merge: int = 2,
     temporal: int = 2,
     *,
-    table: Array | None = None,
+    convert: Callable[[Array, Array], None] | None = None,
 ) -> None:
     """Write the patches of an image into an array, one patch per row.
 
@@ -62,12 +64,12 @@ def write_patches(
         patch: side of a patch in pixels.
         merge: side of a token in patches.
         temporal: how often each image is repeated.
-        table: (channels, 256), of `out`'s dtype: the value that is written for each value of a uint8 image, by channel;
-            None to write the image's values.
+        convert: called with some rows of the image, (rows, width, channels), and their planes, (channels, rows, width),
+            of `out`'s dtype, each of them C-contiguous: writes the values of the patches to the planes; None to write
+            the image's values.
 
     Raises:
-        ValueError: a shape does not fit, or an extent of the image is no multiple of patch * merge.
-        TypeError: `table` is given and the image is not uint8, or the table has another dtype than `out`.
+        ValueError: a shape does not fit, or an extent of the image is not a multiple of patch * merge.
     """
     if image.ndim != 3:
         raise ValueError(f"image must be (height, width, channels), got shape {image.shape}")
@@ -80,14 +82,6 @@ def write_patches(
         raise ValueError(
             f"out must be a C-contiguous writable array {shape} for an image {image.shape}, got {out.shape}"
         )
-    if table is not None:
-        if image.dtype != np.uint8 or table.dtype != out.dtype:
-            raise TypeError(
-                f"a table is for uint8 images and has the dtype of out, {out.dtype}; "
-                f"got an image of {image.dtype} and a table of {table.dtype}"
-            )
-        if table.shape != (channels, 256):
-            raise ValueError(f"table must be ({channels}, 256), got {table.shape}")
     side = patch * merge
     # Each row of a patch is one element of this dtype: NumPy copies it at once, not value by value.
     line = np.dtype((np.void, patch * out.dtype.itemsize))
@@ -99,19 +93,10 @@ def write_patches(
         count = min(together, token_rows - first)
         band = image[first * side : (first + count) * side]
         part = planes[:, : count * side]
-        if table is None:
+        if convert is None:
             part[...] = band.transpose(2, 0, 1)
         else:
-            _look_up(band, table, part)
+            convert(band, part)
         lines = part.view(line).reshape(channels, count, merge, patch, token_columns, merge)
         # (channels, token row, row in it, line, token column, column in it) to the order of the target.
         target[first : first + count] = lines.transpose(1, 4, 2, 5, 0, 3)[:, :, :, :, :, None]
-
-
-def _look_up(band: Array, table: Array, planes: Array) -> None:
-    """Write the table's values for some rows of a uint8 image, (rows, width, channels), to its planes."""
-    import cv2
-
-    for channel in range(len(planes)):
-        # NumPy would first convert the values to 8-byte indices.
-        cv2.LUT(np.ascontiguousarray(band[:, :, channel]), table[channel], dst=planes[channel])

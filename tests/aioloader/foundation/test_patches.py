@@ -70,7 +70,7 @@ def test_patches_are_those_of_a_plain_transpose(
     band=st.sampled_from([0, 1 << 20]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_table_replaces_each_value(
+def test_values_are_converted_band_by_band(
     tokens: tuple[int, int], channels: int, dtype: str, band: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -78,9 +78,16 @@ def test_a_table_replaces_each_value(
     table = (rng.random((channels, 256)) * 200).astype(dtype)
     mapped = np.stack([table[channel][image[:, :, channel]] for channel in range(channels)], axis=2)
     out = np.empty((tokens[0] * tokens[1] * 4, channels * 2 * 9), dtype)
+
+    def convert(rows: np.ndarray[Any, Any], planes: np.ndarray[Any, Any]) -> None:
+        assert planes.shape == (channels, *rows.shape[:2])
+        for channel, plane in enumerate(planes):
+            assert plane.flags.c_contiguous
+            plane[...] = table[channel][rows[:, :, channel]]
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(patches, "_BAND_BYTES", band)
-        write_patches(image, out, 3, 2, 2, table=table)
+        write_patches(image, out, 3, 2, 2, convert=convert)
     np.testing.assert_array_equal(out, plain_patches(mapped, 3, 2, 2))
 
 
@@ -109,27 +116,22 @@ READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(
-    ("image", "out", "table", "error", "words"),
+    ("image", "out", "words"),
     [
-        (IMAGE[:, :, 0], OUT, None, ValueError, "height, width, channels"),
-        (IMAGE, OUT[:3], None, ValueError, "out must be"),
-        (IMAGE, OUT.T, None, ValueError, "out must be"),
-        (IMAGE, np.empty((8, 1176), np.float32)[::2], None, ValueError, "out must be"),
-        (IMAGE, READ_ONLY, None, ValueError, "writable"),
-        (IMAGE, OUT, np.zeros((3, 255), np.float32), ValueError, r"\(3, 256\)"),
-        (IMAGE, OUT, np.zeros((3, 256)), TypeError, "float64"),
-        (IMAGE.astype(np.uint16), OUT, np.zeros((3, 256), np.float32), TypeError, "uint16"),
+        (IMAGE[:, :, 0], OUT, "height, width, channels"),
+        (IMAGE, OUT[:3], "out must be"),
+        (IMAGE, OUT.T, "out must be"),
+        (IMAGE, np.empty((8, 1176), np.float32)[::2], "out must be"),
+        (IMAGE, READ_ONLY, "writable"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(
     image: np.ndarray[Any, Any],
     out: np.ndarray[Any, Any],
-    table: np.ndarray[Any, Any] | None,
-    error: type[Exception],
     words: str,
 ) -> None:
-    with pytest.raises(error, match=words):
-        write_patches(image, out, table=table)
+    with pytest.raises(ValueError, match=words):
+        write_patches(image, out)
 
 
 def test_a_still_image_is_repeated_at_least_once() -> None:

@@ -1,0 +1,33 @@
+"""Functions that make one batch from many samples: Gluon's classes on numpy, and batches of samples of any shape.
+
+Samples are split by field (tuples, lists, dicts, named tuples, dataclasses), each field is collated separately, and the
+batch has the samples' structure: tuples of images and labels become a tuple of an image batch and a label batch. Every
+one of Gluon's functions takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
+
+Samples of different shapes: `Ragged` puts their values behind one another, `Pad` makes them equally large, and
+`Patches` cuts images into the patches that vision transformers read.
+"""
+
+from __future__ import annotations
+
+from aioloader.batchify.group import Group
+from aioloader.batchify.lists import Append, AsList
+from aioloader.batchify.pad import Pad, PaddedBatch
+from aioloader.batchify.patches import PatchBatch, Patches
+from aioloader.batchify.ragged import Ragged, RaggedBatch
+from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
+
+__all__ = (
+    "Append",
+    "AsList",
+    "Group",
+    "Pad",
+    "PaddedBatch",
+    "PatchBatch",
+    "Patches",
+    "Ragged",
+    "RaggedBatch",
+    "Stack",
+    "default_batchify_fn",
+    "stack_leaves",
+)
