@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         IntArray,
         ItemLocation,
         PartialItems,
+        RankBatch,
         ReadPlan,
         Slab,
         SpanKind,
@@ -57,6 +58,7 @@ __all__ = (
     "BulkParser",
     "ByteDataset",
     "ByteSource",
+    "ComputedBatchSampler",
     "CountingByteSource",
     "Decoder",
     "Executor",
@@ -379,6 +381,33 @@ class ShuffledDataset(Protocol):
             indices: int64 (n,), for a loader over a view (`take`, `shard`, `filter`, `sample`): the index in this
                 dataset of each of its samples. The sampler yields places in this array. None: all samples in order.
         """
+        ...
+
+
+@runtime_checkable
+class ComputedBatchSampler(Protocol):
+    """A batch sampler that can compute the batches of any epoch.
+
+    A loader passes it its seed and epoch number, and resumes without the sampler's own state. The batches of an epoch
+    are dealt out to the ranks: one to each in every step.
+    """
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
+        """Iterate over this rank's batches of an epoch.
+
+        Args:
+            seed: 0 <= seed < 2**64.
+            epoch: number of the epoch.
+            start: batches of the epoch that all ranks together have consumed before; those are left out.
+        """
+        ...
+
+    def count(self, seed: int, epoch: int, start: int = 0) -> int:
+        """Return how many batches `batches` yields. May take as long as computing all of them."""
+        ...
+
+    def description(self) -> tuple[Any, ...]:
+        """Return all that the batches of all ranks depend on, except seed and epoch; a state must agree with it."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.batchify.allocation import new_array
 from aioloader.batchify.fields import collate_fields
-from aioloader.batchify.nesting import Nested, flatten_nested, offsets_of
+from aioloader.batchify.nesting import flatten_nested, offsets_of
 from aioloader.batchify.stack import stack_leaves
 from aioloader.errors import BatchDtypeError, BatchShapeError
 from aioloader.foundation.patches import patch_grid, write_patches
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.abc import Allocate
-    from aioloader.foundation.types import Array
+    from aioloader.foundation.types import Array, IntArray
 
 _PIXELS, _GRID = "pixel_values", "image_grid_thw"
 _CHANNELS = 3
@@ -118,7 +118,7 @@ class Patches:
             image.write(pixels[first:stop], self)
         grids = np.array([grid for image in images for grid in image.grids], np.int64).reshape(-1, 3)
         seqlens = offsets_of(grids.prod(axis=1)).astype(np.int32)
-        return PatchBatch(pixels, grids, seqlens, _first_images(nested, images, len(values)))
+        return PatchBatch(pixels, grids, seqlens, _first_images(images, len(values)))
 
     def _check(self, images: list[_Image]) -> tuple[int, np.dtype[Any]]:
         """Return the values of a patch, and their dtype."""
@@ -158,7 +158,7 @@ class Patches:
             ) from None
 
     def values_of_a_patch(self, channels: int) -> int:
-        """Return the number of values of a patch of an image with so many channels."""
+        """Return the number of values of a patch of an image of this number of channels."""
         return channels * self._temporal * self._patch**2
 
     def write(self, image: Array, out: Array) -> None:
@@ -209,8 +209,8 @@ class _Image:
             patches.write(self.pixels, out)
 
 
-def _first_images(nested: Nested, images: list[_Image], samples: int) -> Array:
-    counts = np.zeros(samples, np.int64)
+def _first_images(images: list[_Image], samples: int) -> IntArray:
+    counts = [0] * samples
     for image in images:
         counts[image.place] += len(image.grids)
     return offsets_of(counts)

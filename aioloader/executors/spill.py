@@ -1,4 +1,4 @@
-"""Spill region of a chunk: slab memory for results that have no row."""
+"""Region of slab memory for the results of a chunk that have no row: the spill region."""
 
 from __future__ import annotations
 

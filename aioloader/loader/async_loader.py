@@ -76,6 +76,8 @@ async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlineP
     if not runtime.is_open and not runtime.in_memory:
         # This reads indexes and opens files, which must not block the loop.
         await _run_in_thread("aioloader-open", runtime.open)
+    if epoch.skips:
+        await _run_in_thread("aioloader-plan", epoch.skip)
     started = runtime.start(epoch)
     if isinstance(started, EpochRunner):
         _spawn(started, entered)

@@ -5,7 +5,8 @@ A sampler that has a method ``indices`` can compute any range of any epoch in co
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
-for data that are read in blocks, and `training` those that draw by weight, class or set.
+for data that are read in blocks, `training` those that draw by weight, class or set, and `budget` that of batches
+within a budget.
 """
 
 from aioloader.samplers.basic import (
@@ -17,6 +18,7 @@ from aioloader.samplers.basic import (
     SequentialSampler,
 )
 from aioloader.samplers.blocks import BlockShuffleSampler
+from aioloader.samplers.budget import BudgetBatchSampler
 from aioloader.samplers.training import (
     ClassBalancedSampler,
     MixingSampler,
@@ -27,6 +29,7 @@ from aioloader.samplers.training import (
 __all__ = (
     "BatchSampler",
     "BlockShuffleSampler",
+    "BudgetBatchSampler",
     "ClassBalancedSampler",
     "FilterSampler",
     "IntervalSampler",

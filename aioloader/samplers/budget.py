@@ -1,0 +1,160 @@
+"""Sampler of batches whose items together cost no more than a budget, such as a number of tokens or pixels."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import BudgetError
+from aioloader.foundation.ranks import check_shard, rank_and_world
+from aioloader.foundation.types import RankBatch
+from aioloader.foundation.validation import require
+from aioloader.samplers.basic import Sampler, check_count
+from aioloader.samplers.epoch_order import permute
+from aioloader.samplers.first_fit import first_fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from aioloader.foundation.types import IntArray
+
+_BLOCK = 1 << 14
+
+
+class BudgetBatchSampler(Sampler):
+    """Batches of indices whose costs add up to at most a budget; every index once.
+
+    Pass it to a loader as ``batch_sampler``. In a loader the loader's seed and epoch number determine the batches, so
+    that a run can be repeated and resumed; iterated alone, the sampler counts its iterations as epochs.
+
+    Rule: the indices come in random order, and first fit within a window makes batches of them
+    (`aioloader.samplers.first_fit`): a batch begins with the index that has waited longest, takes those that follow,
+    and fills the rest with the best of the window. So most of a batch is random.
+
+    With `shard` the batches are dealt out: of each step of all ranks a rank gets one batch, so all ranks have the same
+    number of steps. A state that was saved with one number of ranks can be loaded with another.
+
+    Memory: 8 bytes for each index. Batches are computed as they are needed; a loader that resumes computes all batches
+    before its position first, and `len` all of the epoch: 2 to 3 microseconds for each index.
+
+    Args:
+        costs: (n,), whole numbers: the cost of each index; see `aioloader.image_costs`.
+        budget: largest sum of the costs of a batch.
+        lookahead: indices of which the rest of a batch is chosen; more fill better and change the order more. It grows
+            where they would not fill two batches.
+        shuffle: a new random order in each epoch; False: in order.
+        seed: 0 <= seed < 2**64, used when the sampler is iterated alone.
+        drop_last: leave out the last batch of an epoch, which may be far from full, and the last step if it has no
+            batch for some ranks. False: ranks without one repeat a batch from the start of the epoch.
+        max_items: most indices of a batch; None: any number.
+        shard: (rank, world size), or "auto" for those of RANK and WORLD_SIZE in the environment; None: one process.
+
+    Raises:
+        BudgetError: an item alone costs more than the budget, or less than nothing.
+        TypeError, ValueError: another argument is not allowed.
+    """
+
+    def __init__(
+        self,
+        costs: npt.ArrayLike,
+        budget: int,
+        *,
+        lookahead: int = 64,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        max_items: int | None = None,
+        shard: Any = None,
+    ) -> None:
+        table = np.array(costs)
+        if table.size and table.dtype.kind not in "iu":
+            raise TypeError(f"costs must be whole numbers, got dtype {table.dtype}")
+        require(table.ndim == 1, f"costs must have one axis, got shape {table.shape}")
+        self._budget = check_count("budget", budget, 1)
+        self._lookahead = check_count("lookahead", lookahead, 1)
+        self._max_items = None if max_items is None else check_count("max_items", max_items, 1)
+        wrong = np.flatnonzero((table < 0) | (table > self._budget))
+        if len(wrong):
+            raise BudgetError(int(table[wrong[0]]), self._budget, item=int(wrong[0]))
+        self._costs: IntArray = table.astype(np.int64)
+        self._shuffle = shuffle
+        require(0 <= seed < 1 << 64, f"seed must be in [0, 2**64), got {seed}")
+        self._seed = seed
+        self._drop_last = drop_last
+        check_shard(shard)
+        self._rank, self._world = rank_and_world(shard)
+        self._passes = 0
+        self._counted: tuple[tuple[int, int], int] | None = None
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Iterate over this rank's batches of the next epoch, counted from 0 by this sampler."""
+        epoch, self._passes = self._passes, self._passes + 1
+        return (batch.indices.tolist() for batch in self.batches(self._seed, epoch))
+
+    def __len__(self) -> int:
+        """Return the number of this rank's batches of the next epoch; other epochs may have a few more or less."""
+        return self.count(self._seed, self._passes)
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
+        """Iterate over this rank's batches of an epoch; see `aioloader.abc.ComputedBatchSampler`."""
+        rank, world = self._rank, self._world
+        made = self._all_batches(seed, epoch)
+        begin: list[IntArray] = []
+        done = 0
+        for batch in islice(made, start):
+            if len(begin) < world:
+                begin.append(batch)
+            done += 1
+        while step := list(islice(made, world)):
+            begin += step[: world - len(begin)]
+            if len(step) < world and self._drop_last:
+                return
+            after = done + len(step)
+            if rank < len(step):
+                yield RankBatch(step[rank], after)
+            else:
+                repeated = begin[(done + rank) % after]
+                yield RankBatch(repeated, after, padded=len(repeated))
+            done = after
+
+    def count(self, seed: int, epoch: int, start: int = 0) -> int:
+        """Return the number of batches of `batches`; see `aioloader.abc.ComputedBatchSampler`."""
+        if self._counted is None or self._counted[0] != (seed, epoch):
+            self._counted = (seed, epoch), sum(1 for _ in self._all_batches(seed, epoch))
+        left = max(0, self._counted[1] - start)
+        return left // self._world if self._drop_last else -(-left // self._world)
+
+    def description(self) -> tuple[Any, ...]:
+        """Return all that the batches of all ranks depend on, except seed and epoch."""
+        digest = hashlib.sha256(self._costs.astype("<i8").tobytes()).hexdigest()
+        return (
+            *("budget", self._budget, self._lookahead, self._shuffle, self._drop_last, self._max_items),
+            digest,
+        )
+
+    def _all_batches(self, seed: int, epoch: int) -> Iterator[IntArray]:
+        """Yield the batches of all ranks."""
+        items = self._items(seed, epoch)
+        last: IntArray | None = None
+        for batch in first_fit(items, self._budget, lookahead=self._lookahead, max_items=self._max_items):
+            if last is not None:
+                yield last
+            last = np.array([index for index, _ in batch], np.int64)
+        if last is not None and not self._drop_last:
+            yield last
+
+    def _items(self, seed: int, epoch: int) -> Iterator[tuple[int, int]]:
+        """Yield the indices with their costs, in the order of the epoch."""
+        count = len(self._costs)
+        for start in range(0, count, _BLOCK):
+            stop = min(start + _BLOCK, count)
+            if self._shuffle:
+                indices = permute(seed, epoch, count, start, stop)
+            else:
+                indices = np.arange(start, stop, dtype=np.int64)
+            yield from zip(indices.tolist(), self._costs[indices].tolist(), strict=True)
