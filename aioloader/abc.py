@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Coroutine,
-        Iterable,
         Iterator,
         Mapping,
         Sequence,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         IntArray,
         ItemLocation,
         PartialItems,
+        RankBatch,
         ReadPlan,
         Slab,
         SpanKind,
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 __all__ = (
+    "Allocate",
+    "AllocatingBatchify",
     "AnnouncedByteSource",
     "AwaitingExecutor",
     "Batchify",
@@ -56,10 +58,10 @@ __all__ = (
     "BulkParser",
     "ByteDataset",
     "ByteSource",
+    "ComputedBatchSampler",
     "CountingByteSource",
     "Decoder",
     "DecodingProcessor",
-    "EpochBatchSampler",
     "Executor",
     "FetchingByteSource",
     "FileByteSource",
@@ -387,6 +389,33 @@ class ShuffledDataset(Protocol):
 
 
 @runtime_checkable
+class ComputedBatchSampler(Protocol):
+    """A batch sampler that can compute the batches of any epoch.
+
+    A loader passes it its seed and epoch number, and resumes without the sampler's own state. The batches of an epoch
+    are dealt out to the ranks: one to each in every step.
+    """
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
+        """Iterate over this rank's batches of an epoch.
+
+        Args:
+            seed: 0 <= seed < 2**64.
+            epoch: number of the epoch.
+            start: batches of the epoch that all ranks together have consumed before; those are left out.
+        """
+        ...
+
+    def count(self, seed: int, epoch: int, start: int = 0) -> int:
+        """Return how many batches `batches` yields. May take as long as computing all of them."""
+        ...
+
+    def description(self) -> tuple[Any, ...]:
+        """Return all that the batches of all ranks depend on, except seed and epoch; a state must agree with it."""
+        ...
+
+
+@runtime_checkable
 class NamedDataset(Protocol):
     """A dataset that wraps another one and is named after it in errors."""
 
@@ -689,15 +718,6 @@ class PositionalSampler(Sampler, Protocol):
 
 
 @runtime_checkable
-class EpochBatchSampler(Protocol):
-    """A batch sampler whose batches depend on the number of the epoch, so that an epoch can be resumed anywhere."""
-
-    def epoch_batches(self, epoch: int) -> Iterable[Sequence[int]]:
-        """Return the batches of an epoch, in order, each as a sequence of indices."""
-        ...
-
-
-@runtime_checkable
 class Transform(Protocol):
     """Function of one sample, or of its first element.
 
@@ -832,6 +852,36 @@ class RowBatchify(Batchify, Protocol):
     """
 
     by_rows: bool
+
+
+class Allocate(Protocol):
+    """Function that returns memory for an array of a batch."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
+        """Return a C-contiguous writable array with any contents."""
+        ...
+
+
+@runtime_checkable
+class AllocatingBatchify(Batchify, Protocol):
+    """A batchify function that asks for the memory of its arrays.
+
+    In a worker process that is memory of the batch, so the arrays are not copied again. A class that overrides only
+    ``__call__`` is called by that.
+    """
+
+    def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:
+        """Collate.
+
+        Args:
+            samples: the samples of the batch, in order.
+            allocate: returns the memory of arrays; all arrays that it returned and that are not part of the result are
+                lost.
+
+        Returns:
+            the batch, the same as that of ``self(samples)``.
+        """
+        ...
 
 
 # -- slab memory -----------------------------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = (
     "AmbiguousPathError",
     "AspectRatioError",
+    "BatchDtypeError",
+    "BatchShapeError",
+    "BudgetError",
     "CropIndexBusyError",
     "CropIndexError",
     "CropIndexWarning",
@@ -203,6 +206,67 @@ class ReceiptError(LoaderError, ValueError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class BatchShapeError(LoaderError, ValueError):
+    """Error raised when the shape of a sample does not fit its batch.
+
+    Attributes:
+        place: place of the sample among those that the batchify function was called with.
+        shape: shape of its array, or None if it has a nesting of lists that does not fit.
+        expected: the shape or the limit that it does not fit, as text.
+    """
+
+    def __init__(
+        self, reason: str, *, place: int, shape: tuple[int, ...] | None = None, expected: str = ""
+    ) -> None:
+        super().__init__(reason)
+        self.place = place
+        self.shape = shape
+        self.expected = expected
+
+
+class BatchDtypeError(LoaderError, TypeError):
+    """Error raised when samples of a batch that keeps their dtype have different dtypes.
+
+    Attributes:
+        place: place of the sample that differs from the first one, among those that the function was called with.
+        dtype: numpy name of its dtype.
+        expected: numpy name of the dtype of the samples before it.
+    """
+
+    def __init__(self, place: int, dtype: str, expected: str, *, function: str) -> None:
+        super().__init__(
+            f"{function} keeps the dtype of the samples, so they must agree: sample {place} has dtype {dtype}, those "
+            f"before it {expected}; convert them in a transform"
+        )
+        self.place = place
+        self.dtype = dtype
+        self.expected = expected
+
+
+class BudgetError(LoaderError, ValueError):
+    """Error raised when an item alone costs more than the budget of a batch, or less than nothing.
+
+    Attributes:
+        item: the item's index or place; None if it has none.
+        cost: its cost.
+        budget: the budget.
+    """
+
+    def __init__(self, cost: int, budget: int, *, item: int | None = None) -> None:
+        named = "an item" if item is None else f"item {item}"
+        if cost < 0:
+            text = f"{named} costs {cost:,}, and costs must not be negative"
+        else:
+            text = (
+                f"{named} costs {cost:,}, and the budget of a batch is {budget:,}: raise the budget, make the item "
+                "smaller (resize it), or leave it out of the dataset"
+            )
+        super().__init__(text)
+        self.item = item
+        self.cost = cost
+        self.budget = budget
 
 
 class DecodeError(LoaderError, ValueError):

@@ -44,10 +44,11 @@ def main() -> None:
         for lookahead in options.lookahead:
             sampler = BudgetBatchSampler(costs, budget, lookahead=lookahead)
             begin = time.perf_counter()
-            batches = len(sampler)
+            batches = [batch.indices for batch in sampler.batches(0, 0)]
             took = time.perf_counter() - begin
+            fill = sum(int(costs[batch].sum()) for batch in batches) / (budget * len(batches))
             print(
-                f"budget {budget:6,}, look-ahead {lookahead:3}: {sampler.fill():.1%} full, {batches:,} batches, "
+                f"budget {budget:6,}, look-ahead {lookahead:3}: {fill:.1%} full, {len(batches):,} batches, "
                 f"planned in {took:.2f} s"
             )
 

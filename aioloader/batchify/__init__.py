@@ -2,14 +2,17 @@
 
 Samples are split by field (tuples, lists, dicts, named tuples, dataclasses), each field is collated separately, and the
 batch has the samples' structure: tuples of images and labels become a tuple of an image batch and a label batch. Every
-function of Gluon takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
+one of Gluon's functions takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
 
-`Stack` needs samples of one shape. `Pad` makes them equal, `Ragged` puts their values behind one another, and `Patches`
-cuts images into the patches of vision transformers.
+Samples of different shapes: `Ragged` puts their values behind one another, `Pad` makes them equally large, and
+`Patches` cuts images into the patches that vision transformers read.
 """
 
-from aioloader.batchify.grouping import Append, AsList, Group
-from aioloader.batchify.pad import Pad
+from __future__ import annotations
+
+from aioloader.batchify.group import Group
+from aioloader.batchify.lists import Append, AsList
+from aioloader.batchify.pad import Pad, PaddedBatch
 from aioloader.batchify.patches import PatchBatch, Patches
 from aioloader.batchify.ragged import Ragged, RaggedBatch
 from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
@@ -19,6 +22,7 @@ __all__ = (
     "AsList",
     "Group",
     "Pad",
+    "PaddedBatch",
     "PatchBatch",
     "Patches",
     "Ragged",

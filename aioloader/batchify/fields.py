@@ -1,32 +1,33 @@
-"""Fields of samples: their common structure, and collation of each field on its own."""
+"""Fields of samples: all samples of a batch have one structure, and each of its fields is collated separately."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from aioloader.foundation.pytree import LEAF, Structure, flatten, unflatten
 
 
-def check_out(out: Any, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `out` is an array of a shape."""
-    if not isinstance(out, np.ndarray) or out.shape != shape:
-        found = out.shape if isinstance(out, np.ndarray) else type(out).__name__
-        raise ValueError(f"out must be an array of shape {shape}, got {found}")
+def columns_of(
+    samples: Sequence[Any], is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[Structure, list[list[Any]]]:
+    """Return the structure that all samples share, and each of its fields as a list.
 
+    Args:
+        samples: at least one.
+        is_leaf: returns True for values that are fields although they have parts; None: none is.
 
-def _columns(samples: Sequence[Any]) -> tuple[Structure, list[list[Any]]]:
-    """Return the structure that all samples share, and each of its fields as a list."""
+    Raises:
+        ValueError: there are no samples, or they differ in structure.
+    """
     if not len(samples):
         raise ValueError("there are no samples to collate")
-    structure, leaves = flatten(samples[0])
+    structure, leaves = flatten(samples[0], is_leaf)
     rows = [leaves]
     for place in range(1, len(samples)):
-        found, leaves = flatten(samples[place])
+        found, leaves = flatten(samples[place], is_leaf)
         if found != structure:
-            found, leaves = flatten(_in_order_of(structure, samples[place]))
+            found, leaves = flatten(_in_order_of(structure, samples[place]), is_leaf)
         if found != structure:
             raise ValueError(
                 f"samples of different structures cannot be collated: sample 0 is {_describe(structure)}, "
@@ -63,7 +64,8 @@ def _describe(structure: Structure) -> str:
     return f"{what.__name__}({', '.join(inner)})"
 
 
-def _out_leaves(structure: Structure, out: Any, count: int) -> list[Any]:
+def out_leaves(structure: Structure, out: Any, count: int) -> list[Any]:
+    """Return the leaves of `out`, which must have the structure of the batch; `count` times None without one."""
     if out is None:
         return [None] * count
     found, leaves = flatten(out)
@@ -74,12 +76,16 @@ def _out_leaves(structure: Structure, out: Any, count: int) -> list[Any]:
     return leaves
 
 
-def by_field(samples: Sequence[Any], out: Any, collate: Callable[[list[Any], Any], Any]) -> Any:
-    """Collate each field by `collate`, which takes its values and the array to write into, or None.
-
-    Raises:
-        ValueError: the samples or `out` have different structures.
-    """
-    structure, columns = _columns(samples)
-    outs = _out_leaves(structure, out, len(columns))
+def collate_by_field(samples: Sequence[Any], out: Any, collate: Callable[[list[Any], Any], Any]) -> Any:
+    """Call `collate` with the values of each field and where to write them, and return the results as a sample is."""
+    structure, columns = columns_of(samples)
+    outs = out_leaves(structure, out, len(columns))
     return unflatten(structure, [collate(column, to) for column, to in zip(columns, outs, strict=True)])
+
+
+def collate_fields(
+    samples: Sequence[Any], is_leaf: Callable[[Any], bool], collate: Callable[[list[Any]], Any]
+) -> Any:
+    """Call `collate` with the values of each field; see `columns_of`. Its results may have parts themselves."""
+    structure, columns = columns_of(samples, is_leaf)
+    return unflatten(structure, [collate(column) for column in columns])

@@ -1,4 +1,4 @@
-"""Collation of arrays of different shapes: their values behind one another, with offsets and shapes."""
+"""Collation of arrays of any shapes: their values behind one another in one array."""
 
 from __future__ import annotations
 
@@ -7,131 +7,197 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.batchify.fields import by_field
-from aioloader.batchify.nesting import flatten_levels
+from aioloader.batchify.allocation import new_array
+from aioloader.batchify.fields import collate_fields
+from aioloader.batchify.nesting import Nested, flatten_nested, holds_numbers, is_list, offsets_of
+from aioloader.batchify.stack import stack_leaves
+from aioloader.errors import BatchDtypeError, BatchShapeError
+from aioloader.foundation.validation import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aioloader.abc import Allocate
     from aioloader.foundation.types import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RaggedBatch:
-    """Arrays of different shapes in one array. With ``output="torch"`` or "jax" all its arrays are tensors.
+    """Batch of arrays of different shapes, or of nested lists of them.
+
+    The fields are numpy arrays, or tensors with the option ``output`` of a loader. ``batch[i]`` is a view of `values`.
 
     Attributes:
-        values: (elements of all arrays,), each array in C order behind the one before.
-        offsets: int64 (arrays + 1,), the first element of each array, and the number of all.
-        shapes: int64 (arrays, axes).
-        levels: for samples that are lists of arrays: int64 (samples + 1,), the first array of each sample; one for each
-            level of lists, see `aioloader.batchify.nesting.flatten_levels`. Empty if each sample is an array.
+        values: the values of all arrays behind one another: (values,), or (rows, ...) where the arrays differ in their
+            first axis only (``Ragged(rows=True)``).
+        offsets: int64 (arrays + 1,), the first value (or row) of each array, and the number of all.
+        shapes: int64 (arrays, axes), the shape of each array.
+        nesting: int64 (lists + 1,) for each level of lists, from the outermost: the first part of each list, and the
+            number of all parts; empty if each sample is one array. With one level, ``nesting[0]`` are the first arrays
+            of the samples.
     """
 
     values: Any
     offsets: Any
     shapes: Any
-    levels: tuple[Any, ...] = ()
+    nesting: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        return len(self.levels[0] if self.levels else self.offsets) - 1
+        return len(self.nesting[0] if self.nesting else self.offsets) - 1
 
-    @property
-    def arrays(self) -> int:
-        """Return the number of arrays of all samples."""
-        return len(self.offsets) - 1
-
-    def array(self, number: int) -> Any:
-        """Return one array of all, a view of `values`.
-
-        Raises:
-            IndexError: there is no such array.
-        """
-        if not 0 <= number < self.arrays:
-            raise IndexError(f"array {number} of {self.arrays}")
-        first, last = int(self.offsets[number]), int(self.offsets[number + 1])
-        return self.values[first:last].reshape([int(extent) for extent in self.shapes[number]])
-
-    def __getitem__(self, sample: int) -> Any:
-        """Return a sample: an array, or nested lists of arrays; views of `values`.
+    def __getitem__(self, index: int) -> Any:
+        """Return sample `index`: a view with its shape, or nested lists of views; negative ones count from the end.
 
         Raises:
             IndexError: there is no such sample.
         """
-        place = sample + len(self) if sample < 0 else sample
-        if not 0 <= place < len(self):
-            raise IndexError(f"sample {sample} of {len(self)}")
-        return self._at(0, place)
-
-    def _at(self, level: int, place: int) -> Any:
-        if level == len(self.levels):
-            return self.array(place)
-        first, last = int(self.levels[level][place]), int(self.levels[level][place + 1])
-        return [self._at(level + 1, number) for number in range(first, last)]
+        length = len(self)
+        if not -length <= index < length:
+            raise IndexError(f"index {index} is out of range: this batch has {length} samples")
+        return self._part(index % length, 0)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the samples."""
-        return (self[place] for place in range(len(self)))
+        return (self._part(place, 0) for place in range(len(self)))
+
+    def to_list(self) -> list[Any]:
+        """Return the samples as a list of views."""
+        return list(self)
+
+    def _part(self, place: int, level: int) -> Any:
+        if level < len(self.nesting):
+            first, stop = (int(each) for each in self.nesting[level][place : place + 2])
+            return [self._part(part, level + 1) for part in range(first, stop)]
+        first, stop = (int(each) for each in self.offsets[place : place + 2])
+        return self.values[first:stop].reshape(tuple(int(extent) for extent in self.shapes[place]))
 
 
 class Ragged:
-    """Collation of arrays of different shapes to a `RaggedBatch`; each field of a sample separately.
+    """Collation of arrays that differ in shape, into a `RaggedBatch`: nothing is padded.
 
-    In a loader a worker collates the batch, and its values are in the batch's own shared memory: no pixel is pickled.
-    Fields that are not arrays, numbers or lists of them become lists, as with `Stack`.
+    Each field of a sample is collated separately. A field of arrays becomes a `RaggedBatch`, and so does a field of
+    lists: a list of numbers is an array, and a list of arrays or lists is nested, such as the images of a prompt. So a
+    list is never split into fields, but tuples, dicts and dataclasses are. Fields of single numbers are stacked, all
+    others become lists.
+
+    Args:
+        rows: the arrays differ in their first axis only, and are put together along it: `values` is (rows, ...).
+            False: any axis may differ, and `values` has one axis.
+        levels: levels of lists above the arrays of a field; None: those of the deepest sample of the batch. Pass it
+            where a batch may have no arrays at all, such as prompts without images. Fields of single numbers or text
+            are not affected.
+        dtype: of the values; None: that of the arrays, which must be the same. Empty lists have none.
+
+    Raises:
+        ValueError: `levels` is negative.
     """
 
-    def __call__(self, samples: Sequence[Any], /, out: None = None) -> Any:
-        """Collate.
+    def __init__(self, rows: bool | None = None, levels: int | None = None, *, dtype: Any = None) -> None:
+        require(levels is None or levels >= 0, f"levels must not be negative, got {levels}")
+        self._rows = bool(rows)
+        self._levels = levels
+        self._dtype: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)
 
-        Args:
-            samples: arrays, or lists of arrays (nested equally deep), or tuples, dicts and dataclasses of such fields.
-            out: must be None.
+    def __call__(self, samples: Sequence[Any], /, out: None = None) -> Any:
+        """Collate; the shape of the result is not known before, so `out` must be None.
 
         Raises:
-            ValueError: arrays of one field have different dtypes or numbers of axes, or some are nested deeper than
-                others; or there are no samples, or `out` is given.
+            BatchDtypeError: the arrays of a field have different dtypes.
+            BatchShapeError: their numbers of axes differ, their nesting does, or with `rows` the axes after the first.
+            TypeError: values cannot be converted to `dtype`.
+            ValueError: samples differ in structure.
         """
-        if out is not None:
-            raise ValueError("Ragged() makes arrays of sizes that nobody knows before, so it takes no out")
-        if not len(samples):
-            raise ValueError("there are no samples to collate")
-        if isinstance(samples[0], list):
-            return _ragged(list(samples))
-        if isinstance(samples[0], tuple) and any(isinstance(field, list) for field in samples[0]):
-            counts = {len(sample) for sample in samples}
-            if len(counts) != 1:
-                raise ValueError(f"samples have different numbers of fields: {sorted(counts)}")
-            return tuple([self([sample[place] for sample in samples]) for place in range(counts.pop())])
-        if isinstance(samples[0], dict) and any(isinstance(field, list) for field in samples[0].values()):
-            return {key: self([sample[key] for sample in samples]) for key in samples[0]}
-        return by_field(samples, None, lambda values, _: _ragged(values))
+        require(out is None, "Ragged() finds the size of its result itself, so it takes no out")
+        return self.collate(samples, new_array)
+
+    def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:
+        """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
+        return collate_fields(samples, is_list, lambda values: self._field(values, allocate))
+
+    def _field(self, values: list[Any], allocate: Allocate) -> Any:
+        if not all(map(holds_numbers, values)):
+            return list(values)
+        if not any(map(_has_axes, values)):
+            return stack_leaves(values)
+        nested = flatten_nested(values, self._levels)
+        arrays, dtype = arrays_of(nested, self._dtype, "Ragged()")
+        axes = max((array.ndim for array in arrays), default=1)
+        shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), axes)
+        rest: tuple[int, ...] = ()
+        counts = shapes.prod(axis=1)
+        if self._rows:
+            rest = self._common_rest(nested, arrays)
+            counts = shapes[:, 0] if axes else counts
+        offsets = offsets_of(counts)
+        result = allocate((int(offsets[-1]), *rest), dtype)
+        for array, first, stop in zip(arrays, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            np.copyto(result[first:stop].reshape(array.shape), array, casting="same_kind")
+        return RaggedBatch(result, offsets, shapes, nested.nesting)
+
+    @staticmethod
+    def _common_rest(nested: Nested, arrays: list[Array]) -> tuple[int, ...]:
+        """Return the shape of a row; raise if arrays with values differ in it."""
+        kept = [number for number, array in enumerate(arrays) if array.shape[0] or array.ndim > 1]
+        rest = arrays[kept[0]].shape[1:] if kept else ()
+        for number in kept:
+            if arrays[number].shape[1:] != rest:
+                place = nested.places[number]
+                raise BatchShapeError(
+                    f"with rows=True arrays differ in their first axis only: rows of sample "
+                    f"{nested.places[kept[0]]} have shape {rest}, rows of sample {place} {arrays[number].shape[1:]}; "
+                    "use Ragged() without rows",
+                    place=place,
+                    shape=arrays[number].shape,
+                    expected=f"(rows, {', '.join(map(str, rest))})",
+                )
+        return rest
 
 
-def _ragged(values: list[Any]) -> Any:
-    found, levels = flatten_levels(values)
-    if any(isinstance(value, (str, bytes)) or not hasattr(value, "__array__") for value in found) and not all(
-        isinstance(value, (bool, int, float)) for value in found
-    ):
-        return values
-    arrays: list[Array] = [np.asarray(value) for value in found]
-    kinds = sorted({str(array.dtype) for array in arrays})
-    if len(kinds) > 1:
-        raise ValueError(
-            f"arrays of different dtypes cannot be one ragged batch: {', '.join(kinds)}; convert them"
-        )
-    axes = sorted({array.ndim for array in arrays})
-    if len(axes) > 1:
-        raise ValueError(f"arrays with different numbers of axes cannot be one ragged batch: {axes}")
-    if any(array.dtype.hasobject for array in arrays):
-        return values
-    sizes = [array.size for array in arrays]
-    offsets = np.cumsum([0, *sizes], dtype=np.int64)
-    joined = np.empty(int(offsets[-1]), arrays[0].dtype if arrays else np.float64)
-    for array, first, last in zip(arrays, offsets, offsets[1:], strict=False):
-        joined[first:last].reshape(array.shape)[...] = array
-    shapes = np.array([array.shape for array in arrays], np.int64).reshape(
-        len(arrays), axes[0] if axes else 0
-    )
-    return RaggedBatch(joined, offsets, shapes, levels)
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, list) or len(getattr(value, "shape", ())) > 0
+
+
+def arrays_of(
+    nested: Nested, dtype: np.dtype[Any] | None, function: str
+) -> tuple[list[Array], np.dtype[Any]]:
+    """Return the arrays of one number of axes and one dtype, and the dtype.
+
+    Args:
+        nested: the values.
+        dtype: to convert to; None: they must agree. Arrays of no list with numbers determine it: float64.
+        function: named in errors.
+
+    Raises:
+        BatchDtypeError, BatchShapeError: they do not agree.
+        ValueError: a value is not an array of numbers.
+    """
+    arrays: list[Array] = []
+    first: int | None = None  # the first that has a dtype and axes: an empty list has none
+    for number, value in enumerate(nested.arrays):
+        array, place = np.asarray(value), nested.places[number]
+        arrays.append(array)
+        if isinstance(value, (list, tuple)) and not array.size:
+            continue
+        if array.dtype.kind not in "biufc" or array.ndim == 0:
+            kind = "no axes" if array.ndim == 0 else f"dtype {array.dtype}"
+            raise ValueError(f"{function} takes arrays and lists of numbers; sample {place} has {kind}")
+        if first is None:
+            first = number
+            continue
+        before = arrays[first]
+        if array.ndim != before.ndim:
+            raise BatchShapeError(
+                f"{function} takes arrays with equally many axes: sample {nested.places[first]} has shape "
+                f"{before.shape}, sample {place} has shape {array.shape}",
+                place=place,
+                shape=array.shape,
+                expected=f"{before.ndim} axes",
+            )
+        if dtype is None and array.dtype != before.dtype:
+            raise BatchDtypeError(place, str(array.dtype), str(before.dtype), function=function)
+    if first is None:
+        return arrays, dtype or np.dtype(np.float64)
+    axes, found = arrays[first].ndim, dtype or arrays[first].dtype
+    empty = (0, *arrays[first].shape[1:])
+    return [array if array.ndim == axes else np.empty(empty, found) for array in arrays], found

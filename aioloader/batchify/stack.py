@@ -1,4 +1,4 @@
-"""Collation by stacking: samples of one shape, one row each."""
+"""Collation by stacking along a new first axis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.batchify.fields import by_field, check_out
+from aioloader.batchify.arrays import check_out, is_numeric
+from aioloader.batchify.fields import collate_by_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
     """
     if not values:
         raise ValueError("there are no samples to collate")
-    if not all(map(_is_numeric, values)):
+    if not all(map(is_numeric, values)):
         return list(values)
     if not any(hasattr(value, "shape") for value in values):
         joined = np.asarray(values)
@@ -49,12 +50,6 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
     if out is not None:
         check_out(out, (len(arrays), *shape))
     return np.stack(arrays, out=out, casting="same_kind")
-
-
-def _is_numeric(value: Any) -> bool:
-    if isinstance(value, (str, bytes)):  # numpy's own strings are among them
-        return False
-    return isinstance(value, (bool, int, float, complex)) or hasattr(value, "__array__")
 
 
 def _deliver(result: Array, out: Array | None) -> Array:
@@ -80,7 +75,7 @@ def default_batchify_fn(samples: Sequence[Any], out: Any = None) -> Any:
     Raises:
         ValueError: the samples differ in structure or shape, or `out` does not fit them.
     """
-    return by_field(samples, out, stack_leaves)
+    return collate_by_field(samples, out, stack_leaves)
 
 
 class Stack:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import BulkDecoder, BulkParser, FusableDecoder, Program
+from aioloader.abc import AllocatingBatchify, BulkDecoder, BulkParser, FusableDecoder, Program
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
+from aioloader.executors.spill import Spill
+from aioloader.foundation.method_order import defines_first
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -225,12 +227,7 @@ def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
     decoder = program.decoder
     if program.stages or program.later or not isinstance(decoder, BulkDecoder):
         return None
-    for cls in type(decoder).__mro__:
-        if "many" in vars(cls):
-            return decoder.many
-        if "__call__" in vars(cls):
-            return None
-    return None
+    return decoder.many if defines_first(type(decoder), "many", "__call__") else None
 
 
 def _takes_payloads(chunk: Chunk) -> bool:
@@ -257,14 +254,15 @@ class Runner:
         program: what to run.
         memory: the slab region (a writable buffer).
         interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt comes from the sample.
-        packs: a result is packed before the next chunk begins, which copies it.
+        spills: results without rows are sent through the chunk's spill region, so a batch may be made there, and a
+            single sample need not be copied before it is packed.
     """
 
     def __init__(
-        self, program: Program, memory: mmap.mmap, interruptible: bool = False, packs: bool = False
+        self, program: Program, memory: mmap.mmap, interruptible: bool = False, *, spills: bool = False
     ) -> None:
         self._interruptible = interruptible
-        self._packs = packs
+        self._spills = spills
         self.program = program
         self.memory = memory
         self._bytes = memoryview(memory).toreadonly()
@@ -342,7 +340,7 @@ class Runner:
                     if chunk.custom_collate:
                         samples.append(_copied(sample))
                     elif not rows.write(sample, row, out, result):
-                        result.values[row] = _copied(sample, len(columns) > 1 or not self._packs)
+                        result.values[row] = _copied(sample, len(columns) > 1 or not self._spills)
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise
@@ -366,7 +364,7 @@ class Runner:
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
                 samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
-            result.batch = self._batchify(samples)
+            result.batch = self._batchify(samples, chunk)
             result.collate_s = perf_counter() - start
         self._account(result, started, used, len(chunk))
         return result
@@ -387,11 +385,18 @@ class Runner:
             place = os.getpid(), threading.get_native_id(), thread
             result.work_spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
-    def _batchify(self, samples: list[Any]) -> Any:
+    def _batchify(self, samples: list[Any], chunk: Chunk) -> Any:
         """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
-        assert self.program.batchify is not None
+        batchify = self.program.batchify
+        assert batchify is not None
         try:
-            return self.program.batchify(samples)
+            if (
+                self._spills
+                and isinstance(batchify, AllocatingBatchify)
+                and defines_first(type(batchify), "collate", "__call__")
+            ):
+                return batchify.collate(samples, Spill(self.memory, chunk.spill).allocate)
+            return batchify(samples)
         except (Exception, SystemExit):
             raise
         except BaseException as error:

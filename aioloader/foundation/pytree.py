@@ -20,28 +20,36 @@ Structure: TypeAlias = Any
 LEAF: Structure = None
 
 
-def flatten(value: Any) -> tuple[Structure, list[Any]]:
+def flatten(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[Structure, list[Any]]:
     """Flatten a sample.
+
+    Args:
+        value: the sample.
+        is_leaf: returns True for a value that stays whole although it has parts; None: none does.
 
     Returns:
         its structure, and its leaves from left to right (dicts in their own order).
     """
     leaves: list[Any] = []
-    return _flatten(value, leaves), leaves
+    return _flatten(value, leaves, is_leaf), leaves
 
 
-def _flatten(value: Any, leaves: list[Any]) -> Structure:
+def _flatten(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> Structure:
+    if is_leaf is not None and is_leaf(value):
+        leaves.append(value)
+        return LEAF
     cls = type(value)
     if cls is tuple or cls is list:
-        return (cls.__name__, None, tuple([_flatten(child, leaves) for child in value]))
+        return (cls.__name__, None, tuple([_flatten(child, leaves, is_leaf) for child in value]))
     if isinstance(value, Mapping):
         keys = tuple(value)
-        return ("dict", keys, tuple([_flatten(value[key], leaves) for key in keys]))
+        return ("dict", keys, tuple([_flatten(value[key], leaves, is_leaf) for key in keys]))
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
-        return ("namedtuple", cls, tuple([_flatten(child, leaves) for child in value]))
+        return ("namedtuple", cls, tuple([_flatten(child, leaves, is_leaf) for child in value]))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return ("dataclass", cls, tuple([_flatten(getattr(value, each.name), leaves) for each in fields]))
+        parts = [getattr(value, each.name) for each in fields]
+        return ("dataclass", cls, tuple([_flatten(part, leaves, is_leaf) for part in parts]))
     leaves.append(value)
     return LEAF
 

@@ -130,6 +130,20 @@ class ReadPlan:
     partial: Array | None = None
 
 
+class RankBatch(NamedTuple):
+    """One batch of a `aioloader.abc.ComputedBatchSampler`, for one rank.
+
+    Attributes:
+        indices: int64 (n,), indices of the dataset.
+        consumed: batches of the epoch that all ranks together have consumed once it is delivered.
+        padded: how many of its last samples only fill it up.
+    """
+
+    indices: IntArray
+    consumed: int
+    padded: int = 0
+
+
 class PartialItems(NamedTuple):
     """Items of a batch, some of which are not read whole.
 

@@ -46,6 +46,8 @@ async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlineP
     if not runtime.is_open and not runtime.in_memory:
         # This reads indexes and opens files, which must not block the loop.
         await run_in_own_thread("aioloader-open", runtime.open)
+    if epoch.skips:
+        await run_in_own_thread("aioloader-plan", epoch.skip)
     started = runtime.start(epoch)
     if isinstance(started, EpochRunner):
         _check_entered(entered)

@@ -17,7 +17,7 @@ from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
 from aioloader.pipeline.deliver import Delivery, DeliveryLog
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.plan import EpochPlan
+from aioloader.pipeline.plan import ComputedListPlan, EpochPlan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -183,7 +183,7 @@ class Epoch:
         self._errors = errors
         self.convert = convert
         self._start = cursor.consumed
-        self._plan: EpochPlan | ListPlan | IterablePlan | None = None
+        self._plan: EpochPlan | ListPlan | ComputedListPlan | IterablePlan | None = None
         self._shows = bool(options.progress)
         self._waited = metrics.wait_s, metrics.consumer_s
         self.trace: EpochTrace | None = None
@@ -216,7 +216,19 @@ class Epoch:
     @property
     def computed(self) -> bool:
         """Return True if the batches can be planned long before they are made: nobody notices when they are."""
-        return isinstance(self._plan, EpochPlan) and self._plan.computed
+        return isinstance(self._plan, ComputedListPlan) or (
+            isinstance(self._plan, EpochPlan) and self._plan.computed
+        )
+
+    @property
+    def skips(self) -> bool:
+        """Return True if the plan computes the batches before its first one, which may take seconds: see `skip`."""
+        return isinstance(self._plan, ComputedListPlan) and self._plan.skips
+
+    def skip(self) -> None:
+        """Compute the batches before the first one. From any thread; blocking."""
+        if isinstance(self._plan, ComputedListPlan):
+            self._plan.skip()
 
     def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
         """Record a delivery and convert its batch; return False if it contains nothing for the caller.

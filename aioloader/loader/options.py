@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, is_async, one_of
 
 if TYPE_CHECKING:
@@ -19,22 +20,6 @@ AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
 OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
-
-
-def _from_environment() -> tuple[int, int]:
-    rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is None and world is None:
-        return 0, 1
-    try:
-        found = int(rank or ""), int(world or "")
-    except ValueError:
-        found = -1, 0
-    if not 0 <= found[0] < found[1]:
-        raise ValueError(
-            "shard='auto' needs whole numbers 0 <= RANK < WORLD_SIZE in the environment, or neither of them; "
-            f"found RANK={rank!r}, WORLD_SIZE={world!r}"
-        )
-    return found
 
 
 def check_max_errors(limit: float | None) -> None:
@@ -145,11 +130,11 @@ class LoaderOptions:
         path: Any = self.trace
         if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
             raise TypeError(f"trace must be the path of a file, got {self.trace!r}")
-        if self.shard is not None and self.shard != "auto":
-            self._check_shard(self.shard)
+        check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError(
-                "shard cannot be combined with batch_sampler: pass each rank its own batch sampler"
+                "shard cannot be combined with batch_sampler: pass each rank its own batch sampler, such as "
+                "BudgetBatchSampler(..., shard=(rank, world))"
             )
         if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
             raise ValueError(
@@ -191,15 +176,6 @@ class LoaderOptions:
                 f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
             )
 
-    @staticmethod
-    def _check_shard(shard: Any) -> None:
-        try:
-            index, count = (int(part) for part in shard)
-        except (TypeError, ValueError):
-            raise TypeError(f"shard must be (index, count) or 'auto', got {shard!r}") from None
-        if not 0 <= index < count:
-            raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard!r}")
-
     @property
     def rank_and_world(self) -> tuple[int, int]:
         """Return the rank of this process and the world size.
@@ -209,12 +185,7 @@ class LoaderOptions:
         Raises:
             ValueError: only one of them is set, or RANK is not in the world.
         """
-        if self.shard is None:
-            return 0, 1
-        if self.shard == "auto":
-            return _from_environment()
-        index, count = self.shard
-        return int(index), int(count)
+        return rank_and_world(self.shard)
 
     @property
     def workers(self) -> int:

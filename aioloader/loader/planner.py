@@ -13,16 +13,23 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import EpochBatchSampler, PositionalSampler
+from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedStream, ListPlan, PositionalStream
+from aioloader.pipeline.plan import (
+    BatchSchedule,
+    ComputedListPlan,
+    EpochPlan,
+    IteratedStream,
+    ListPlan,
+    PositionalStream,
+)
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.basic import order_fingerprint
+from aioloader.samplers.basic import description_fingerprint, order_fingerprint
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:
@@ -177,7 +184,11 @@ class EpochPlanner:
             unit = fingerprint = "iterable"
         else:
             unit, length, fingerprint = "batches", self.length, self._fingerprint
-            if self.options.batch_sampler is None:
+            batches = self.options.batch_sampler
+            if isinstance(batches, ComputedBatchSampler):
+                unit = f"batches of {type(batches).__name__}"
+                order = description_fingerprint(batches.description())
+            elif batches is None:
                 computed = isinstance(self.sampler, PositionalSampler)
                 order = self._order_fingerprint if computed else None
                 unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
@@ -194,8 +205,8 @@ class EpochPlanner:
         return order_fingerprint(self.sampler)
 
     def _extent(self) -> int | None:
-        if self.streams:
-            return None
+        if self.streams or isinstance(self.options.batch_sampler, ComputedBatchSampler):
+            return None  # not known without computing all batches
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
         return len(sampler) if hasattr(sampler, "__len__") else None
 
@@ -207,8 +218,11 @@ class EpochPlanner:
         if self.streams:
             return self.length
         consumed = self.progress.next.consumed  # of an epoch that is to be resumed
-        if self.options.batch_sampler is not None:
-            return max(0, len(self.options.batch_sampler) - consumed)
+        batches = self.options.batch_sampler
+        if isinstance(batches, ComputedBatchSampler):
+            return batches.count(self.seed, self.progress.next.epoch, consumed)
+        if batches is not None:
+            return max(0, len(batches) - consumed)
         carried = 0
         carry = self.progress.next.carry
         if isinstance(self.sampler, PositionalSampler):
@@ -221,7 +235,7 @@ class EpochPlanner:
 
     # -- epochs ---------------------------------------------------------------------------------------------------
 
-    def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | IterablePlan:
+    def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | ComputedListPlan | IterablePlan:
         """Return the batches of an epoch that starts at a cursor."""
         options = self.options
         if self.streams:
@@ -235,11 +249,10 @@ class EpochPlanner:
                 state=cursor.source_state,
                 carried=carried if epoch == cursor.epoch else None,
             )
+        if isinstance(options.batch_sampler, ComputedBatchSampler):
+            return ComputedListPlan(options.batch_sampler, self.seed, cursor.epoch, cursor.consumed)
         if options.batch_sampler is not None:
-            batches = options.batch_sampler
-            if isinstance(batches, EpochBatchSampler):
-                batches = batches.epoch_batches(cursor.epoch)
-            return ListPlan(batches, cursor.epoch, cursor.consumed)
+            return ListPlan(options.batch_sampler, cursor.epoch, cursor.consumed)
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:

@@ -17,7 +17,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.abc import ComputedBatchSampler
+    from aioloader.foundation.types import IntArray, RankBatch
     from aioloader.pipeline.context import ItemSource
 
 _BLOCK = 8192
@@ -346,6 +347,49 @@ class EpochPlan:
     def carry(self) -> Any:
         """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
         return self._stream.carry(self.rest) if self._schedule.last_batch == "rollover" else None
+
+
+class ComputedListPlan:
+    """Batches of a `ComputedBatchSampler`. `consumed` counts the batches of all ranks. Iterated once.
+
+    Args:
+        sampler: computes the batches.
+        seed: of the loader.
+        epoch: the epoch.
+        start: number of batches of all ranks to skip.
+
+    Attributes:
+        skips: it starts in the middle of the epoch, so finding the first batch may take seconds.
+    """
+
+    def __init__(self, sampler: ComputedBatchSampler, seed: int, epoch: int, start: int = 0) -> None:
+        self._batches = sampler.batches(seed, epoch, start)
+        self._epoch = epoch
+        self._position = start
+        self._found: list[RankBatch | None] = []
+        self.skips = start > 0
+
+    def skip(self) -> None:
+        """Find the first batch. From any thread; blocking."""
+        if not self._found:
+            self._found.append(next(self._batches, None))
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        """Iterate over the batches in order."""
+        self.skip()
+        numbers = count()
+        batch = self._found[0]
+        while batch is not None:
+            epochs = np.full(len(batch.indices), self._epoch, dtype=np.int64)
+            yield BatchPlan(
+                next(numbers), self._position, batch.indices, epochs, batch.consumed, padded=batch.padded
+            )
+            self._position = batch.consumed
+            batch = next(self._batches, None)
+
+    def carry(self) -> None:
+        """Return None: every batch belongs to one epoch."""
+        return None
 
 
 class ListPlan:

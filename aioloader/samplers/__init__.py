@@ -5,7 +5,8 @@ A sampler that has a method ``indices`` can compute any range of any epoch in co
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
-for data that are read in blocks, `budget` batches of a budget, and `training` those that draw by weight, class or set.
+for data that are read in blocks, `training` those that draw by weight, class or set, and `budget` that of batches
+within a budget.
 """
 
 from aioloader.samplers.basic import (

@@ -109,6 +109,11 @@ def epoch_length(num_samples: int | None, default: int) -> int:
     return default if num_samples is None else check_count("num_samples", num_samples)
 
 
+def description_fingerprint(description: tuple[Any, ...]) -> str:
+    """Return the hash of a sampler's description, 16 hexadecimal digits."""
+    return hashlib.sha256(repr(description).encode()).hexdigest()[:16]
+
+
 def order_fingerprint(sampler: PositionalSampler) -> str:
     """Hash all that an order depends on, except seed and epoch.
 
@@ -124,7 +129,7 @@ def order_fingerprint(sampler: PositionalSampler) -> str:
     """
     kind: Any = next((kind for kind in type(sampler).__mro__ if "indices" in vars(kind)), object)
     if "description" in vars(kind):
-        return hashlib.sha256(repr(kind.description(sampler)).encode()).hexdigest()[:16]
+        return description_fingerprint(kind.description(sampler))
     n = len(sampler)
     stretches = (0, min(n, _SAMPLED)), (min(n, max(_SAMPLED, n - _SAMPLED)), n)
     indices = np.concatenate([sampler.indices(0, 0, start, stop) for start, stop in stretches])

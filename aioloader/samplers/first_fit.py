@@ -1,26 +1,36 @@
-"""First fit: batches of items within a budget, in the order of their arrival as far as the budget allows. Pure."""
+"""First fit within a window: batches of items within a budget, nearly in the order of their arrival. Pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aioloader.errors import BudgetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 
+# A key is the cost above the number of an item, counted backwards: of equal costs the oldest has the largest key.
+_NUMBER_BITS = 48
+_LAST = (1 << _NUMBER_BITS) - 1
+# A window that is too small for the budget grows by this factor at most: items may cost nothing.
+_MOST_WINDOWS = 16
+
 
 class FirstFit(Generic[T]):
-    """Items that wait for a batch, and the batch that is being filled.
+    """Items that wait for a batch.
 
-    An item that fits into what is left of the budget joins the batch. One that does not waits for a later batch. When
-    `lookahead` items wait, or the budget is used up, the batch is complete. The next one begins with the item that has
-    waited longest, and then takes those of the waiting ones that fit, in order. So no item is overtaken by more than
-    the items of the batches in between, and with a window of some dozens of photographs batches are 97 to 99 % full.
+    A batch begins with the item that has waited longest, and takes the next ones in order, until one does not fit into
+    what is left of the budget. From then on it takes, of all items in the window, the one that fills the rest best: the
+    most expensive that fits, of equal ones the oldest. So no item waits for more batches than there are items before
+    it, and batches have nearly the order of arrival.
 
     Args:
         budget: largest sum of the costs of a batch.
-        lookahead: most items that wait while a batch is filled.
+        lookahead: items in the window. While they would fill less than two batches it is larger, up to 16 times.
         max_items: most items of a batch; None: any number.
 
     Raises:
@@ -34,58 +44,88 @@ class FirstFit(Generic[T]):
         self.budget = budget
         self.lookahead = lookahead
         self.max_items = max_items
-        self._batch: list[tuple[T, int]] = []
-        self._left = budget
-        self._waiting: list[tuple[T, int]] = []
+        self._added = 0
+        self._total = 0
+        self._waiting: dict[int, T] = {}
+        self._arrivals: deque[int] = (
+            deque()
+        )  # keys in the order of arrival; those that were taken stay until first
+        self._keys: list[int] = []  # the same, sorted
 
     def __len__(self) -> int:
-        return len(self._batch) + len(self._waiting)
+        """Return the number of items that wait."""
+        return len(self._keys)
 
     @property
     def full(self) -> bool:
-        """Return whether the batch is complete, so that it can be taken before further items are added."""
+        """Return whether the window is full, so that a batch can be taken."""
+        waiting = len(self._keys)
+        if waiting < self.lookahead:
+            return False
         return (
-            len(self._waiting) >= self.lookahead
-            or (self._left == 0 and bool(self._batch))
-            or (self.max_items is not None and len(self._batch) >= self.max_items)
+            self._total >= 2 * self.budget
+            or waiting >= _MOST_WINDOWS * self.lookahead
+            or (self.max_items is not None and waiting >= self.lookahead + self.max_items)
         )
 
     def add(self, item: T, cost: int) -> None:
         """Add an item.
 
         Raises:
-            ValueError: it costs more than the budget, or less than nothing.
+            BudgetError: it costs more than the budget, or less than nothing.
         """
         if not 0 <= cost <= self.budget:
-            raise ValueError(
-                f"an item costs {cost:,}, and the budget of a batch is {self.budget:,}: raise the budget"
-            )
-        if not self._join((item, cost)):
-            self._waiting.append((item, cost))
-
-    def _join(self, pair: tuple[T, int]) -> bool:
-        """Add an item to the batch if it fits; return False otherwise."""
-        if pair[1] > self._left or (self.max_items is not None and len(self._batch) >= self.max_items):
-            return False
-        self._batch.append(pair)
-        self._left -= pair[1]
-        return True
+            raise BudgetError(cost, self.budget)
+        key = cost << _NUMBER_BITS | (_LAST - self._added)
+        self._added += 1
+        self._total += cost
+        self._waiting[key] = item
+        self._arrivals.append(key)
+        insort(self._keys, key)
 
     def take(self) -> list[tuple[T, int]]:
-        """Return the batch as (item, cost) in the order of arrival, and begin the next one; empty if nothing waits."""
-        batch, self._batch, self._left = self._batch, [], self.budget
-        self._waiting = [pair for pair in self._waiting if not self._join(pair)]
+        """Return the next batch as (item, cost) in the order of arrival; empty if nothing waits."""
+        left, most = self.budget, self.max_items or len(self._keys)
+        keys, waiting, arrivals = self._keys, self._waiting, self._arrivals
+        batch: list[tuple[T, int]] = []
+        while arrivals and len(batch) < most:
+            key = arrivals[0]
+            if key in waiting:
+                cost = key >> _NUMBER_BITS
+                if cost > left:
+                    break
+                left -= cost
+                batch.append((waiting.pop(key), cost))
+                del keys[bisect_right(keys, key) - 1]
+            arrivals.popleft()
+        chosen: list[int] = []
+        while len(batch) + len(chosen) < most and (place := bisect_right(keys, left << _NUMBER_BITS | _LAST)):
+            key = keys.pop(place - 1)
+            left -= key >> _NUMBER_BITS
+            chosen.append(key)
+        # All of these arrived later than those that were taken in order.
+        chosen.sort(key=_arrival)
+        batch += [(waiting.pop(key), key >> _NUMBER_BITS) for key in chosen]
+        self._total -= self.budget - left
         return batch
+
+
+def _arrival(key: int) -> int:
+    return _LAST - (key & _LAST)
 
 
 def first_fit(
     items: Iterable[tuple[T, int]], budget: int, *, lookahead: int = 64, max_items: int | None = None
 ) -> Iterator[list[tuple[T, int]]]:
-    """Iterate over the batches of items with their costs; see `FirstFit`."""
+    """Iterate over the batches of items with their costs; see `FirstFit`.
+
+    Raises:
+        BudgetError: an item costs more than the budget, or less than nothing.
+    """
     fit: FirstFit[T] = FirstFit(budget, lookahead=lookahead, max_items=max_items)
     for item, cost in items:
         fit.add(item, cost)
-        while fit.full:
+        if fit.full:
             yield fit.take()
     while len(fit):
         yield fit.take()

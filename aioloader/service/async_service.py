@@ -430,7 +430,7 @@ class AsyncImageService:
             lookahead: prompts that are considered for a batch.
 
         Returns:
-            an async iterator over `PatchBatch`: the patches of all images of a batch behind one another.
+            an async iterator over `PromptBatch`: the patches of all images of a batch behind one another.
 
         Raises:
             TypeError: the processor announces no sizes.

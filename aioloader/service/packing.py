@@ -12,7 +12,6 @@ import anyio
 import numpy as np
 
 from aioloader.abc import SizedProcessor
-from aioloader.batchify import PatchBatch
 from aioloader.foundation.concurrency import Notification, loop_notifier
 from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.validation import at_least
@@ -28,6 +27,27 @@ P = TypeVar("P")
 
 # Batches that are made while the caller works with one.
 _BATCHES_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBatch:
+    """Patches of the images of several prompts, behind one another, in the order of Qwen2-VL.
+
+    Attributes:
+        pixel_values: float32 (patches, values of a patch).
+        image_grid_thw: int64 (images, 3), the number of patches of each image: in time, rows, columns.
+        cu_seqlens: int32 (images + 1,), the first patch of each image, and the number of all.
+        owners: int64 (images,), the place of each image's prompt in `prompts`.
+        prompts: the prompts.
+        num_tokens: tokens of all images.
+    """
+
+    pixel_values: Any
+    image_grid_thw: Any
+    cu_seqlens: Any
+    owners: Any
+    prompts: list[Any]
+    num_tokens: int
 
 
 @dataclass(slots=True)
@@ -57,7 +77,7 @@ class _Feed(Generic[P]):
         self._fit = fit
         self._priority = priority
         self._timeout = timeout
-        self.made: deque[PatchBatch | BaseException] = deque()
+        self.made: deque[PromptBatch | BaseException] = deque()
         self.taken = Notification()
         self.arrived = Notification()
         self.ended = False
@@ -114,7 +134,7 @@ class _Feed(Generic[P]):
         if chosen:
             await self._deliver(await self._requests.in_thread(_batch, chosen))
 
-    async def _deliver(self, made: PatchBatch | BaseException) -> None:
+    async def _deliver(self, made: PromptBatch | BaseException) -> None:
         self.made.append(made)
         self.arrived.set()
         while len(self.made) >= _BATCHES_AHEAD:
@@ -128,7 +148,7 @@ class _Feed(Generic[P]):
 
 
 class Packing(Generic[P]):
-    """Iterator over `PatchBatch`; `AsyncImageService.pack` documents the arguments.
+    """Iterator over `PromptBatch`; `AsyncImageService.pack` documents the arguments.
 
     One task at a time may wait for its next batch. Dropping it, or `aclose`, gives up the images in work.
     """
@@ -163,7 +183,7 @@ class Packing(Generic[P]):
     def __aiter__(self) -> Packing[P]:
         return self
 
-    async def __anext__(self) -> PatchBatch:
+    async def __anext__(self) -> PromptBatch:
         """Return the next batch.
 
         Raises:
@@ -198,13 +218,13 @@ class Packing(Generic[P]):
         self._feed.stop()
 
 
-def _batch(chosen: list[tuple[P, list[Any], int]]) -> PatchBatch:
+def _batch(chosen: list[tuple[P, list[Any], int]]) -> PromptBatch:
     images = [image for _, each, _ in chosen for image in each]
     patches: list[Array] = [np.asarray(image["pixel_values"]) for image in images]
     grids: list[Array] = [np.asarray(image["image_grid_thw"]) for image in images]
     counts = [len(each) for each in patches]
     owners: IntArray = np.repeat(np.arange(len(chosen)), [len(each) for _, each, _ in chosen])
-    return PatchBatch(
+    return PromptBatch(
         np.concatenate(patches) if patches else np.empty((0, 0), np.float32),
         np.concatenate(grids).astype(np.int64) if grids else np.empty((0, 3), np.int64),
         np.cumsum([0, *counts]).astype(np.int32),

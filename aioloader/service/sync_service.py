@@ -18,7 +18,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
-    from aioloader.batchify import PatchBatch
+    from aioloader.service.packing import PromptBatch
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import Fetch
     from aioloader.service.stats import ServiceStats
@@ -277,7 +277,7 @@ class ImageService:
         lookahead: int = 64,
         priority: int = 0,
         timeout: float | None = None,
-    ) -> Iterator[PatchBatch]:
+    ) -> Iterator[PromptBatch]:
         """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
         make = partial(
             self._service.pack,

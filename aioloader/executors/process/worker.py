@@ -29,6 +29,7 @@ from aioloader.errors import WorkerError
 from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner
 from aioloader.executors.shared_memory import control_array, private_after_fork
+from aioloader.executors.spill import Spill
 from aioloader.foundation.descriptors import fill_streams
 from aioloader.foundation.error_log import TRACEBACK
 from aioloader.foundation.types import Chunk, ChunkResult, RowLayout, StageTimer
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 # (see `stage_names`), and for each lane the attempt that is cancelled.
 CURRENT, PLACE, STAGE, CANCELLED = range(4)
 _LENGTH = struct.Struct("<Q")
-_ALIGN = 64
 # Fields of a chunk that are sent as they are.
 _SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment")
 chunk_fields = attrgetter(*_SENT)
@@ -97,21 +97,19 @@ def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[b
     """
     buffers: list[pickle.PickleBuffer] = []
     blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    offset, room = spill
-    end = offset + room
+    region = Spill(memory, spill)
     needed = 0
     places: list[Any] = []
-    with memoryview(memory) as region:
-        for buffer in buffers:
-            with buffer.raw() as raw:
-                size = -(-raw.nbytes // _ALIGN) * _ALIGN
-                needed += size
-                if raw.nbytes and offset + raw.nbytes <= end:
-                    region[offset : offset + raw.nbytes] = raw
-                    places.append((offset, raw.nbytes))
-                    offset += size
-                else:
-                    places.append(bytes(raw))
+    raws = [buffer.raw() for buffer in buffers]
+    try:
+        # Arrays that were made in the region stay where they are, and the others are written behind them.
+        found = [region.place_of(raw) for raw in raws]
+        for place, raw in zip(found, raws, strict=True):
+            needed += region.extent(raw.nbytes)
+            places.append(place or region.write(raw) or bytes(raw))
+    finally:
+        for raw in raws:
+            raw.release()
     return blob, places, needed
 
 
@@ -340,7 +338,7 @@ class _Worker:
                 sys.modules[alias] = importlib.import_module(name)
             loaded = pickle.loads(program)
             self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
-            self.runner = Runner(loaded, self.memory, packs=True)
+            self.runner = Runner(loaded, self.memory, spills=True)
         except BaseException as error:
             self.send(("failed", portable_error(error)))
             return
