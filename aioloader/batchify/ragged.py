@@ -198,6 +198,9 @@ def arrays_of(
             raise BatchDtypeError(place, str(array.dtype), str(before.dtype), function=function)
     if first is None:
         return arrays, dtype or np.dtype(np.float64)
-    axes, found = arrays[first].ndim, dtype or arrays[first].dtype
+    found = dtype or arrays[first].dtype
     empty = (0, *arrays[first].shape[1:])
-    return [array if array.ndim == axes else np.empty(empty, found) for array in arrays], found
+    for number, value in enumerate(nested.arrays):
+        if isinstance(value, (list, tuple)) and not arrays[number].size:
+            arrays[number] = np.empty(empty, found)
+    return arrays, found

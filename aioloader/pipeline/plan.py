@@ -7,6 +7,7 @@ costs nothing and the remaining positions can be split again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sized
 from dataclasses import dataclass
 from itertools import count, islice
@@ -367,12 +368,14 @@ class ComputedListPlan:
         self._epoch = epoch
         self._position = start
         self._found: list[RankBatch | None] = []
+        self._finding = threading.Lock()  # a cancelled call may leave its thread behind
         self.skips = start > 0
 
     def skip(self) -> None:
         """Find the first batch. From any thread; blocking."""
-        if not self._found:
-            self._found.append(next(self._batches, None))
+        with self._finding:
+            if not self._found:
+                self._found.append(next(self._batches, None))
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order."""

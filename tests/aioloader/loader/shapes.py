@@ -1,0 +1,44 @@
+"""Datasets whose samples have different shapes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+
+class Pictures:
+    """Dataset whose item i is (an image of a size that depends on i, i); every value is i.
+
+    Args:
+        n: number of items.
+        side: sizes are multiples of it.
+        fail: items that raise.
+        pause_s: seconds that an item takes.
+    """
+
+    def __init__(self, n: int = 40, side: int = 4, fail: tuple[int, ...] = (), pause_s: float = 0.0) -> None:
+        self.n, self.side, self.fail, self.pause_s = n, side, fail, pause_s
+
+    def __len__(self) -> int:
+        return self.n
+
+    def shape(self, index: int) -> tuple[int, int, int]:
+        """Return the shape of an image."""
+        return (1 + index % 5) * self.side, (1 + index % 3) * self.side, 3
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.fail:
+            raise LookupError(f"no item {index}")
+        if self.pause_s:
+            time.sleep(self.pause_s)
+        return np.full(self.shape(index), index % 256, np.uint8), index
+
+
+class Prompts(Pictures):
+    """Dataset whose item i is {"id": i, "images": i % 4 images}."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, _ = super().__getitem__(index)
+        return {"id": index, "images": [image + number for number in range(index % 4)]}
