@@ -126,6 +126,7 @@ __all__ = (
 # A worker process needs few of these names and starts faster if each is loaded at its first use. Everywhere else all
 # are loaded at once: a later import could block a running event loop.
 _NAMES_OF = {
+    "aioloader.costs": "image_costs",
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
         "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "

@@ -1,74 +1,241 @@
-"""Costs of the images of a dataset, from their headers: tokens, pixels, or any function of the size."""
+"""`image_costs`: the cost of each image of a dataset, found by reading the images' headers alone."""
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import FetchingByteSource, SizedProcessor
-from aioloader.datasets.decoding import ImageDecoder
+from aioloader.abc import (
+    FetchingByteSource,
+    FileByteSource,
+    NamedDataset,
+    NetworkByteSource,
+    SizedFilesDataset,
+    SizedProcessor,
+)
+from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRecordDecoder
 from aioloader.datasets.resolve import resolve
-from aioloader.transforms.formats import image_size
+from aioloader.errors import DecodeError, IncompleteItemError, SampleError
+from aioloader.foundation.types import WHOLE_FILE, SpanKind, Spans
+from aioloader.jpeg.orientation import read_orientation
+from aioloader.storage.local.source import LocalByteSource
+from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from aioloader.abc import ByteDataset, MapDataset
     from aioloader.foundation.types import IntArray
+    from aioloader.transforms.formats import ImageHeader
 
 __all__ = ("image_costs",)
 
-# Items that are read with one call.
-_TOGETHER = 64
+# Bytes that are read of each image at first: headers with a colour profile and a thumbnail fit mostly.
+_HEAD_NBYTES = 16 << 10
+_TOGETHER = 1024
+# EXIF orientations from here on swap height and width.
+_FIRST_TURNED = 5
 
 
-def image_costs(dataset: Any, cost: SizedProcessor | Callable[[int, int], int] | None = None) -> IntArray:
-    """Return the cost of each image of a dataset. Nothing is decoded; the bytes of all images are read once.
+def image_costs(
+    dataset: MapDataset[Any],
+    cost: SizedProcessor | Callable[[int, int], int],
+    *,
+    damaged: int | None = None,
+) -> IntArray:
+    """Return the cost of each image of a dataset, for `aioloader.samplers.BudgetBatchSampler`.
+
+    Nothing is decoded. Of record files and folders, the first 16 KiB of each image are read, and whole images where that
+    is not enough; of other formats (tar, Parquet, TFRecord, MDS) whole samples are read. Blocking: in an async program
+    call it in a thread. Transforms of the dataset are not applied: the extents are those of the image before them.
 
     Args:
-        dataset: a dataset of encoded images: records, folders, lists, tars, TFRecord, Parquet or MDS.
-        cost: a processor with `spec`, such as `Qwen2VLImageProcessor`: its tokens; or a function of (height, width) as
-            stored; None: the number of pixels.
+        dataset: of images and labels from files, or a view of one.
+        cost: a processor that announces its result, whose tokens are the cost, such as
+            `aioloader.transforms.Qwen2VLImageProcessor`; or a function of (height, width) in pixels that returns a
+            whole number. Extents are upright where the dataset applies EXIF orientations.
+        damaged: cost of images whose header cannot be read, or whose extents `cost` refuses with a ValueError; None:
+            raise the error.
 
     Returns:
-        int64 (len(dataset),), for `aioloader.samplers.BudgetBatchSampler`.
+        int64 (n,), in the order of the dataset.
 
     Raises:
-        TypeError: the dataset does not consist of encoded images.
-        DecodeError: an image has a damaged header.
-        Exception: an item cannot be read.
+        SampleError: an image cannot be read, has a damaged header or extents that `cost` refuses; the cause is chained.
+        TypeError: the samples of this dataset are not images from files, or a cost is not a whole number.
     """
-    resolved = resolve(dataset)
-    base, remap = resolved.base, resolved.remap
-    decoder = getattr(base, "decoder", None) if resolved.base_kind == "bytes" else None
-    if not isinstance(decoder, ImageDecoder):
-        raise TypeError(f"image_costs() takes datasets of encoded images, not {type(dataset).__name__}")
-    source = base.open_source()
-    try:
+    count = _counting(cost)
+    with _Headers(dataset) as headers:
+        found = np.empty(len(dataset), np.int64)
+        known: dict[tuple[int, int], int] = {}
+        for index, extents in enumerate(headers):
+            try:
+                if isinstance(extents, Exception):
+                    raise extents
+                if extents not in known:
+                    known[extents] = operator.index(count(*extents))
+                found[index] = known[extents]
+            except (OSError, ValueError, EOFError) as error:
+                if damaged is None:
+                    raise headers.error_of(index, error) from error
+                found[index] = damaged
+        return found
+
+
+def _counting(cost: SizedProcessor | Callable[[int, int], int]) -> Callable[[int, int], int]:
+    if not isinstance(cost, SizedProcessor):
+        return cost
+    processor = cost
+
+    def tokens(height: int, width: int) -> int:
+        return processor.spec(height, width).num_tokens
+
+    return tokens
+
+
+class _Headers:
+    """Headers of the images of a dataset: iterating yields (height, width), or the error of an image."""
+
+    def __init__(self, dataset: MapDataset[Any]) -> None:
+        resolved = resolve(dataset)
+        self._name = type(dataset).__name__
+        self._count = len(dataset)
+        base = resolved.base
+        if resolved.base_kind != "bytes" or not isinstance(base.decoder, ImageDecoder):
+            raise TypeError(
+                f"the samples of {self._name} are not images and labels from files, so their headers cannot be read: "
+                "pass an array of your own with the cost of each sample to BudgetBatchSampler"
+            )
+        if isinstance(base, NamedDataset):
+            self._name = base.display_name
+        self._base: ByteDataset[Any] = base
+        self._decoder: ImageDecoder = base.decoder
+        self._remap = resolved.remap
+        source = base.open_source()
         if not isinstance(source, FetchingByteSource):
-            raise TypeError(f"image_costs() cannot read single items of {type(dataset).__name__}")
-        count = len(dataset)
-        costs = np.zeros(count, np.int64)
-        for first in range(0, count, _TOGETHER):
-            places = np.arange(first, min(first + _TOGETHER, count))
-            indices = places if remap is None else remap[places]
-            plan, memory = source.fetch(base.spans(indices))
-            extras = base.extras(indices)
+            source.close()
+            raise TypeError(
+                f"the byte source of {self._name} lacks fetch(), see aioloader.abc.FetchingByteSource"
+            )
+        self._source: FetchingByteSource = source
+        self._heads = self._open_heads()
+
+    def _open_heads(self) -> FetchingByteSource | None:
+        """Return a source of the beginnings of items; None where items are read whole."""
+        source = self._source
+        kinds = ImageRecordDecoder.parse, ImageFileDecoder.parse
+        if type(self._decoder).parse not in kinds or not isinstance(source, FileByteSource):
+            return None
+        if isinstance(source, LocalByteSource):
+            return LocalByteSource(source.paths, kind=SpanKind.EXACT, watch=False)
+        if isinstance(source, NetworkByteSource):
+            from aioloader.storage.remote.source import RemoteByteSource
+
+            if isinstance(source, RemoteByteSource):
+                return RemoteByteSource(source.paths, kind=SpanKind.EXACT)
+        return None
+
+    def __enter__(self) -> _Headers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+        if self._heads is not None:
+            self._heads.close()
+
+    def error_of(self, index: int, error: Exception) -> SampleError:
+        """Return the error of an image."""
+        key, path, offset = self._base.location(self._place(index))
+        stage = "fetch" if isinstance(error, (OSError, EOFError)) else "decode"
+        return SampleError(
+            f"{type(error).__name__}: {error}",
+            dataset=self._name,
+            index=index,
+            stage=stage,
+            key=key,
+            path=path,
+            offset=offset,
+        )
+
+    def _place(self, index: int) -> int:
+        return index if self._remap is None else int(self._remap[index])
+
+    def __iter__(self) -> Iterator[tuple[int, int] | Exception]:
+        for start in range(0, self._count, _TOGETHER):
+            stop = min(start + _TOGETHER, self._count)
+            places = (
+                np.arange(start, stop, dtype=np.int64) if self._remap is None else self._remap[start:stop]
+            )
+            heads = self._read_heads(places)
             for number, place in enumerate(places.tolist()):
-                start, length = int(plan.start[number]), int(plan.length[number])
-                extra = None if extras is None else extras[number]
-                location = base.location(int(indices[number]))
-                body, *_ = decoder.parse(memory[start : start + length], extra, location)
-                _, height, width = image_size(body)
-                costs[place] = _cost(cost, height, width)
-        return costs
-    finally:
-        source.close()
+                extents = None if heads is None else self._extents_of_head(heads[number], place)
+                yield extents or self._extents_of_item(place)
+
+    def _read_heads(self, places: IntArray) -> list[tuple[memoryview, int]] | None:
+        """Return the beginning of each item, and the bytes of the item; None if one cannot be read like this."""
+        if self._heads is None:
+            return None
+        spans = self._base.spans(places)
+        whole = spans.length == WHOLE_FILE
+        nbytes = spans.length.copy()
+        for number in np.flatnonzero(whole).tolist():
+            nbytes[number] = self._nbytes(int(places[number]))
+        length = np.minimum(nbytes, _HEAD_NBYTES)
+        length[length < 0] = _HEAD_NBYTES
+        try:
+            plan, data = self._heads.fetch(Spans(spans.file, spans.offset, length))
+        except (OSError, ValueError, EOFError):
+            return None  # each item is read whole, and shows its own error
+        rows = zip(plan.start.tolist(), plan.length.tolist(), nbytes.tolist(), strict=True)
+        return [(data[start : start + size].toreadonly(), total) for start, size, total in rows]
+
+    def _nbytes(self, place: int) -> int:
+        """Return the size of the file that an item is; -1 if it is not known."""
+        base = self._base
+        return base.file_nbytes(place) if isinstance(base, SizedFilesDataset) else -1
+
+    def _extents_of_head(self, head: tuple[memoryview, int], place: int) -> tuple[int, int] | None:
+        """Return the extents of an image from its beginning; None if more of it is needed."""
+        data, nbytes = head
+        decoder = self._decoder
+        try:
+            if isinstance(decoder, ImageRecordDecoder):
+                data = decoder.parse_part(data, nbytes)[0]
+            header = read_header(data)
+        except (IncompleteItemError, DecodeError, ValueError):
+            return None
+        if decoder.exif == "apply" and len(head[0]) != nbytes and _turned_later(data, header):
+            return None
+        return _upright(data, header, decoder.exif)
+
+    def _extents_of_item(self, place: int) -> tuple[int, int] | Exception:
+        """Return the extents of an image that is read whole."""
+        places = np.array([place], np.int64)
+        try:
+            plan, memory = self._source.fetch(self._base.spans(places))
+            start = int(plan.start[0])
+            extras = self._base.extras(places)
+            item = memory[start : start + int(plan.length[0])].toreadonly()
+            body, _ = self._decoder.parse(
+                item, None if extras is None else extras[0], self._base.location(place)
+            )
+            return _upright(body, read_header(body), self._decoder.exif)
+        except (OSError, ValueError, EOFError) as error:
+            return error
 
 
-def _cost(cost: Any, height: int, width: int) -> int:
-    if cost is None:
-        return height * width
-    if isinstance(cost, SizedProcessor):
-        return cost.spec(height, width).num_tokens
-    return int(cost(height, width))
+def _upright(data: Any, header: ImageHeader, exif: str) -> tuple[int, int]:
+    if exif == "apply" and header.exif is not None and read_orientation(data, *header.exif) >= _FIRST_TURNED:
+        return header.width, header.height
+    return header.height, header.width
+
+
+def _turned_later(data: Any, header: ImageHeader) -> bool:
+    """Return whether an orientation may follow the beginning of an image."""
+    if header.exif is not None:
+        return header.exif[1] >= len(data)  # it may be cut off
+    if header.format == "webp":  # its first chunk announces EXIF
+        return bytes(data[12:16]) == b"VP8X" and bool(data[20] & 0x08)
+    return header.format == "png"

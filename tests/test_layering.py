@@ -57,7 +57,8 @@ GROUPS = {
     "receipts": {"aioloader.receipts"},
     "loader": {"aioloader.loader"},
     "service": {"aioloader.service"},
-    "images": {"aioloader.images", "aioloader.costs"},
+    "images": {"aioloader.images"},
+    "costs": {"aioloader.costs"},
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},
     "tools": {"aioloader.tools"},
@@ -91,7 +92,7 @@ ENGINE = {
     "outputs",
     "receipts",
 }
-LIBRARY = {*ENGINE, "loader", "service", "images", "package", "format-files"}
+LIBRARY = {*ENGINE, "loader", "service", "images", "costs", "package", "format-files"}
 
 # Group: the groups of the project that it may import in addition to itself. Imports in functions and imports for
 # annotations count too.
@@ -141,8 +142,9 @@ MAY_IMPORT = {
     "loader": ENGINE,
     # Takes requests instead of an epoch's order, and chooses concrete parts as the loader does.
     "service": {*ENGINE, "loader"},
-    "images": {*BASE, "crop-index", "datasets", "loader", "transforms"},
-    "package": {*ENGINE, "loader", "service", "images"},
+    "images": {"crop-index", "datasets", "loader", "transforms"},
+    "costs": {*BASE, "jpeg", "transforms", "storage", "remote", "datasets"},
+    "package": {*ENGINE, "loader", "service", "images", "costs"},
     "packing": LIBRARY,
     "tools": {*LIBRARY, "packing"},
     "testing": LIBRARY,
