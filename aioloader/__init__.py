@@ -132,7 +132,6 @@ _NAMES_OF = {
         "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "
         "SimpleDataset TarDataset TFRecordDataset"
     ),
-    "aioloader.costs": "image_costs",
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
         "DecodeError ImageError ImageReferenceError ImageServiceError ImageTimeoutError LayoutError LoaderClosedError "
