@@ -182,7 +182,7 @@ def serve(way: str, port: int) -> None:
         ],
         lifespan=asynccontextmanager(lifespan),
     )
-    uvicorn.run(app, port=port, log_level="error", loop="asyncio")
+    uvicorn.run(app, port=port, log_level="error", loop="asyncio", timeout_keep_alive=600)
 
 
 # -- the clients -------------------------------------------------------------------------------------------------------
