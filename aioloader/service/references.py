@@ -196,8 +196,8 @@ class ReferenceReader:
             return self._array(ref)
         if isinstance(ref, tuple) and len(ref) == 2 and _is_dataset(ref[0]):
             return self._item(*ref)
-        pillow = sys.modules.get("PIL.Image")
-        if pillow is not None and isinstance(ref, pillow.Image):
+        pillow = getattr(sys.modules.get("PIL.Image"), "Image", None)
+        if pillow is not None and isinstance(ref, pillow):
             return self._pillow(ref)
         raise TypeError(
             f"{type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "

@@ -45,8 +45,9 @@ def _pillow() -> Any:
 
 def is_pillow_image(x: object) -> TypeGuard[Image]:
     """Return True if an object is an image of Pillow, which is not imported for it."""
-    module = sys.modules.get("PIL.Image")
-    return module is not None and isinstance(x, module.Image)
+    # Another thread may be importing the module: it has no class yet, and nobody an image of it.
+    known = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return known is not None and isinstance(x, known)
 
 
 def decode_by_pillow(data: memoryview, header: ImageHeader, *, exif: str, alpha: str) -> Array:

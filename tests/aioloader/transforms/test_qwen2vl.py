@@ -608,3 +608,13 @@ def test_batches_of_images_of_many_sizes(tmp_path: Path, executor: str) -> None:
     assert len(made) == len(expected)
     for found, one in zip(made, expected, strict=True):
         same(found, one)
+
+
+def test_a_module_that_another_thread_is_importing_has_no_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    from aioloader.transforms.pillow import is_pillow_image
+
+    monkeypatch.setitem(sys.modules, "PIL.Image", types.ModuleType("PIL.Image"))
+    assert not is_pillow_image(np.zeros((2, 2, 3), np.uint8))
