@@ -17,7 +17,7 @@ T = TypeVar("T")
 _NUMBER_BITS = 48
 _LAST = (1 << _NUMBER_BITS) - 1
 # A window that is too small for the budget grows by this factor at most: items may cost nothing.
-_MOST_WINDOWS = 16
+_MOST_WINDOWS = 64
 
 
 class FirstFit(Generic[T]):
@@ -30,7 +30,7 @@ class FirstFit(Generic[T]):
 
     Args:
         budget: largest sum of the costs of a batch.
-        lookahead: items in the window. While they would fill less than two batches it is larger, up to 16 times.
+        lookahead: items in the window. While they would fill less than two batches it is larger, up to 64 times.
         max_items: most items of a batch; None: any number.
 
     Raises:

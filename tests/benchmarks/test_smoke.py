@@ -21,11 +21,13 @@ ROOT = Path(__file__).parents[2]
         "many_workers",
         "many_workers --sleep",
         "first_batch",
+        "fill",
         "fused_path",
         "damaged",
         "image_record_iter",
         "import_time",
         "packing",
+        "ragged",
         "scale",
         "small_records",
         "viewing",
@@ -38,8 +40,10 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
     if name == "crop_index":
         pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     command = [sys.executable, "-W", "error", "-m", *f"benchmarks.{name}".split(), "--smoke"]
-    if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing"):
+    if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing", "ragged"):
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert any(word in done.stdout for word in ("median", "images/s", "padding samples", "stretches"))
+    assert any(
+        word in done.stdout for word in ("median", "images/s", "padding samples", "stretches", "look-ahead")
+    )

@@ -64,7 +64,7 @@ def test_the_window_grows_where_it_would_not_fill_two_batches() -> None:
 
     assert count(FirstFit(100, lookahead=4), 60) == 4
     assert count(FirstFit(100, lookahead=4), 10) == 20
-    assert count(FirstFit(100, lookahead=4), 0) == 64
+    assert count(FirstFit(100, lookahead=4), 0) == 256
     assert count(FirstFit(100, lookahead=4, max_items=3), 10) == 7
 
 
