@@ -49,7 +49,8 @@ def image_costs(
 
     Nothing is decoded. Of record files and folders, the first 16 KiB of each image are read, and whole images where
     that is not enough; of other formats (tar, Parquet, TFRecord, MDS) whole samples are read. Blocking: in an async
-    program call it in a thread. Transforms of the dataset are not applied: the extents are those of the image before them.
+    program call it in a thread. Transforms of the dataset are not applied: the extents are those of the image before
+    them.
 
     Args:
         dataset: of images and labels from files, or a view of one.

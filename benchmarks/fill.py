@@ -3,8 +3,8 @@
     python -m benchmarks.fill --data FOLDER
     python -m benchmarks.fill --data FOLDER --budgets 4096 16384 --lookahead 16 64 256
 
-The headers of the images are read, and nothing is decoded. The cost of an image is its number of tokens for Qwen2-VL. The
-images are repeated to make an epoch of at least --samples. For each budget and look-ahead:
+The headers of the images are read, and nothing is decoded. The cost of an image is its number of tokens for Qwen2-VL.
+The images are repeated to make an epoch of at least --samples. For each budget and look-ahead:
 
 - fill: mean share of the budget that a batch uses, and that of the 1 % of batches that use least
 - in order: the same for batches in the order of arrival, without a look-ahead
@@ -41,7 +41,7 @@ def costs_of(jpegs: list[bytes], samples: int) -> IntArray:
 
 
 def fill_in_order(costs: IntArray, budget: int) -> tuple[list[int], IntArray]:
-    """Return the cost of each batch if images are taken in order until one does not fit, and the batch of each image."""
+    """Return the cost of each batch, and the batch of each image, if a batch ends where the next image does not fit."""
     sums, batch_of = [0], np.zeros(len(costs), np.int64)
     for place, cost in enumerate(costs.tolist()):
         if sums[-1] + cost > budget:
@@ -87,7 +87,8 @@ def main() -> None:
         jpegs = load_jpegs(options.data, str(Path(scratch)))
     costs = costs_of(jpegs, 2000 if options.smoke else options.samples)
     print(
-        f"{len(jpegs)} images, {costs.min():,} to {costs.max():,} tokens, mean {costs.mean():,.0f}; epoch of {len(costs):,}"
+        f"{len(jpegs)} images, {costs.min():,} to {costs.max():,} tokens, mean {costs.mean():,.0f}; "
+        f"epoch of {len(costs):,}"
     )
     print("  budget look-ahead  a batch     fill  least 1%  in order    moved  µs/image")
     for budget in options.budgets:

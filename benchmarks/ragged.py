@@ -2,16 +2,16 @@
 
     python -m benchmarks.ragged --data FOLDER --rounds 7
 
-The images of a folder are decoded and shrunk to at most --side pixels, each in its own proportion. The ways take turns, with
-one pool of workers each that stays:
+The images of a folder are decoded and shrunk to at most --side pixels, each in its own proportion. The ways take turns,
+with one pool of workers each that stays:
 
 - ragged, pad, patches: `batchify.Ragged()`, `Pad(multiple_of=28, sizes=True)`, `Patches()` of extents that fit
 - aslist: `batchify.AsList()`, a list of arrays
 - torch: torch's `DataLoader` with ``collate_fn=list``, which passes tensors through shared memory, one file for each
 - pool: `multiprocessing.Pool.imap` of lists of arrays, which are pickled
 
-A figure is images per second, and the CPU seconds of all processes for each image; ratios are taken within each round. All
-batches are read once, one value in each 4,096 bytes.
+A figure is images per second, and the CPU seconds of all processes for each image; ratios are taken within each round.
+All batches are read once, one value in each 4,096 bytes.
 """
 
 from __future__ import annotations
