@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,3 +45,25 @@ class Prompts(Pictures):
     def __getitem__(self, index: int) -> Any:
         image, _ = super().__getitem__(index)
         return {"id": index, "images": [image + number for number in range(index % 4)]}
+
+
+class Deadly(Pictures):
+    """The same, but items whose number is a multiple of 9 kill the worker that makes them, once each.
+
+    Args:
+        folder: empty; remembers which have.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 9 == 0:
+            try:
+                (self.folder / str(index)).touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,7 +20,7 @@ from aioloader.errors import BatchShapeError
 from aioloader.foundation.pytree import flatten
 from tests.aioloader.cluster import local_cluster
 from tests.aioloader.loader import shapes
-from tests.aioloader.loader.shapes import Pictures, Prompts
+from tests.aioloader.loader.shapes import Deadly, Pictures, Prompts
 from tests.combinations import combinations
 
 FUNCTIONS = {
@@ -71,6 +72,13 @@ def test_async_batches_are_the_same(function: Any, run_on: Any, no_blocking: Non
             return digest([batch async for batch in loader])
 
     assert run_on(main) == expected
+
+
+def test_killed_workers_cost_no_sample(tmp_path: Path, leftovers: Any) -> None:
+    expected = DataLoader(Pictures(), **OPTIONS, batchify_fn=Ragged(), num_workers=0)
+    with DataLoader(Deadly(tmp_path), **OPTIONS, batchify_fn=Ragged(), num_workers=2) as loader:
+        assert [digest(loader), digest(loader)] == [digest(expected), digest(expected)]
+        assert loader.stats().restarts == 5
 
 
 def large() -> Pictures:
