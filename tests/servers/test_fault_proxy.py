@@ -125,7 +125,8 @@ def test_a_client_that_goes_away_is_counted(nginx_proxy: Any, content: bytes) ->
     connection = http.client.HTTPConnection(nginx_proxy.address, timeout=20)
     connection.request("GET", "/fault-proxy/a.bin")
     reply = connection.getresponse()
-    assert reply.read(10) == content[:10]
+    # All that is sent before the stall is read: what a client that is gone was still sent depends on the time.
+    assert reply.read(NBYTES // 2) == content[: NBYTES // 2]
     reply.close()
     connection.close()
     while nginx_proxy.counts().in_flight:
