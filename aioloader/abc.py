@@ -92,6 +92,7 @@ __all__ = (
     "SizedFilesDataset",
     "SizedProcessor",
     "SlabMemory",
+    "SpillingExecutor",
     "Stage",
     "StagedDataset",
     "StartingExecutor",
@@ -828,6 +829,16 @@ class StartingExecutor(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """Return the reason why no worker can be started, or None."""
+        ...
+
+
+@runtime_checkable
+class SpillingExecutor(Protocol):
+    """An executor whose results without rows go through the spill regions of their chunks."""
+
+    @property
+    def spills(self) -> bool:
+        """Return whether they do now."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aioloader.abc import SlabMemory
     from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, RowLayout, Slab
@@ -28,6 +28,8 @@ class BatchRows:
         bases: byte offset in the slab memory of each leaf's array.
         spill: (offset, nbytes) in the slab memory for results that have no row.
         leased: the delivered batch holds the slab now.
+        nbytes: that the rows and the spill region are known to need.
+        reserves: the spill region is larger than that, because the size of the results is not known.
     """
 
     rows: int
@@ -36,21 +38,54 @@ class BatchRows:
     bases: tuple[int, ...] = ()
     spill: tuple[int, int] = (0, 0)
     leased: bool = False
+    nbytes: int = 0
+    reserves: bool = False
 
     def allocate(self, context: PipelineContext) -> bool:
         """Take a slab for the rows and the spill region, if they need one; return False if there is no room."""
         self.layout = None if context.custom_collate else context.layout
         offsets, total = ([], 0) if self.layout is None else self.layout.offsets(self.rows)
-        spill = context.spill_per_sample * self.rows
-        if not total + spill:
-            self.bases = (0,) * len(offsets)
+        self.bases = (0,) * len(offsets)
+        self.nbytes = total + context.spill_per_sample * self.rows
+        most = max(self.nbytes, total + context.spill_reserve)
+        if not most:
             return True
-        slab = self.slab = context.memory.allocate(total + spill, lasting=True)
+        slab = context.memory.allocate(most, lasting=True)
+        if slab is None and most > self.nbytes:
+            # Without the reserve large results take the way of small ones.
+            most = self.nbytes
+            if not most:
+                return True
+            slab = context.memory.allocate(most, lasting=True)
+        self.slab = slab
         if slab is None:
             return False
+        self.reserves = most > self.nbytes
         self.bases = tuple(slab.offset + offset for offset in offsets)
-        self.spill = (slab.offset + total, spill // 64 * 64)
+        self.spill = (slab.offset + total, (most - total) // 64 * 64)
         return True
+
+    def drop(self) -> Slab | None:
+        """Return the slab, which the caller frees; the arrays are as before `allocate`."""
+        slab, self.slab = self.slab, None
+        self.layout, self.bases, self.spill, self.reserves = None, (), (0, 0), False
+        return slab
+
+    def give_back(self, memory: SlabMemory, roots: Sequence[Array]) -> None:
+        """Free the part of the reserve that was not needed. No worker may still write to the slab.
+
+        Args:
+            memory: contains the slab.
+            roots: the arrays in the spill region that are still needed.
+        """
+        if self.slab is None or not self.reserves:
+            return
+        start, end = self.slab.offset, self.spill[0]
+        if roots:
+            begin = memory.array(start, (1,), np.dtype(np.uint8)).ctypes.data
+            end = max(end, *(start + root.ctypes.data - begin + root.nbytes for root in roots))
+        memory.shrink(self.slab, end - start)
+        self.nbytes = self.slab.nbytes
 
 
 def may_lease(context: PipelineContext, nbytes: int) -> bool:

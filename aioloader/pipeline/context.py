@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aioloader.abc import SpillingExecutor
 from aioloader.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
     from aioloader.abc import ByteSource, Executor, PartialReads, SlabMemory
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
+
+# The share of the slab memory that batches in flight may reserve for results of an unknown size: one part in so many.
+_RESERVED = 4
+_ALIGN = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,8 @@ class PipelineContext:
         stall_timeout: seconds without progress after which the watchdog reports, or None.
         layout: of the rows; None until the first sample was made.
         spill_per_sample: bytes of slab memory for each sample, for results without rows.
-        spill_guessed: it was taken from samples that were made before the layout of the rows was known.
+        spill_guessed: no batch was completed yet: it is 0, or that of samples that were made before the layout of the
+            rows was known.
         sample_s: seconds of a worker for one sample, averaged over the latest batches.
         largest_batch: bytes of slab memory that a batch took, at most.
     """
@@ -76,6 +82,16 @@ class PipelineContext:
     spill_guessed: bool = True
     sample_s: float = 0.0
     largest_batch: int = 0
+
+    @property
+    def spill_reserve(self) -> int:
+        """Return the bytes of slab memory for the results of a batch without rows while their size is not known.
+
+        All batches in flight together reserve at most a quarter of the memory; a batch gives back what it has not used.
+        """
+        if not self.spill_guessed or not isinstance(self.executor, SpillingExecutor) or not self.executor.spills:
+            return 0
+        return self.memory.limit // (_RESERVED * max(1, self.prefetch)) // _ALIGN * _ALIGN
 
     def guess_spill(self, nbytes: int) -> None:
         """Take the size of a sample that was made before the layout of the rows was known.

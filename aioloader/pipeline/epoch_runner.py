@@ -127,9 +127,12 @@ class BatchTask:
         if taken is not None:
             fetch.slab = taken
             self._owned.append(taken)
-        nbytes = sum(slab.nbytes for slab in (fetch.slab, arrays.slab) if slab is not None)
-        self.context.largest_batch = max(self.context.largest_batch, nbytes)
+        self._note_size()
         return True
+
+    def _note_size(self) -> None:
+        fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
+        self.context.largest_batch = max(self.context.largest_batch, fetched + self._arrays.nbytes)
 
     def too_large(self) -> LoaderError:
         """Return the error for a batch that does not fit into slab memory."""
@@ -172,6 +175,10 @@ class BatchTask:
             self._result.merge(result)
             for sample in result.values.values():
                 self._dispatch.learn_layout(sample)
+        slab = self._arrays.drop()  # it has no rows
+        if slab is not None and not self._result.tainted:
+            self._owned.remove(slab)
+            self.context.memory.free(slab)
 
     async def _run_one(self, fetch: Fetch, arrays: BatchRows, row: int) -> ChunkResult:
         chunk = self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
@@ -197,6 +204,9 @@ class BatchTask:
                 replacement = await self._find_replacement()
             self.timeline.enter("collate")
             self._dispatch.learn_costs(result, arrays.rows, len(chunks))
+            if not result.tainted:
+                arrays.give_back(self.context.memory, result.roots)
+                self._note_size()
             delivery = deliver(
                 self.context,
                 self.plan,

@@ -277,6 +277,11 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         self._changed.set()
 
     @property
+    def spills(self) -> bool:
+        """Return True: see `aioloader.abc.SpillingExecutor`."""
+        return True
+
+    @property
     def failure(self) -> BaseException | None:
         """Return the reason why no worker can be started, or None."""
         return self._fatal

@@ -190,6 +190,11 @@ class AutoExecutor:
         return self._trial.workers
 
     @property
+    def spills(self) -> bool:
+        """Return whether the executor in use now is one of worker processes."""
+        return self.kind == "process"
+
+    @property
     def most(self) -> int:
         """Return the largest number of workers that may still be chosen."""
         return self.workers if self.settled else self._most
