@@ -47,8 +47,8 @@ class Spill:
         if not data.nbytes or self._next + data.nbytes > self._end:
             return None
         offset, self._next = self._next, self._next + self.extent(data.nbytes)
-        with memoryview(self._memory) as region:
-            region[offset : offset + data.nbytes] = data
+        region = np.frombuffer(self._memory, np.uint8, data.nbytes, offset)
+        region[:] = np.frombuffer(data, np.uint8)  # which lets other threads run, as a copy of bytes does not
         return offset, data.nbytes
 
     def place_of(self, data: memoryview) -> tuple[int, int] | None:

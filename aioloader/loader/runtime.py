@@ -42,6 +42,7 @@ from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
 from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
@@ -211,6 +212,7 @@ class LoaderRuntime:
                 on_error=options.on_error,
                 prefetch=self._prefetch(workers, source),
                 metrics=self.metrics,
+                threads=None if self.inline else Threads(1, "aioloader-collate"),
                 stall_timeout=options.stall_timeout,
             )
             executor.open(self._program(source, maps), memory)
@@ -361,7 +363,7 @@ class LoaderRuntime:
             context.prefetch = self._prefetch(self._workers, context.source)
         if epoch.computed and not isinstance(plans, IterablePlan):
             plans = announced(context, plans)
-        pipeline = EpochRunner(context, plans, epoch.trace)
+        pipeline = EpochRunner(context, plans, epoch.trace, self._order(epoch))
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.running):
                 raise RuntimeError(
@@ -370,6 +372,17 @@ class LoaderRuntime:
                 )
             self.running.add(pipeline)
         return pipeline
+
+    def _order(self, epoch: Epoch) -> str | None:
+        """Return the name of the caller's code that is asked for the samples of each batch, or None."""
+        options = self.options
+        if self.planner.streams:
+            return f"the source of {type(self._resolved.base).__name__}"
+        if epoch.computed:
+            return None
+        if options.batch_sampler is not None:
+            return f"the batch sampler {type(options.batch_sampler).__name__}"
+        return None if options.sampler is None else f"the sampler {type(options.sampler).__name__}"
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -437,6 +450,8 @@ class LoaderRuntime:
         if context is not None and self._workers is not None:
             self._final_stats = self._snapshot(context, self._workers)
             context.executor.close()
+            if context.threads is not None:
+                context.threads.close()
             if context.source is not None:
                 context.source.close()
             if context.items.partial is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
-from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, Stage
+from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, SpillingExecutor, Stage
 from aioloader.errors import StalledError
 from aioloader.foundation.concurrency import RefCount, deferred, run_each
 from aioloader.foundation.stacks import stack_of_coroutine
@@ -167,6 +167,11 @@ class AsyncMapExecutor:
     def workers(self) -> int:
         """Return the number of workers of the other executor."""
         return self._executor.workers
+
+    @property
+    def spills(self) -> bool:
+        """Return whether the results of the other executor go through the spill regions of their chunks."""
+        return isinstance(self._executor, SpillingExecutor) and self._executor.spills
 
     @property
     def concurrency(self) -> dict[str, int]:

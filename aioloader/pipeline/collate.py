@@ -46,7 +46,7 @@ class BatchRows:
         self.layout = None if context.custom_collate else context.layout
         offsets, total = ([], 0) if self.layout is None else self.layout.offsets(self.rows)
         self.bases = (0,) * len(offsets)
-        self.nbytes = total + context.spill_per_sample * self.rows
+        self.nbytes = total + context.spill(self.rows)
         most = max(self.nbytes, total + context.spill_reserve)
         if not most:
             return True
@@ -98,8 +98,22 @@ def may_lease(context: PipelineContext, nbytes: int) -> bool:
     return 2 * leased <= memory.limit and leased + 3 * context.largest_batch <= memory.limit
 
 
+def must_copy(context: PipelineContext, result: ChunkResult, arrays: BatchRows) -> bool:
+    """Return True if the batch cannot hold its slab, so that its arrays are copied out.
+
+    It cannot if a worker may still write there, or beyond what the caller may keep.
+    """
+    slab = arrays.slab
+    return result.tainted or (slab is not None and not may_lease(context, slab.nbytes))
+
+
 def collate(
-    context: PipelineContext, result: ChunkResult, arrays: BatchRows, fill: Mapping[int, int]
+    context: PipelineContext,
+    result: ChunkResult,
+    arrays: BatchRows,
+    fill: Mapping[int, int],
+    *,
+    copy: bool,
 ) -> tuple[Any, int]:
     """Build the batch.
 
@@ -108,6 +122,7 @@ def collate(
         result: all chunks of the batch, merged.
         arrays: contain the rows that were written; `leased` is set where the batch holds the slab.
         fill: rows of failed samples, and for each the row that is copied into it.
+        copy: arrays of the slab are copied out, and no slab is held: see `must_copy`.
 
     Returns:
         the batch (None if no sample is left), and its number of samples.
@@ -116,8 +131,6 @@ def collate(
         ValueError: the samples cannot be collated.
     """
     layout, slab, rows = arrays.layout, arrays.slab, arrays.rows
-    # Beyond what the caller may keep, batches are copied out.
-    copy = result.tainted or (slab is not None and not may_lease(context, slab.nbytes))
     if context.custom_collate:
         if not result.samples:
             return None, 0

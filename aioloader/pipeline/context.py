@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.abc import ByteSource, Executor, PartialReads, SlabMemory
+    from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
 # The share of the slab memory that batches in flight may reserve for results of an unknown size: one part in so many.
@@ -58,11 +60,14 @@ class PipelineContext:
         on_error: the policy for a failed sample: "raise" fails its batch, "skip" leaves the sample out, "replace" puts
             another one in its place.
         prefetch: maximum number of batches in flight.
+        threads: make large copies; None: they are made where the batch is, because nothing else runs there.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
         layout: of the rows; None until the first sample was made.
         spill_per_sample: bytes of slab memory for each sample, for results without rows.
         spill_guessed: no batch was completed yet: it is 0, or that of samples that were made before the layout of the
             rows was known.
+        spill_limit: most bytes of slab memory for the results of a batch without rows: less than the memory has if that
+            much was never free.
         sample_s: seconds of a worker for one sample, averaged over the latest batches.
         largest_batch: bytes of slab memory that a batch took, at most.
     """
@@ -76,10 +81,12 @@ class PipelineContext:
     on_error: str
     prefetch: int
     metrics: Metrics = field(default_factory=Metrics)
+    threads: Threads | None = None
     stall_timeout: float | None = None
     layout: RowLayout | None = None
     spill_per_sample: int = 0
     spill_guessed: bool = True
+    spill_limit: int = sys.maxsize
     sample_s: float = 0.0
     largest_batch: int = 0
 
@@ -89,9 +96,32 @@ class PipelineContext:
 
         All batches in flight together reserve at most a quarter of the memory; a batch gives back what it has not used.
         """
-        if not self.spill_guessed or not isinstance(self.executor, SpillingExecutor) or not self.executor.spills:
+        if (
+            not self.spill_guessed
+            or not isinstance(self.executor, SpillingExecutor)
+            or not self.executor.spills
+        ):
             return 0
         return self.memory.limit // (_RESERVED * max(1, self.prefetch)) // _ALIGN * _ALIGN
+
+    def spill(self, rows: int) -> int:
+        """Return the bytes of slab memory that the results of a batch without rows are known to need."""
+        return min(self.spill_per_sample * rows, self.spill_limit)
+
+    def limit_spill(self, rows: int) -> bool:
+        """Ask for less slab memory for results without rows from now on, because it cannot be had.
+
+        What does not fit there is sent through the worker's socket.
+
+        Returns:
+            False if a batch of `rows` samples needs none already.
+        """
+        needed = self.spill(rows)
+        if not needed:
+            return False
+        room = (self.memory.limit - self.memory.leased - self.memory.forked) // 4
+        self.spill_limit = min(room, needed // 2) // _ALIGN * _ALIGN
+        return True
 
     def guess_spill(self, nbytes: int) -> None:
         """Take the size of a sample that was made before the layout of the rows was known.

@@ -70,6 +70,7 @@ def deliver(
     arrays: BatchRows,
     index_table: IntArray,
     replacement: int | None,
+    copy: bool,
 ) -> Delivery:
     """Collate the batch and apply `on_error` to its failed samples.
 
@@ -80,6 +81,7 @@ def deliver(
         arrays: see `collate`.
         index_table: see `Fetch`.
         replacement: index of the item whose sample is in row 0 because all samples of the batch failed, or None.
+        copy: see `collate`.
     """
     rows = arrays.rows
     failures = sorted(result.failures, key=lambda each: each.row)
@@ -98,7 +100,7 @@ def deliver(
             error.replaced_by = (
                 int(index_table[INDEX, fill[failure.row]]) if replacement is None else replacement
             )
-    batch, samples = collate(context, result, arrays, fill)
+    batch, samples = collate(context, result, arrays, fill, copy=copy)
     return Delivery(plan.consumed, batch, samples, skipped=errors)
 
 

@@ -11,6 +11,7 @@ communicates with it: it takes deliveries and requests the end. So no group or c
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,18 @@ from aioloader.errors import LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
-from aioloader.pipeline.collate import BatchRows
+from aioloader.pipeline.collate import BatchRows, must_copy
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
 from aioloader.pipeline.dispatch import Dispatch, Run
 from aioloader.pipeline.fetch import Fetch
+from aioloader.pipeline.held_loop import HeldLoopWatch
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.reorder import Reorder
 from aioloader.pipeline.watchdog import EpochView, Watchdog, watch_lag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from aioloader.abc import ByteSource
     from aioloader.observability.trace import EpochTrace
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
+# A larger copy is made in a thread.
+_MOST_COPIED = 1 << 20
 # Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
 _YIELD_S = 0.002
 
@@ -137,7 +142,7 @@ class BatchTask:
     def too_large(self) -> LoaderError:
         """Return the error for a batch that does not fit into slab memory."""
         context, memory, rows = self.context, self.context.memory, self._arrays.rows
-        needed = self._fetch.nbytes + context.spill_per_sample * rows
+        needed = self._fetch.nbytes + context.spill(rows)
         if context.layout is not None:
             needed += context.layout.offsets(rows)[1]
         return LoaderError(
@@ -207,14 +212,22 @@ class BatchTask:
             if not result.tainted:
                 arrays.give_back(self.context.memory, result.roots)
                 self._note_size()
-            delivery = deliver(
+            copy = must_copy(self.context, result, arrays)
+            build = functools.partial(
+                deliver,
                 self.context,
                 self.plan,
                 result,
                 arrays=arrays,
                 index_table=self._fetch.index_table,
                 replacement=replacement,
+                copy=copy,
             )
+            threads = self.context.threads
+            if copy and threads is not None and arrays.nbytes > _MOST_COPIED:
+                delivery = await threads.run(build)
+            else:
+                delivery = build()
             if arrays.leased and arrays.slab is not None:
                 self._owned.remove(arrays.slab)
             self._result = ChunkResult()
@@ -302,6 +315,7 @@ class EpochRunner:
         context: the shared parts.
         plans: the batches, in order.
         trace: records what happens, or None.
+        order: what the caller gave that is asked for each batch, for messages: "the sampler Mine"; None: nothing.
 
     Attributes:
         loop: the event loop that runs it.
@@ -314,7 +328,10 @@ class EpochRunner:
         context: PipelineContext,
         plans: Iterable[BatchPlan] | IterablePlan,
         trace: EpochTrace | None = None,
+        order: str | None = None,
     ) -> None:
+        self._order = order
+        self._asked = 0
         self._context = context
         self._trace = trace
         self._plans = plans
@@ -417,11 +434,19 @@ class EpochRunner:
 
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start one task per batch. Permits and memory are taken here only, in the order of the batches."""
-        if isinstance(self._plans, IterablePlan):
-            with self._plans.scope:
-                await self._feed_from(tasks, self._plans)
-        else:
-            await self._feed_from(tasks, iter(self._plans))
+        with self._watch_order():
+            if isinstance(self._plans, IterablePlan):
+                with self._plans.scope:
+                    await self._feed_from(tasks, self._plans)
+            else:
+                await self._feed_from(tasks, iter(self._plans))
+
+    def _watch_order(self) -> AbstractContextManager[None]:
+        after_s = self._context.stall_timeout
+        if self._order is None or after_s is None:
+            return nullcontext()
+        function = IterablePlan.request if isinstance(self._plans, IterablePlan) else _next_plan
+        return HeldLoopWatch(self._order, function.__code__, lambda: self._asked, after_s)
 
     async def _feed_from(self, tasks: anyio.abc.TaskGroup, plans: Iterator[BatchPlan] | IterablePlan) -> None:
         context = self._context
@@ -438,6 +463,7 @@ class EpochRunner:
                     if number and perf_counter() - yielded_at > _YIELD_S:
                         await anyio.lowlevel.checkpoint()
                         yielded_at = perf_counter()
+                self._asked += 1
                 if isinstance(plans, IterablePlan):
                     plan = await self._next_samples(plans)
                 else:
@@ -485,6 +511,7 @@ class EpochRunner:
 
         A lease that the caller releases sends no signal, hence the poll.
         """
+        context = self._context
         alone_since = None
         while not task.allocate():
             if task.timeline.stage != "memory":
@@ -495,10 +522,13 @@ class EpochRunner:
             elif alone_since is None:
                 alone_since = now
             elif now - alone_since > _MEMORY_PATIENCE_S:
-                raise task.too_large()
+                # Results without rows can do with less.
+                if not context.limit_spill(len(task.plan.indices)):
+                    raise task.too_large()
+                continue
             with anyio.move_on_after(_MEMORY_POLL_S):
                 await self._memory_freed.wait()
-            self._context.metrics.memory_wait_s += perf_counter() - now
+            context.metrics.memory_wait_s += perf_counter() - now
 
     async def _complete(self, task: BatchTask, number: int) -> None:
         self._not_begun.discard(task)

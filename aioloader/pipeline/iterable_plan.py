@@ -110,7 +110,7 @@ class IterablePlan:
         yielded_at = time.monotonic()
         try:
             while len(self._held) < self._schedule.batch_size:
-                sample = await self.scope.run(self._request())
+                sample = await self.scope.run(self.request())
                 self._held.append((sample, self._received, self._epoch))
                 self._received += 1
                 if self._dataset.resumable:
@@ -132,7 +132,12 @@ class IterablePlan:
                 self._error = LoaderError(f"the dataset's source raised {type(error).__name__}: {error}")
                 self._error.__cause__ = error
 
-    async def _request(self) -> Any:
+    async def request(self) -> Any:
+        """Return the next sample of the source.
+
+        Raises:
+            StopAsyncIteration: the source has ended.
+        """
         if self._iterator is None:
             self._iterator, self._close = await self._dataset.open(self._epoch, self._state)
         return await anext(self._iterator)

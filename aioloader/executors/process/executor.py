@@ -33,6 +33,7 @@ from aioloader.executors.process.child import (
     pickled_program,
     read_stacks,
 )
+from aioloader.executors.process.parts import PartBuffers
 from aioloader.executors.process.worker import (
     CANCELLED,
     CURRENT,
@@ -49,12 +50,13 @@ from aioloader.executors.process.worker import (
 from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSamples, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred, read_each
+from aioloader.foundation.pytree import flatten
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import INDEX, Chunk, ChunkResult, Failure, IntArray, WorkerState
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aioloader.abc import Program, SlabMemory
 
@@ -62,8 +64,22 @@ _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
 _RECEIVE_BYTES = 1 << 18
+# A larger copy is made in a thread: a thread costs 0.1 ms, and so do so many bytes.
+_MOST_COPIED = 1 << 20
 # A command line tool may end the program at a broken pipe (SIGPIPE); the end of a worker must not do that.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+def _nbytes(samples: Sequence[Any]) -> int:
+    """Return the bytes of the arrays in samples."""
+    return sum(leaf.nbytes for leaf in flatten(samples)[1] if isinstance(leaf, np.ndarray))
+
+
+def _copied_nbytes(chunk: Chunk, packed: tuple[bytes, list[Any], int] | None) -> int:
+    """Return the bytes of a result that are copied out of the slab memory."""
+    if packed is None or chunk.custom_collate or chunk.keeps_spill:
+        return 0
+    return sum(place[1] for place in packed[1] if isinstance(place, tuple))
 
 
 class ProcessHandle(WorkerHandle):
@@ -74,6 +90,10 @@ class ProcessHandle(WorkerHandle):
         child: the process.
         killed_starts: processes in this place that were killed one after the other before they were ready.
         progress: `progress_token` when the worker was last checked.
+        parts: large buffers of the next answer.
+        large: functions that make large copies in a thread: of samples to be sent, and of results.
+        more_large: set when one was added to `large`, and when `read_all` changes.
+        read_all: the worker is gone, and all its messages were read.
     """
 
     def __init__(self, slot: int) -> None:
@@ -87,6 +107,10 @@ class ProcessHandle(WorkerHandle):
         self.child.clear()
         self.progress: tuple[int, int] = (0, 0)
         self._inbox = Inbox()
+        self.parts = PartBuffers()
+        self.large: deque[Callable[[], Awaitable[None]]] = deque()
+        self.more_large = Notification()
+        self.read_all = False
         self._outbox: deque[memoryview] = deque()
         self._more = Notification()
         self._layouts: set[int] = set()
@@ -248,6 +272,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         self._count = workers
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
+        self._copies = Threads(1, "aioloader-copy")
         self._program_bytes: bytes | None = None
 
     @property
@@ -322,7 +347,11 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(deferred(handle.write_all))
                     tasks.start_soon(deferred(handle.child.wait_for_end))
-                    await handle.read_messages(functools.partial(self._receive, handle))
+                    async with anyio.create_task_group() as copying:
+                        copying.start_soon(deferred(self._copy_large), handle)
+                        await handle.read_messages(functools.partial(self._receive, handle))
+                        handle.read_all = True
+                        handle.more_large.set()
                     tasks.cancel_scope.cancel()
                 await self._admin.run(handle.reap)
             if handle.state == "dead":
@@ -354,13 +383,50 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             )
             error.__cause__ = cause
             self._give_up(error)
+        elif kind == "part":
+            handle.parts.add(*rest)
         else:
-            number, *fields = rest
+            number, written, failures, packed, *others = rest
+            if packed is not None:
+                blob, places, needed = packed
+                packed = blob, handle.parts.take(places), needed
             attempt = handle.running.get(number)
-            if attempt is not None:  # else all chunks have failed
-                self._handle_answer(handle, number, self._result(attempt.part, *fields))
-            if handle.slot >= self._count and not handle.running:
-                handle.dismiss()
+            if attempt is None:  # all chunks have failed
+                return
+            fields = (written, failures, packed, *others)
+            if _copied_nbytes(attempt.part, packed) > _MOST_COPIED:
+                handle.large.append(functools.partial(self._take_large_answer, handle, attempt, fields))
+                handle.more_large.set()
+            else:
+                self._take_answer(handle, number, self._result(attempt.part, *fields))
+
+    def _take_answer(self, handle: ProcessHandle, number: int, outcome: Outcome) -> None:
+        self._handle_answer(handle, number, outcome)
+        if handle.slot >= self._count and not handle.running:
+            handle.dismiss()
+
+    async def _take_large_answer(
+        self, handle: ProcessHandle, attempt: Attempt, fields: tuple[Any, ...]
+    ) -> None:
+        if handle.running.get(attempt.number) is not attempt:
+            return
+        outcome = await self._copies.run(self._result, attempt.part, *fields)
+        if handle.running.get(attempt.number) is attempt:
+            self._take_answer(handle, attempt.number, outcome)
+
+    async def _copy_large(self, handle: ProcessHandle) -> None:
+        """Make the large copies of a worker's chunks in a thread, until it is gone and all that it sent is taken.
+
+        On cancellation the copy at hand is made again when the workers are next served.
+        """
+        while True:
+            while not handle.large:
+                if handle.read_all:
+                    return
+                await handle.more_large.wait()
+            if not self._closed:
+                await handle.large[0]()
+            handle.large.popleft()
 
     def _result(
         self,
@@ -388,30 +454,58 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         return result
 
     def _buffer(self, place: Any, keep: bool, result: ChunkResult) -> Any:
+        if isinstance(place, np.ndarray):
+            return place
         if isinstance(place, bytes):
             return bytearray(place)
         offset, nbytes = place
         root = self._memory.array(offset, (nbytes,), np.dtype(np.uint8))
         if not keep:
-            return bytearray(root.data)
+            return root.copy()  # which lets other threads run, as a copy of bytes does not
         result.roots.append(root)
         return root
 
     # -- chunks ----------------------------------------------------------------------------------------------------
 
     def _send(self, handle: ProcessHandle, attempt: Attempt) -> None:
-        packed = None
-        if attempt.part.samples is not None:
-            # Packed at each attempt: a worker that dies then may overwrite the spill.
-            try:
-                packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
-            except Exception as error:
-                self._resolve(attempt, UnsendableSamples(attempt.part.samples, error))
-                return
         lanes = {other.lane for other in handle.running.values()}
         attempt.lane = next(lane for lane in range(OUTSTANDING) if lane not in lanes)
         self._control[handle.slot, CANCELLED + attempt.lane] = 0
-        handle.send(attempt, packed)
+        samples = attempt.part.samples
+        if samples is None:
+            handle.send(attempt)
+        elif _nbytes(samples) > _MOST_COPIED:
+            handle.running[attempt.number] = attempt
+            handle.large.append(functools.partial(self._send_large, handle, attempt))
+            handle.more_large.set()
+        else:
+            self._post_samples(handle, attempt, self._pack(attempt))
+
+    def _pack(self, attempt: Attempt) -> tuple[bytes, list[Any]] | UnsendableSamples:
+        # Packed at each attempt: a worker that dies then may overwrite the spill.
+        samples = attempt.part.samples
+        assert samples is not None
+        try:
+            return pack_value(samples, self._memory.memory, attempt.part.spill)[:2]
+        except Exception as error:
+            return UnsendableSamples(samples, error)
+
+    def _post_samples(
+        self, handle: ProcessHandle, attempt: Attempt, packed: tuple[bytes, list[Any]] | UnsendableSamples
+    ) -> None:
+        if isinstance(packed, UnsendableSamples):
+            handle.running.pop(attempt.number, None)
+            self._resolve(attempt, packed)
+        else:
+            handle.send(attempt, packed)
+
+    async def _send_large(self, handle: ProcessHandle, attempt: Attempt) -> None:
+        if handle.running.get(attempt.number) is not attempt:
+            return
+        packed = await self._copies.run(self._pack, attempt)
+        if handle.running.get(attempt.number) is attempt:
+            self._post_samples(handle, attempt, packed)
+            self._assign()
 
     def _cancel(self, handle: ProcessHandle, attempt: Attempt) -> None:
         self._control[handle.slot, CANCELLED + attempt.lane] = attempt.number
@@ -490,5 +584,6 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             self._closed = True
         end_all([handle.child for handle in self._handles], CLOSE_S)
         self._admin.close()
+        self._copies.close()
         if self._handles:
             self._control = self._control.copy()  # releases the memory

@@ -26,6 +26,7 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
+from aioloader.executors.process.parts import parts_of, without_large
 from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner
 from aioloader.executors.shared_memory import control_array, private_after_fork
@@ -366,7 +367,15 @@ class _Worker:
         self.control[CURRENT] = 0
         with contextlib.suppress(*_NO_STREAM):
             sys.stdout.flush()
-        self.send(("done", number, *answer, error))
+        written, failures, value, counters = answer
+        if value is not None:
+            blob, places, needed = value
+            places, large = without_large(places)
+            for buffer in large:
+                for part in parts_of(buffer):
+                    self.send(("part", *part))
+            value = blob, places, needed
+        self.send(("done", number, written, failures, value, counters, error))
 
     def unpack(self, blob: bytes, places: list[Any]) -> Any:
         """Return copies of the samples of a chunk: the answer may be written to their memory."""

@@ -1,0 +1,91 @@
+"""Tests of buffers that are sent in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aioloader
+from aioloader import batchify
+from aioloader.executors.process.parts import PART_NBYTES, PartBuffers, parts_of, without_large
+
+LENGTHS = st.sampled_from(
+    [0, 1, PART_NBYTES - 1, PART_NBYTES, PART_NBYTES + 1, 2 * PART_NBYTES, 3 * PART_NBYTES + 7]
+)
+
+
+@given(values=st.lists(st.lists(st.one_of(LENGTHS, st.none()), max_size=4), max_size=3))
+def test_places_arrive_as_they_were_sent(values: list[list[int | None]]) -> None:
+    buffers = PartBuffers()
+    for number, lengths in enumerate(values):
+        places = [
+            (place, 10) if length is None else bytes([number + place]) * length
+            for place, length in enumerate(lengths)
+        ]
+        left, large = without_large(places)
+        for buffer in large:
+            for nbytes, part in parts_of(buffer):
+                assert len(part) <= PART_NBYTES
+                buffers.add(nbytes, part)
+        found = [place.tobytes() if isinstance(place, np.ndarray) else place for place in buffers.take(left)]
+        assert found == places
+
+
+class Ragged:
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.full((200_000 + 50_000 * index,), index, np.float32)
+
+
+class Grown:
+    """Arrays of which the first ones are much smaller than the rest."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.full((10 if index < 8 else 500_000,), index, np.float32)
+
+
+@pytest.mark.parametrize("dataset", [Ragged(), Grown()])
+@pytest.mark.parametrize("memory_limit", [8 << 20, 256 << 20])
+async def test_results_of_any_size_arrive_with_and_without_room(
+    dataset: Ragged | Grown, memory_limit: int
+) -> None:
+    loader: aioloader.AsyncDataLoader = aioloader.AsyncDataLoader(
+        dataset, 4, batchify_fn=batchify.AsList(), num_workers=2, memory_limit=memory_limit
+    )
+    batches = []
+    async with loader:
+        for _ in range(2):
+            batches.append([batch async for batch in loader])
+            assert [len(each) for each in batches[-1]] == [4, 4, 4, 4]
+            found = [array for batch in batches.pop() for array in batch]
+            for index, array in enumerate(found):
+                np.testing.assert_array_equal(array, dataset[index])
+                assert array.flags.writeable
+            del found, array
+        assert loader.stats().memory_peak_bytes <= memory_limit
+
+
+async def test_samples_of_async_transforms_that_are_large_arrive(leftovers: object) -> None:
+    async def double(array: np.ndarray) -> np.ndarray:
+        return array * 2
+
+    dataset = aioloader.SimpleDataset(list(range(8))).transform(_large).transform(double).transform(_half)
+    async with aioloader.AsyncDataLoader(dataset, 4, num_workers=2) as loader:
+        for _ in range(2):
+            batches = [batch async for batch in loader]
+            np.testing.assert_array_equal(np.concatenate(batches)[:, 5], np.arange(8))
+
+
+def _large(index: int) -> np.ndarray:
+    return np.full((400_000,), index, np.float32)
+
+
+def _half(array: np.ndarray) -> np.ndarray:
+    return array / 2
