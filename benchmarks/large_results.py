@@ -1,4 +1,4 @@
-"""Hold of the event loop by large results that come without rows: a loop that ticks each millisecond beside the loader.
+"""Hold of the event loop by large results that come without rows, seen by a task that runs every millisecond.
 
     python -m benchmarks.large_results --rounds 5
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
-# The share of the slab memory that batches in flight may reserve for results of an unknown size: one part in so many.
+# Batches in flight may reserve one part in four of the slab memory for results of an unknown size.
 _RESERVED = 4
 _ALIGN = 64
 
@@ -94,7 +94,7 @@ class PipelineContext:
     def spill_reserve(self) -> int:
         """Return the bytes of slab memory for the results of a batch without rows while their size is not known.
 
-        All batches in flight together reserve at most a quarter of the memory; a batch gives back what it has not used.
+        All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
         """
         if (
             not self.spill_guessed

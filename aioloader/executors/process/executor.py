@@ -64,7 +64,7 @@ _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
 _RECEIVE_BYTES = 1 << 18
-# A larger copy is made in a thread: a thread costs 0.1 ms, and so do so many bytes.
+# A larger copy is made in a thread, which costs 0.1 ms.
 _MOST_COPIED = 1 << 20
 # A command line tool may end the program at a broken pipe (SIGPIPE); the end of a worker must not do that.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -417,7 +417,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
     async def _copy_large(self, handle: ProcessHandle) -> None:
         """Make the large copies of a worker's chunks in a thread, until it is gone and all that it sent is taken.
 
-        On cancellation the copy at hand is made again when the workers are next served.
+        On cancellation the current copy is made again when the workers are next served.
         """
         while True:
             while not handle.large:

@@ -1,4 +1,4 @@
-"""Large buffers on their way through a socket: they are sent in parts, so that no message holds the event loop."""
+"""Buffers that are too large for one message: they are sent in parts, so that no message holds the event loop."""
 
 from __future__ import annotations
 
