@@ -436,11 +436,11 @@ def _is_dataset(value: object) -> bool:
 
 
 def _digest(data: bytes) -> Hashable:
-    return ("bytes", len(data), hashlib.blake2b(data, digest_size=32).digest())
+    return ("bytes", len(data), hashlib.sha256(data).digest())
 
 
 def _digest_of_text(text: str) -> Hashable:
-    digest = hashlib.blake2b(digest_size=32)
+    digest = hashlib.sha256()
     for place in range(0, len(text), _DIGEST_PIECE):
         digest.update(text[place : place + _DIGEST_PIECE].encode("ascii"))
     return ("data", len(text), digest.digest())
