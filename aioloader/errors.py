@@ -781,10 +781,10 @@ class ImageFetchError(ImageReferenceError, OSError):
 
 
 class TooManyErrorsError(LoaderError):
-    """Error raised when more samples failed than ``max_errors`` allows; the last one is chained.
+    """Error raised when more samples failed than ``max_errors`` or ``max_error_rate`` allows; the last one is chained.
 
     Attributes:
-        max_errors: the limit.
+        max_errors: the limit: a number of samples, or a share of them.
         count: number of failed samples: of the loader so far, or, if the limit is a share, of this epoch.
         samples: number of samples of this epoch so far, failed ones included, if the limit is a share; else None.
         errors: the failed samples, if no loader keeps them.
@@ -796,9 +796,11 @@ class TooManyErrorsError(LoaderError):
         count: int,
         samples: int | None = None,
         advice: str = "see loader.errors for all of them",
+        *,
+        option: str = "max_errors",
     ) -> None:
         of = "" if samples is None else f" of {samples}"
-        super().__init__(f"{count}{of} samples failed, more than max_errors={max_errors}; {advice}")
+        super().__init__(f"{count}{of} samples failed, more than {option}={max_errors}; {advice}")
         self.max_errors = max_errors
         self.count = count
         self.samples = samples
@@ -806,24 +808,33 @@ class TooManyErrorsError(LoaderError):
 
 
 def over_budget(
-    limit: float | None, total: int, failed: int, samples: int, at_end: bool = False
+    limit: float | None,
+    total: int,
+    failed: int,
+    samples: int,
+    at_end: bool = False,
+    *,
+    option: str = "max_errors",
 ) -> TooManyErrorsError | None:
     """Return the error if too many samples failed, or None.
 
     Args:
-        limit: ``max_errors``: an integer is a number of samples, a float less than 1 a share of them; None: no limit.
+        limit: an integer is a number of samples, a float less than 1 a share of them; None: no limit.
         total: failed samples so far, in all epochs; compared with a limit that is a number.
         failed: failed samples of this epoch.
         samples: samples of this epoch so far, failed ones included.
         at_end: the epoch is over, so that a share is compared after fewer samples too.
+        option: name of the option that set the limit, for the error.
     """
     if limit is None:
         return None
     if hasattr(limit, "__index__"):
-        return TooManyErrorsError(limit, total) if total > limit else None
+        return TooManyErrorsError(limit, total, option=option) if total > limit else None
     if samples < SHARE_AFTER and not at_end:
         return None
-    return TooManyErrorsError(limit, failed, samples) if failed > limit * samples * _ROUNDING else None
+    if failed > limit * samples * _ROUNDING:
+        return TooManyErrorsError(limit, failed, samples, option=option)
+    return None
 
 
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.opening import make_dataset, recognize
@@ -22,6 +22,66 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ("images",)
+
+
+@overload
+def images(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    size: int = 224,
+    batch_size: int | None = 64,
+    train: bool = True,
+    blocking: Literal[False] = False,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    crop_index: str | os.PathLike[str] | None = AUTO,
+    cache: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
+    shuffle_blocks: int | str | None = AUTO,
+    blocks_limit: int | str | None = None,
+    **loader_options: Any,
+) -> AsyncDataLoader[Any]: ...
+
+
+@overload
+def images(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    size: int = 224,
+    batch_size: int | None = 64,
+    train: bool = True,
+    *,
+    blocking: Literal[True],
+    image: str | None = None,
+    label: str | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    crop_index: str | os.PathLike[str] | None = AUTO,
+    cache: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
+    shuffle_blocks: int | str | None = AUTO,
+    blocks_limit: int | str | None = None,
+    **loader_options: Any,
+) -> DataLoader[Any]: ...
+
+
+@overload
+def images(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    size: int = 224,
+    batch_size: int | None = 64,
+    train: bool = True,
+    blocking: bool = False,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    crop_index: str | os.PathLike[str] | None = AUTO,
+    cache: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
+    shuffle_blocks: int | str | None = AUTO,
+    blocks_limit: int | str | None = None,
+    **loader_options: Any,
+) -> AsyncDataLoader[Any] | DataLoader[Any]: ...
 
 
 def images(

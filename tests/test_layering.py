@@ -207,7 +207,7 @@ LAZY_EXCEPTIONS = {
     ("aioloader.interop.prometheus", "prometheus_client"),
     *(
         (f"aioloader.interop.torch.{part}", "torch")
-        for part in ("_dataset", "_device", "_items", "_loader", "_samples")
+        for part in ("_dataset", "_device", "_items", "_loader", "_mover", "_samples")
     ),
     ("aioloader.viewer.app", "starlette"),
     ("aioloader.viewer.security", "starlette"),

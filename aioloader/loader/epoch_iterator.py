@@ -283,10 +283,12 @@ class Epoch:
 
     def _check_errors(self, at_end: bool = False) -> None:
         errors = self._errors()
-        too_many = over_budget(self._options.max_errors, len(errors), self._failed, self._samples, at_end)
-        if too_many is not None:
-            self.over = True
-            raise too_many from errors[-1]
+        for option in ("max_errors", "max_error_rate"):
+            limit = getattr(self._options, option)
+            too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end, option=option)
+            if too_many is not None:
+                self.over = True
+                raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
         metrics = self._metrics
@@ -397,7 +399,7 @@ class AsyncBatches(EpochIterator[B, "InlinePipeline | EpochRunner"]):
         Raises:
             StopAsyncIteration: the epoch is over, or has failed before.
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
-            TooManyErrorsError: more samples failed than ``max_errors``.
+            TooManyErrorsError: more samples failed than ``max_errors`` or ``max_error_rate`` allows.
             OutputError: a batch could not be converted as `output` requires; the epoch ends before it.
             LoaderClosedError: the loader was closed.
             RuntimeError: another task waits for its next batch, or another event loop uses the loader.

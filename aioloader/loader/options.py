@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, is_async, one_of
+from aioloader.pipeline.plan import not_batches, not_indices
+from aioloader.samplers import BatchSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +42,69 @@ def check_max_errors(limit: float | None) -> None:
         )
 
 
+def error_limits(limit: float | None) -> dict[str, Any]:
+    """Return the options of a loader for a limit that is a number of samples, or a share of them."""
+    return {"max_errors" if limit is None or hasattr(limit, "__index__") else "max_error_rate": limit}
+
+
 def _is_iterable(value: Any) -> bool:
     # Without calling `iter`: samplers count how often they are iterated.
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+def chosen_last_batch(last_batch: str | None, drop_last: bool | None, batch_sampler: Any) -> str | None:
+    """Return `last_batch`, or what `drop_last` means.
+
+    Raises:
+        ValueError: both are given, or `drop_last` is True and there is a batch sampler.
+        TypeError: `drop_last` is neither True nor False.
+    """
+    if drop_last is None:
+        return last_batch
+    if not isinstance(drop_last, bool):
+        raise TypeError(f"drop_last must be True or False, got {drop_last!r}")
+    if last_batch is not None:
+        raise ValueError(
+            f"drop_last={drop_last} and last_batch={last_batch!r} both say what becomes of an incomplete batch: "
+            "pass one of them"
+        )
+    if batch_sampler is not None and not drop_last:
+        return None
+    return "discard" if drop_last else "keep"
+
+
+def chosen_batchify(batchify_fn: Any, collate_fn: Any) -> Any:
+    """Return the function that was given.
+
+    Raises:
+        ValueError: both were.
+    """
+    if batchify_fn is not None and collate_fn is not None:
+        raise ValueError("batchify_fn and collate_fn are two names of one option: pass one of them")
+    return collate_fn if batchify_fn is None else batchify_fn
+
+
+def check_kind_of_samplers(sampler: Any, batch_sampler: Any) -> None:
+    """Raise if a sampler of single indices is given as a batch sampler, or a batch sampler as a sampler.
+
+    Only what can be seen without iterating over them is checked here; what comes is checked when it comes.
+
+    Raises:
+        TypeError: one of them is of the wrong kind; the error says what to pass instead.
+    """
+    if isinstance(batch_sampler, PositionalSampler):
+        raise not_batches(type(batch_sampler).__name__)
+    if (
+        isinstance(batch_sampler, (Sequence, np.ndarray))
+        and len(batch_sampler)
+        and not np.ndim(batch_sampler[0])
+    ):
+        raise not_batches(type(batch_sampler).__name__)
+    batches = isinstance(sampler, (BatchSampler, ComputedBatchSampler))
+    if isinstance(sampler, (Sequence, np.ndarray)) and len(sampler):
+        batches = isinstance(sampler[0], (Sequence, np.ndarray)) and not isinstance(sampler[0], str)
+    if batches:
+        raise not_indices(type(sampler).__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +129,12 @@ class LoaderOptions:
     timeout: float = 120
     shard: Any = None
     on_error: str = "raise"
-    max_errors: float | None = None
+    max_errors: int | None = None
+    max_error_rate: float | None = None
     memory_limit: int | None = None
     even: str = "pad"
     output: Any = "numpy"
+    device: Any = None
     pin_memory: bool = False
     progress: bool | str = False
     stall_timeout: float | None = 30
@@ -103,8 +171,9 @@ class LoaderOptions:
             )
         if self.num_workers != AUTO:
             at_least("num_workers", self.num_workers, 0)
-        at_least("prefetch", self.prefetch, 0)
-        check_max_errors(self.max_errors)
+        at_least("prefetch", self.prefetch, 1)
+        self._check_workers()
+        self._check_max_errors()
         if self.memory_limit is not None and self.memory_limit < _PAGE:
             raise ValueError(
                 f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
@@ -141,6 +210,32 @@ class LoaderOptions:
                 "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"
             )
 
+    def _check_workers(self) -> None:
+        if self.executor == "inline" and self.num_workers not in (None, 0):
+            raise ValueError(
+                f"executor='inline' makes batches in the caller's thread and has no workers, but num_workers="
+                f"{self.num_workers!r}: leave one of them out"
+            )
+
+    def _check_max_errors(self) -> None:
+        if isinstance(self.max_errors, float):
+            raise TypeError(
+                f"max_errors is a number of samples, got {self.max_errors!r}; a share of them is max_error_rate="
+            )
+        check_max_errors(self.max_errors)
+        at_least("max_error_rate", self.max_error_rate, 0)
+        if self.max_error_rate is not None and not self.max_error_rate < 1:
+            raise ValueError(
+                f"max_error_rate is a share of samples, less than 1, got {self.max_error_rate!r}; a number of them is "
+                "max_errors="
+            )
+        given = [name for name in ("max_errors", "max_error_rate") if getattr(self, name) is not None]
+        if given and self.on_error == "raise":
+            raise ValueError(
+                f"{given[0]} limits the samples that may be left out, and on_error='raise' allows none: pass "
+                "on_error='skip' or 'replace'"
+            )
+
     def _check_functions(self) -> None:
         for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):
             value = getattr(self, name)
@@ -148,6 +243,7 @@ class LoaderOptions:
                 continue
             if isinstance(value, (type, str, bytes)) or not _is_iterable(value):
                 raise TypeError(f"{name} must be an iterable of {each}, got {value!r}")
+        check_kind_of_samplers(self.sampler, self.batch_sampler)
         batchify = self.batchify_fn
         if batchify is not None and not callable(batchify):
             raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
@@ -164,6 +260,8 @@ class LoaderOptions:
             )
 
     def _check_output(self) -> None:
+        if self.device is not None and self.pin_memory:
+            raise ValueError("pin_memory keeps batches on the host, and device= moves them: pass one of them")
         output = self.output
         if isinstance(output, str) or not callable(output):
             if output not in OUTPUTS:

@@ -82,19 +82,24 @@ class Converter:
         return lambda _: made
 
 
-def make_converter(output: Any, pin_memory: bool = False) -> Converter | None:
+def make_converter(output: Any, pin_memory: bool = False, device: Any = None) -> Converter | None:
     """Return the function that converts a batch of numpy arrays; None if it is delivered as it is.
 
     Args:
         output: "numpy", "torch", "jax", or a function that takes the batch.
         pin_memory: copy tensors to pinned memory.
+        device: device of the tensors or of JAX's arrays; None: none is chosen.
 
     Raises:
         MissingPackageError: the package for `output` is not installed.
+        RuntimeError: there is no such device here.
+        ValueError: `output` is a function, and a device is given.
 
     Warns:
         UserWarning: memory cannot be pinned; the warning says why.
     """
+    if device is not None:
+        return _to_device(output, device)
     convert: Convert | None = None
     if callable(output):
         convert = output
@@ -106,6 +111,44 @@ def make_converter(output: Any, pin_memory: bool = False) -> Converter | None:
     if pin_memory:
         convert = _pinning(convert, output)
     return None if convert is None else Converter(convert, takes_long=convert is not plain)
+
+
+def _to_device(output: Any, device: Any) -> Converter:
+    if callable(output):
+        raise ValueError(
+            f"device={device!r} is for tensors and JAX arrays: leave it out, and let your function move "
+            "the batch"
+        )
+    if output == "jax":
+        put = needed("jax").device_put
+        place = jax_device(device)
+        share = jax_leaf()
+        return Converter(_by_leaf(lambda leaf: _put(put, share(leaf), leaf, place)), takes_long=True)
+    needed("torch")
+    mover = importlib.import_module("aioloader.interop.torch._mover").Mover(device)
+    return Converter(lambda batch: mover.arrive(*mover.start(batch)), takes_long=mover.takes_long)
+
+
+def _put(put: Any, shared: Any, leaf: Any, place: Any) -> Any:
+    return shared if shared is leaf else put(shared, place)
+
+
+def jax_device(device: Any) -> Any:
+    """Return a device of JAX.
+
+    Args:
+        device: one, or the name of a platform, "gpu", "cpu", with the device's number if it is not the first: "gpu:1".
+
+    Raises:
+        RuntimeError: JAX has no such device here.
+    """
+    if not isinstance(device, str):
+        return device
+    platform, _, number = device.partition(":")
+    try:
+        return needed("jax").devices(platform)[int(number or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise RuntimeError(f"JAX has no device {device!r} here: {error}") from error
 
 
 def _by_leaf(leaf: Convert) -> Convert:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,15 @@ def _check_dataset(dataset: object) -> None:
     if hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
         raise TypeError(
             "to load from an async iterable, pass the loader aioloader.IterableDataset(...) of it"
+        )
+    if isinstance(dataset, type):
+        raise TypeError(
+            f"the dataset is the class {dataset.__name__}: pass an object of it, {dataset.__name__}(...)"
+        )
+    if isinstance(dataset, Iterator):
+        raise TypeError(
+            f"a {type(dataset).__name__} can be iterated once, and a loader reads its dataset in every epoch: pass "
+            "aioloader.IterableDataset(function) of the function that returns it, or aioloader.SimpleDataset(list(...))"
         )
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise TypeError(

@@ -119,7 +119,7 @@ class LoaderRuntime:
         self._gathers = (
             self._resolved.base_kind == "gather" and not self._resolved.stages and self._batchify is None
         )
-        self.convert = make_converter(options.output, bool(options.pin_memory))
+        self.convert = make_converter(options.output, bool(options.pin_memory), options.device)
 
     def _recorded_errors(self) -> list[SampleError]:
         errors = self._errors()

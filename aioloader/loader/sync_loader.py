@@ -21,15 +21,12 @@ from aioloader.foundation.concurrency import Notification, Notify, deferred, loo
 from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import Epoch, EpochIterator
-from aioloader.loader.options import LoaderOptions
 from aioloader.loader.portal import Portal
 from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-    from aioloader.abc import Executor
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.deliver import Delivery
 
@@ -172,7 +169,7 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
 
 
 class DataLoader(BaseLoader, Generic[B]):
-    """Loader for plain ``for`` loops, with Gluon's signature and `AsyncDataLoader`'s core.
+    """Loader for plain ``for`` loops, with the signature and the core of `AsyncDataLoader`.
 
     ::
 
@@ -180,71 +177,66 @@ class DataLoader(BaseLoader, Generic[B]):
             for images, labels in loader:
                 ...
 
+    One ``for`` is one epoch; the next one is the next epoch. ``break`` ends the epoch and keeps the workers. Batches
+    arrive in the sampler's order, and are bit-identical for every executor and number of workers. A delivered batch
+    stays valid as long as any view of it lives.
+
     ``with`` is optional: a loader that is garbage-collected ends its workers. It works inside a running event loop (a
-    notebook), and blocks that loop while it waits.
+    notebook), and blocks that loop while it waits. The event loop of the core runs in a thread of the loader.
 
     Args:
-        thread_pool: the same as ``executor="thread"``.
-        pin_device_id, try_nopython: accepted for compatibility with Gluon; without effect.
+        dataset: any object with ``__len__`` and ``__getitem__``; the core reads the byte datasets of
+            `aioloader.datasets`; any other dataset runs in the executor as a whole.
+        batch_size: samples of a batch; required unless `batch_sampler` is given.
+        shuffle: a new order in each epoch, computed from `seed` and the epoch's number.
+        sampler: iterable of indices, with ``len``; excludes `shuffle`.
+        batch_sampler: iterable of lists of indices; excludes `batch_size`, `shuffle`, `sampler` and `last_batch`.
+        last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
+        drop_last: True is ``last_batch="discard"``, False "keep"; excludes `last_batch`.
+        batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
+        collate_fn: another name of `batchify_fn`; one of them at most.
+        num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
+            The cost of one event loop for each image hardly depends on it (docs/scaling.md).
+        seed: 0 <= seed < 2**64; None draws one and records it in the state.
+        executor: "process", "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
+            `aioloader.abc.Executor`.
+        prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
+            work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and
+            each chunk costs the event loop time.
+        timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
+        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
+            "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
+            filled with one from elsewhere in the dataset), so every batch is full.
+        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; None: any number.
+        max_error_rate: the share of an epoch's samples that may fail, less than 1; checked after 1,000 samples and at
+            the end of the epoch; None: any.
+        memory_limit: bytes of slab memory, for batches in flight and batches that the caller keeps; None: a quarter of
+            the memory that this process may use.
+        even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
+        output: type of the delivered batches. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
+            if the package can share it, in the same structure, strings and objects as they are; or a function that
+            takes the batch as numpy arrays, in this thread, and returns the batch to deliver.
+        device: device of the delivered batches: a torch device or its name, for tensors (without ``output="torch"``
+            too); with ``output="jax"`` a JAX device, or "gpu" or "gpu:1". To a CUDA device batches are copied from
+            pinned memory, on a separate stream, while the work before them goes on.
+        pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
+            is a warning.
+        progress: True: a progress bar on standard error if that is a terminal, or in a notebook: tqdm's or rich's
+            where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
+        stall_timeout: seconds without any progress, while the caller waits for a batch, after which the logger
+            "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
+            the workers; None: never.
+        trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
+        watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from global random generators where
+            that is not reproducible.
 
-    All other arguments are those of `AsyncDataLoader`.
+    Raises:
+        ValueError, TypeError: an option is not allowed.
+        MissingPackageError: `output` requires a package that is not installed.
     """
 
-    def __init__(
-        self,
-        dataset: Any,  # the caller's, of any class
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        sampler: Any = None,
-        last_batch: str | None = None,
-        batch_sampler: Any = None,
-        batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int | str | None = None,
-        pin_memory: bool = False,
-        pin_device_id: int = 0,
-        prefetch: int | None = None,
-        thread_pool: bool = False,
-        timeout: float = 120,
-        try_nopython: bool | None = None,
-        *,
-        seed: int | None = 0,
-        executor: str | Executor = "process",
-        shard: Any = None,
-        on_error: str = "raise",
-        max_errors: float | None = None,
-        memory_limit: int | None = None,
-        even: str = "pad",
-        output: Any = "numpy",
-        progress: bool | str = False,
-        stall_timeout: float | None = 30,
-        trace: str | os.PathLike[str] | None = None,
-        watch_globals: bool = True,
-    ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            last_batch=last_batch,
-            batch_sampler=batch_sampler,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            seed=seed,
-            executor="thread" if thread_pool else executor,
-            prefetch=prefetch,
-            timeout=timeout,
-            shard=shard,
-            on_error=on_error,
-            max_errors=max_errors,
-            memory_limit=memory_limit,
-            even=even,
-            output=output,
-            pin_memory=pin_memory,
-            progress=progress,
-            stall_timeout=stall_timeout,
-            trace=trace,
-            watch_globals=watch_globals,
-        )
-        super().__init__(dataset, options)
+    def _set_up(self) -> None:
         self._runtime.own_loop = True
         self._portal_cell: list[Portal] = []
         self._finalizer = weakref.finalize(

@@ -19,6 +19,9 @@ class MXNetError(RuntimeError):
 class TooManyFailedError(TooManyErrorsError, MXNetError):
     """Error raised when more images failed than `max_errors` allows. An MXNetError too."""
 
+    def __str__(self) -> str:
+        return super().__str__().replace("max_error_rate=", "max_errors=")  # here one option is both
+
 
 class OutsideError(MXNetError, NotImplementedError, AttributeError):
     """Error raised when a part of MXNet is used that does not load data.

@@ -132,7 +132,7 @@ def encoded_in_order(
         IndexedView(dataset, order),
         batch,
         batchify_fn=list,
-        num_workers=workers,
+        num_workers=None if executor == "inline" else workers,
         executor=executor,
         timeout=_TIMEOUT_S,
         on_error="raise" if on_error == "raise" else "skip",

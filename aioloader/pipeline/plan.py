@@ -8,7 +8,7 @@ costs nothing and the remaining positions can be split again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from aioloader.abc import ComputedBatchSampler
     from aioloader.foundation.types import IntArray, RankBatch
@@ -138,6 +138,30 @@ def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
     return indices if items.index_map is None else items.index_map[indices]
 
 
+def not_batches(name: str) -> TypeError:
+    """Return the error for single indices where lists of them were expected; `name` is the class of the sampler."""
+    return TypeError(
+        f"batch_sampler={name} yields single indices, not lists of them: pass it as sampler= with a batch_size, or "
+        "wrap it in aioloader.samplers.BatchSampler(sampler, batch_size)"
+    )
+
+
+def not_indices(name: str) -> TypeError:
+    """Return the error for lists of indices where single ones were expected; `name` is the class of the sampler."""
+    return TypeError(
+        f"sampler={name} yields lists of indices, not single ones: pass it as batch_sampler=, without a batch_size"
+    )
+
+
+def _index(value: Any, name: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            raise not_indices(name) from None
+        raise TypeError(f"{name} must yield indices, whole numbers, and yielded {value!r}") from None
+
+
 def announced_length(order: Iterable[Any]) -> int | None:
     """Return the length of a sampler as it announces it, or None. It need not have that many items."""
     if not isinstance(order, Sized):
@@ -251,13 +275,14 @@ class IteratedStream:
     ) -> None:
         self._epoch = epoch
         self._source = iter(sampler)
+        self._name = type(sampler).__name__
         self._kept: list[list[int]] = list(carry or ())
         self._start = 0
         self._whole = whole
         announced = announced_length(sampler)
         self.length = None if announced is None else announced + len(self._kept)
         if whole:
-            self._kept += [[int(index), epoch] for index in self._source]
+            self._kept += [[_index(index, self._name), epoch] for index in self._source]
             self.length = len(self._kept)
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
@@ -276,7 +301,7 @@ class IteratedStream:
                     index = next(self._source)
                 except StopIteration:
                     break
-                self._kept.append([int(index), self._epoch])
+                self._kept.append([_index(index, self._name), self._epoch])
             del self._kept[: start - self._start]
             self._start = max(start, self._start)
         chosen = self._kept[start - self._start : stop - self._start]
@@ -408,6 +433,7 @@ class ListPlan:
 
     def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
         self._batches = iter(batches)
+        self._name = type(batches).__name__
         self._length = announced_length(batches)
         self._epoch = epoch
         self._start = start
@@ -419,7 +445,9 @@ class ListPlan:
             if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
                 indices = batch
             else:
-                indices = np.asarray([int(index) for index in batch], dtype=np.int64)
+                if not isinstance(batch, Iterable):
+                    raise not_batches(self._name)
+                indices = np.asarray([_index(index, self._name) for index in batch], dtype=np.int64)
             if len(self._same) < len(indices):
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
             left = None if self._length is None else max(0, self._length - place - 1)

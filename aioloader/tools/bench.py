@@ -176,7 +176,7 @@ def bench(
             image=image,
             label=label,
             executor=setting.executor,
-            num_workers=setting.workers,
+            num_workers=None if setting.executor == "inline" else setting.workers,
             on_error="skip",
         )
         assert isinstance(loader, AsyncDataLoader)

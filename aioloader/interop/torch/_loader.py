@@ -22,8 +22,8 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
-from aioloader.interop.torch._device import as_tensors
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
+from aioloader.interop.torch._mover import as_tensors
 from aioloader.interop.torch._samples import (
     Collated,
     RowCollate,

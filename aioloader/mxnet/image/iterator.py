@@ -21,7 +21,7 @@ from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import Array, ItemLocation
 from aioloader.foundation.validation import require
-from aioloader.loader.options import LoaderOptions, check_max_errors
+from aioloader.loader.options import LoaderOptions, check_max_errors, error_limits
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.image._encoded_images import open_images
@@ -269,7 +269,7 @@ class ImageIter(SampleSteps, DataIter):
                 batch_sampler=self._schedule,
                 num_workers=self._num_workers,
                 on_error="replace" if self._on_error == "replace" else "raise",
-                max_errors=self._max_errors,
+                **(error_limits(self._max_errors) if self._on_error == "replace" else {}),
                 # In one thread the global generators are used in the order of the images, as in MXNet.
                 watch_globals=self._num_workers > 0,
             )

@@ -11,6 +11,7 @@ import numpy as np
 import aioloader
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.foundation.host_limits import available_cores
+from aioloader.loader.options import error_limits
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
 from aioloader.mxnet.io.backend_iter import Batches, Description, MXDataIter
@@ -149,10 +150,10 @@ class RecordSource:
             batch_sampler=schedule,
             num_workers=0 if inline else min(values["preprocess_threads"], available_cores()),
             executor=values["executor"],
-            prefetch=values["prefetch_buffer"],
+            prefetch=max(1, values["prefetch_buffer"]),
             seed=seed,
             on_error=on_error,
-            max_errors=values["max_errors"],
+            **(error_limits(values["max_errors"]) if on_error != "raise" else {}),
         )
         data_desc = (values["batch_size"], *values["data_shape"]), np.dtype(dtype)
         return ImageBatches(loader, schedule, data_desc, label_desc, replaces=on_error == "replace")

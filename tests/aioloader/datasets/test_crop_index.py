@@ -56,7 +56,7 @@ def _batches(dataset: aioloader.Dataset, executor: str = "inline", **options: An
         shuffle=True,
         seed=3,
         executor=executor,
-        num_workers=workers,
+        num_workers=None if executor == "inline" else workers,
         **options,
     ) as loader:
         batches = [*loader, *loader]

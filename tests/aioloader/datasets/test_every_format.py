@@ -29,6 +29,7 @@ from aioloader.samplers import IntervalSampler
 from aioloader.tools.crops import index_crops
 from tests.aioloader.crop_index.samples import IMAGES
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat, damage
+from tests.executors import pool
 
 COUNT = 24
 BAD = 13
@@ -73,7 +74,7 @@ def folder(made: SetFormat, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batches_of(dataset: Any, executor: str = "inline", workers: int = 0, **options: Any) -> Batches:
     """Return the batches of an epoch; shuffled, unless the options say otherwise."""
     options = {"batch_size": 4, "shuffle": True, "seed": 5, **options}
-    with DataLoader(dataset, executor=executor, num_workers=workers, **options) as loader:
+    with DataLoader(dataset, **pool(executor, workers), **options) as loader:
         return [tuple(np.array(part) for part in batch) for batch in loader]
 
 
@@ -168,7 +169,7 @@ def test_an_epoch_is_resumed_with_other_ranks_and_workers(made: SetFormat, folde
     dataset = made.open(folder)
     executors = [("process", 2), ("thread", 1), ("inline", 0)]
     first = [
-        run_rank(dataset, rank, 3, steps=2, executor=executor, num_workers=workers)
+        run_rank(dataset, rank, 3, steps=2, **pool(executor, workers))
         for rank, (executor, workers) in enumerate(executors)
     ]
     rest = [

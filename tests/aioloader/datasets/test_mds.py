@@ -31,6 +31,7 @@ from tests.aioloader.formats.mds_sets import (
     write_index,
     write_set,
 )
+from tests.executors import pool
 
 IMAGES = {"image": "png", "label": "int"}
 CODECS = ("gz", "bz2", "zstd", "br", "snappy")
@@ -201,7 +202,7 @@ def test_images_of_every_encoding_become_batches(tmp_path: Path, encoding: str, 
     dataset = MDSDataset(tmp_path, image="img", label="class").transform_first(
         aioloader.transforms.CenterCrop((4, 4))
     )
-    with DataLoader(dataset, 4, executor=executor, num_workers=2) as loader:
+    with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
         batches = [(images.copy(), labels.copy()) for images, labels in loader]
     found = np.concatenate([images for images, _ in batches])
     np.testing.assert_array_equal(found, np.stack([pixels(place)[1:5, 2:6] for place in range(9)]))
@@ -269,7 +270,7 @@ def test_batches_do_not_depend_on_workers(
     dataset = MDSDataset(photos).transform_first(aioloader.transforms.RandomResizedCrop(4))
     expected = batches_of(dataset, executor="inline")
     assert sorted(label for _, labels in expected for label in labels.tolist()) == list(range(23))
-    assert_same(batches_of(dataset, executor=executor, num_workers=workers), expected)
+    assert_same(batches_of(dataset, **pool(executor, workers)), expected)
 
 
 def test_compressed_shards_have_the_same_batches(photos: Path, packed: Path, leftovers: object) -> None:
@@ -329,7 +330,7 @@ def test_a_damaged_sample_is_named_or_skipped(photos: Path, executor: str) -> No
         sample[:4] = struct.pack("<I", 1 << 31)
 
     offset = damage_sample(photos, 2, 3, wrong_size)
-    options: Any = {"batch_size": 4, "executor": executor, "num_workers": 1}
+    options: Any = {"batch_size": 4, **pool(executor, 1)}
     with DataLoader(MDSDataset(photos), **options) as loader, pytest.raises(SampleError) as caught:
         list(loader)
     error = caught.value

@@ -20,6 +20,7 @@ from aioloader.errors import ParquetError, ResumeError, SampleError
 from aioloader.samplers import BlockShuffleSampler, RandomSampler
 from tests.aioloader.datasets.parquet_files import CLASSES, images, jpeg, write, write_images
 from tests.conftest import RunOn
+from tests.executors import pool
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install pyarrow)")
 
@@ -258,7 +259,7 @@ def test_batches_of_fields_are_dicts(tmp_path: Path, executor: str, leftovers: o
         "x": np.arange(12, dtype=np.float32),
     }
     dataset = ParquetDataset(write(tmp_path / "a.parquet", columns), fields=("image", "text", "x"))
-    with DataLoader(dataset, 4, executor=executor, num_workers=2) as loader:
+    with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
         batches = list(loader)
         assert [batch["text"] for batch in batches][1] == ["t4", "t5", "t6", "t7"]
         assert batches[2]["x"].tolist() == [8, 9, 10, 11]
@@ -385,7 +386,7 @@ def test_every_executor_makes_the_same_batches(
     )
     expected = epoch(dataset, num_workers=0)
     assert sorted(sum(labels_of(expected), [])) == list(range(COUNT))
-    assert_same(epoch(dataset, executor=executor, num_workers=workers), expected)
+    assert_same(epoch(dataset, **pool(executor, workers)), expected)
 
 
 @pytest.mark.parametrize("executor", ["inline", "process"])
@@ -396,7 +397,7 @@ def test_an_async_loader_makes_the_same_batches(
     expected = epoch(dataset)
 
     async def main() -> list[Any]:
-        async with AsyncDataLoader(dataset, 7, shuffle=True, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(dataset, 7, shuffle=True, **pool(executor, 2)) as loader:
             return [(batch[0].copy(), batch[1].copy()) async for batch in loader]
 
     assert_same(run_on(main), expected)
@@ -518,15 +519,13 @@ def test_an_epoch_is_resumed_with_other_workers_and_ranks(
 ) -> None:
     dataset = ParquetDataset(files, shuffle_blocks=3)
     whole = sum(labels_of(epoch(dataset, 5, seed=2)), [])
-    with DataLoader(dataset, 5, shuffle=True, seed=2, executor=executor, num_workers=1) as loader:
+    with DataLoader(dataset, 5, shuffle=True, seed=2, **pool(executor, 1)) as loader:
         before = [labels.tolist() for _, (_, labels) in zip(range(4), loader, strict=False)]
         state = loader.state_dict()
     assert sum(before, []) == whole[:20]
     rest: list[int] = []
     for rank in range(2):
-        with DataLoader(
-            dataset, 4, shuffle=True, seed=2, shard=(rank, 2), executor=executor, num_workers=2
-        ) as loader:
+        with DataLoader(dataset, 4, shuffle=True, seed=2, shard=(rank, 2), **pool(executor, 2)) as loader:
             loader.load_state_dict(state)
             rest += sum(labels_of(loader), [])
     assert sorted(rest) == sorted(whole[20:])
@@ -585,7 +584,7 @@ def test_bad_rows_and_row_groups_cost_their_samples_only(
     damaged: Path, executor: str, on_error: str, leftovers: object
 ) -> None:
     dataset = ParquetDataset(damaged, shuffle_blocks=2)
-    with DataLoader(dataset, 5, shuffle=True, executor=executor, num_workers=2, on_error=on_error) as loader:
+    with DataLoader(dataset, 5, shuffle=True, **pool(executor, 2), on_error=on_error) as loader:
         found = sum(labels_of(loader), [])
         errors = list(loader.errors)
     good = set(range(25)) - {3, 7, *range(15, 20)}

@@ -18,6 +18,7 @@ from aioloader.datasets.shard_dataset import NumberKeys, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
 from recordio.errors import ShortReadError
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
+from tests.executors import pool
 
 SIZES = (5, 0, 1, 7)
 
@@ -69,7 +70,7 @@ def test_samples_follow_one_another(shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_samples(shards: list[Path], executor: str, leftovers: object) -> None:
-    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "executor": executor, "num_workers": 2}
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, **pool(executor, 2)}
     with DataLoader(ToyDataset(shards), **options) as loader:
         found = np.concatenate([labels for _, labels in loader])
         pixels = np.concatenate([images[:, 0, 0, 0] for images, _ in loader])
@@ -155,7 +156,7 @@ def test_errors_of_labels_are_those_of_their_samples(tmp_path: Path) -> None:
 def test_a_missing_field_is_named_with_those_that_exist(tmp_path: Path, executor: str) -> None:
     path = write_shard(tmp_path / "a.toy", [toy_sample(picture(0), cls=0), toy_sample(picture(1), label=1)])
     workers = 0 if executor == "inline" else 1
-    with DataLoader(ToyDataset(path), 2, executor=executor, num_workers=workers, on_error="skip") as loader:
+    with DataLoader(ToyDataset(path), 2, **pool(executor, workers), on_error="skip") as loader:
         assert [labels.tolist() for _, labels in loader] == [[1]]
         (error,) = loader.errors
     cause = error.__cause__

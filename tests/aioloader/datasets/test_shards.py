@@ -12,6 +12,7 @@ import simplejpeg
 import aioloader
 import recordio
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError
+from tests.executors import pool
 
 SIZES = (5, 0, 1, 7)
 
@@ -47,7 +48,7 @@ def test_records_follow_one_another(shards: list[Path], given: str) -> None:
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_records(shards: list[Path], executor: str, leftovers: object) -> None:
-    options = {"batch_size": 4, "shuffle": True, "executor": executor, "num_workers": 2}
+    options = {"batch_size": 4, "shuffle": True, **pool(executor, 2)}
     with DataLoader(ImageRecordDataset(shards), **options) as loader:
         found = np.concatenate([labels for _, labels in loader])
         pixels = np.concatenate([images[:, 0, 0, 0] for images, _ in loader])

@@ -22,6 +22,7 @@ from aioloader.sample_index.store import IndexState, index_beside, index_state, 
 from aioloader.storage.cache import unpacked
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.datasets.tars import as_json, members_of, npy, photo, write_photos, write_tar
+from tests.executors import pool
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 LONG = "a-folder/" * 30
@@ -346,7 +347,7 @@ def test_a_tar_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
     assert offset is not None
     workers = 0 if executor == "inline" else 1
     with DataLoader(
-        dataset, 2, executor=executor, num_workers=workers, on_error="skip", prefetch=1, max_errors=99
+        dataset, 2, **pool(executor, workers), on_error="skip", prefetch=1, max_errors=99
     ) as loader:
         batches = iter(loader)
         found = next(batches)[1].tolist()

@@ -40,6 +40,7 @@ from tests.aioloader.formats.tfrecords import (
     write_index,
     write_records,
 )
+from tests.executors import pool
 
 SIZES = (5, 0, 11, 7)
 
@@ -494,7 +495,7 @@ def test_a_damaged_sample_is_named_or_skipped(
     dataset = TFRecordDataset(photos)
     assert len(dataset.tables) == 23
     offset = damage(photos[2], 3, change)
-    options: Any = {"batch_size": 4, "executor": executor, "num_workers": 1}
+    options: Any = {"batch_size": 4, **pool(executor, 1)}
     with DataLoader(dataset, **options) as loader, pytest.raises(SampleError) as caught:
         list(loader)
     error = caught.value
@@ -588,7 +589,7 @@ def test_a_file_truncated_after_opening_fails_sample_by_sample(photos: list[Path
     dataset = TFRecordDataset(photos)
     assert len(dataset.tables) == 23
     os.truncate(photos[3], 40)
-    options: Any = {"executor": executor, "num_workers": 1}
+    options: Any = {**pool(executor, 1)}
     with DataLoader(dataset, 4, on_error="skip", max_errors=9, **options) as loader:
         labels = np.concatenate([labels for _, labels in loader]).tolist()
         assert {error.path for error in loader.errors} == {str(photos[3])}

@@ -11,6 +11,7 @@ import pytest
 from aioloader import DataLoader, SampleError
 from aioloader.foundation.error_log import strip_exception
 from tests.combinations import combinations
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 KINDS = ["argument", "attribute", "frame", "object", "cause", "context", "text", "decoding"]
@@ -132,7 +133,7 @@ def resident():
 @pytest.mark.parametrize(("executor", "kind"), combinations(EXECUTORS, ["argument", "frame", "object"]))
 def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
     data = Bad(64, kind)
-    with DataLoader(data, 8, executor=executor, num_workers=1, on_error="skip") as loader:
+    with DataLoader(data, 8, **pool(executor, 1), on_error="skip") as loader:
         assert list(loader) == []
         before = resident()
         for _ in range(3):
@@ -144,9 +145,7 @@ def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_every_failure_is_recorded_and_light(executor):
     count = 250
-    with DataLoader(
-        Bad(count, "attribute", 20), 50, executor=executor, num_workers=1, on_error="skip"
-    ) as loader:
+    with DataLoader(Bad(count, "attribute", 20), 50, **pool(executor, 1), on_error="skip") as loader:
         list(loader)  # lazily loaded modules do not count
         tracemalloc.start()
         try:
@@ -174,7 +173,7 @@ def test_one_exception_object_may_fail_many_samples():
             raise error
 
     for executor in EXECUTORS:
-        with DataLoader(Same(40, ""), 8, executor=executor, num_workers=1, on_error="skip") as loader:
+        with DataLoader(Same(40, ""), 8, **pool(executor, 1), on_error="skip") as loader:
             list(loader)
             list(loader)
             assert len(loader.errors) == 80

@@ -9,6 +9,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError
 from tests.aioloader.loader.samples import Numbers
+from tests.executors import pool
 
 pytestmark = pytest.mark.torch
 OPTIONS = {"shuffle": True, "seed": 9}
@@ -39,7 +40,7 @@ def numbers(batches):
 
 
 def expected_batches(executor="inline"):
-    with DataLoader(Numbers(50), 4, num_workers=2, executor=executor, **OPTIONS) as loader:
+    with DataLoader(Numbers(50), 4, **pool(executor, 2), **OPTIONS) as loader:
         return numbers(loader)
 
 
@@ -48,7 +49,7 @@ def expected_batches(executor="inline"):
 def test_a_stop_loses_and_repeats_nothing(to_device, device, executor, ahead):
     expected = expected_batches()
     for stop in (0, 1, 5, 12, 13):
-        with DataLoader(Numbers(50), 4, num_workers=2, executor=executor, **OPTIONS) as loader:
+        with DataLoader(Numbers(50), 4, **pool(executor, 2), **OPTIONS) as loader:
             batches = to_device(loader, device, ahead)
             passing = iter(batches)
             got = [next(passing)[1].tolist() for _ in range(stop)]

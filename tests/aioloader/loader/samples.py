@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, SimpleDataset
+from tests.executors import pool
 
 BACKENDS = ["asyncio", "trio"]
 ONE_QUICK = ["asyncio", pytest.param("trio", marks=pytest.mark.slow)]
@@ -69,7 +70,9 @@ def everything(dataset, backend="asyncio", batch_size=4, **options):
     """Return the batches of an epoch, run in a new event loop."""
 
     async def main():
-        async with AsyncDataLoader(dataset, batch_size, **{"num_workers": 2, **options}) as loader:
+        async with AsyncDataLoader(
+            dataset, batch_size, **{**pool(options.get("executor", "process"), 2), **options}
+        ) as loader:
             return await collect(loader)
 
     return anyio.run(main, backend=backend)

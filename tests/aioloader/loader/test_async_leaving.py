@@ -9,6 +9,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset
 from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers, turns_of_the_loop
+from tests.executors import pool
 
 # --- transforms ---
 
@@ -159,7 +160,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(leftovers):
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_leaving_the_blocking_loader_calls_everything_off(executor, leftovers):
     endless = Endless(4)
-    with DataLoader(numbers(40).transform(endless), 4, executor=executor, num_workers=1) as loader:
+    with DataLoader(numbers(40).transform(endless), 4, **pool(executor, 1)) as loader:
         for _ in loader:
             break
     assert endless.waiting == endless.cancelled

@@ -12,6 +12,7 @@ import pytest
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers, collect, labels
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 
@@ -20,7 +21,7 @@ EXECUTORS = ["inline", "thread", "process"]
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_batches_arrive_in_order(executor, backend):
     async def main():
-        async with AsyncDataLoader(Numbers(23), 5, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(Numbers(23), 5, **pool(executor, 2)) as loader:
             return await collect(loader)
 
     batches = anyio.run(main, backend=backend)
@@ -49,9 +50,7 @@ def test_in_memory_data_need_no_thread(monkeypatch, backend):
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_every_epoch_has_its_own_order_and_a_seed_repeats_it(executor):
     async def two_epochs(seed):
-        async with AsyncDataLoader(
-            Numbers(40), 7, shuffle=True, executor=executor, num_workers=2, seed=seed
-        ) as loader:
+        async with AsyncDataLoader(Numbers(40), 7, shuffle=True, **pool(executor, 2), seed=seed) as loader:
             return labels(await collect(loader)), labels(await collect(loader))
 
     first, second = await two_epochs(3)
@@ -185,7 +184,11 @@ def test_samplers_are_not_iterated_to_be_checked():
 
 def test_what_is_no_dataset_is_refused():
     with pytest.raises(TypeError, match="__len__ and __getitem__"):
+        AsyncDataLoader(5, 2)
+    with pytest.raises(TypeError, match=r"IterableDataset\(function\)"):
         AsyncDataLoader(iter([]), 2)
+    with pytest.raises(TypeError, match=r"the class Numbers: pass an object of it, Numbers\(\.\.\.\)"):
+        AsyncDataLoader(Numbers, 2)
 
 
 def test_a_plain_for_names_the_other_class():
@@ -195,12 +198,12 @@ def test_a_plain_for_names_the_other_class():
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_break_ends_the_epoch_and_the_next_loop_is_the_next_epoch(executor):
-    async with AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+    async with AsyncDataLoader(Numbers(30), 5, **pool(executor, 2), shuffle=True) as loader:
         async for batch in loader:
             first = batch[1].tolist()
             break
         second = labels(await collect(loader))
-    async with AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+    async with AsyncDataLoader(Numbers(30), 5, **pool(executor, 2), shuffle=True) as loader:
         epochs = [labels(await collect(loader)) for _ in range(2)]
     assert first == epochs[0][0]
     assert second == epochs[1]
@@ -240,7 +243,7 @@ async def test_several_iterators_may_live_at_once():
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("entered", [True, False], ids=["async with", "bare"])
 async def test_an_exception_from_the_body_arrives_as_itself(executor, entered):
-    loader = AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2)
+    loader = AsyncDataLoader(Numbers(30), 5, **pool(executor, 2))
     mine = ValueError("mine")
     with pytest.raises(ValueError, match="mine") as caught:
         if entered:
@@ -260,7 +263,7 @@ async def test_an_exception_from_the_body_arrives_as_itself(executor, entered):
 def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
     async def main():
         batches = []
-        async with AsyncDataLoader(Numbers(30, fail=[12]), 5, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(Numbers(30, fail=[12]), 5, **pool(executor, 2)) as loader:
             try:
                 async for batch in loader:
                     batches.append(batch)
@@ -286,7 +289,7 @@ def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_skip_leaves_failed_samples_out_and_records_them(executor):
     dataset = Numbers(20, fail=[0, 7, 8, 15, 16, 17, 18, 19])
-    async with AsyncDataLoader(dataset, 5, executor=executor, num_workers=2, on_error="skip") as loader:
+    async with AsyncDataLoader(dataset, 5, **pool(executor, 2), on_error="skip") as loader:
         batches = await collect(loader)
         assert labels(batches) == [[1, 2, 3, 4], [5, 6, 9], [10, 11, 12, 13, 14]]
         assert all((images[:, 0, 0] == numbers).all() for images, numbers in batches)
@@ -308,7 +311,7 @@ async def test_skip_gives_up_beyond_max_errors():
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_a_cancelled_anext_loses_nothing(executor):
-    async with AsyncDataLoader(Numbers(12, 0.02), 3, executor=executor, num_workers=1) as loader:
+    async with AsyncDataLoader(Numbers(12, 0.02), 3, **pool(executor, 1)) as loader:
         batches = aiter(loader)
         seen, cancelled = [], 0
         while len(seen) < 4:
@@ -392,7 +395,7 @@ async def test_an_iterator_keeps_its_loader_alive():
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 async def test_a_small_memory_limit_slows_but_does_not_stop(executor):
-    options = {"executor": executor, "num_workers": 2, "memory_limit": 3 * 4096, "prefetch": 8}
+    options = {**pool(executor, 2), "memory_limit": 3 * 4096, "prefetch": 8}
     async with AsyncDataLoader(Numbers(200), 10, **options) as loader:
         batches = await collect(loader)
     assert labels(batches) == [list(range(start, start + 10)) for start in range(0, 200, 10)]
@@ -401,7 +404,7 @@ async def test_a_small_memory_limit_slows_but_does_not_stop(executor):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_a_batch_larger_than_memory_is_a_named_error(executor):
-    options = {"executor": executor, "num_workers": 1, "memory_limit": 4096}
+    options = {**pool(executor, 1), "memory_limit": 4096}
     async with AsyncDataLoader(Numbers(2000), 1000, **options) as loader:
         with pytest.raises(aioloader.LoaderError, match="memory_limit=4096"):
             await collect(loader)
@@ -409,7 +412,7 @@ async def test_a_batch_larger_than_memory_is_a_named_error(executor):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_batches_that_are_kept_never_change(executor):
-    async with AsyncDataLoader(Numbers(300), 10, executor=executor, num_workers=2) as loader:
+    async with AsyncDataLoader(Numbers(300), 10, **pool(executor, 2)) as loader:
         kept = [batch[0][3:5].reshape(2, -1) for batch in await collect(loader)]
         await collect(loader)
     gc.collect()

@@ -13,13 +13,14 @@ import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
 from aioloader.loader import sync_loader
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_blocking_and_async_loaders_give_the_same_batches(executor):
-    options = {"shuffle": True, "last_batch": "rollover", "executor": executor, "num_workers": 2, "seed": 5}
+    options = {"shuffle": True, "last_batch": "rollover", **pool(executor, 2), "seed": 5}
 
     async def collect():
         async with AsyncDataLoader(Numbers(23), 5, **options) as loader:
@@ -45,7 +46,7 @@ def test_a_batch_sampler_is_asked_for_its_order_in_the_callers_thread(executor):
         def __len__(self):
             return 2
 
-    with DataLoader(Numbers(9), batch_sampler=Batches(), executor=executor, num_workers=1) as loader:
+    with DataLoader(Numbers(9), batch_sampler=Batches(), **pool(executor, 1)) as loader:
         first, second = iter(loader), iter(loader)
         assert asked == [threading.current_thread()] * 2
         assert labels(second) == [[2], [0]]
@@ -64,7 +65,7 @@ def test_inline_and_in_memory_data_need_no_thread():
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_sample_error_comes_at_its_place_and_the_loader_stays_usable(executor):
-    with DataLoader(Numbers(20, fail=[12]), 5, executor=executor, num_workers=2) as loader:
+    with DataLoader(Numbers(20, fail=[12]), 5, **pool(executor, 2)) as loader:
         for _ in range(2):
             batches = []
             with pytest.raises(SampleError) as caught:
@@ -77,7 +78,7 @@ def test_a_sample_error_comes_at_its_place_and_the_loader_stays_usable(executor)
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_break_then_a_new_loop_is_the_next_epoch(executor):
-    with DataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+    with DataLoader(Numbers(30), 5, **pool(executor, 2), shuffle=True) as loader:
         first = next(iter(loader))[1].tolist()
         second = labels(loader)
     with DataLoader(Numbers(30), 5, num_workers=0, shuffle=True) as loader:
@@ -109,14 +110,6 @@ def test_an_async_for_names_the_other_class():
 
     with pytest.raises(TypeError, match=r"aioloader\.AsyncDataLoader"):
         asyncio.run(main())
-
-
-def test_gluons_further_arguments_are_accepted():
-    with DataLoader(
-        Numbers(4), 2, num_workers=1, pin_device_id=0, thread_pool=True, try_nopython=None
-    ) as loader:
-        assert labels(loader) == [[0, 1], [2, 3]]
-        assert type(loader._runtime.open().executor).__name__ == "ThreadExecutor"
 
 
 def test_two_threads_may_not_share_an_iterator():
@@ -160,7 +153,7 @@ def test_a_closed_loader_says_so():
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
-    with DataLoader(Numbers(40), 5, executor=executor, num_workers=2, prefetch=6) as loader:
+    with DataLoader(Numbers(40), 5, **pool(executor, 2), prefetch=6) as loader:
         batches = iter(loader)
         next(batches)
         next(batches)

@@ -15,6 +15,7 @@ from aioloader.datasets import SimpleDataset
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_image
 from recordio import IRHeader, RecordWriter, pack
+from tests.executors import pool
 
 WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
 DELAY_S = 0.03
@@ -131,7 +132,7 @@ CORES = {"num_workers": available_cores()}
 
 
 def storage(face, executor, small_pictures, **_):
-    return explained(face, FarRecords(small_pictures), 8, executor=executor, num_workers=2)
+    return explained(face, FarRecords(small_pictures), 8, **pool(executor, 2))
 
 
 def decode(face, executor, large_pictures, **_):
@@ -145,12 +146,12 @@ def transform(face, executor, **_):
 
 
 def consumer(face, executor, **_):
-    return explained(face, Pausing(32, 0.0), 4, executor=executor, num_workers=2, consumer_s=0.03)
+    return explained(face, Pausing(32, 0.0), 4, **pool(executor, 2), consumer_s=0.03)
 
 
 def workers(face, executor, **_):
     data = SimpleDataset(Pausing(64, 0.0)).transform(blur)
-    return explained(face, data, 16, executor=executor, num_workers=1)
+    return explained(face, data, 16, **pool(executor, 1))
 
 
 def memory(face, executor, **_):

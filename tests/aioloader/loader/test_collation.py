@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, batchify
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 
@@ -30,7 +31,7 @@ def array(i):
 
 
 async def first_batches(dataset, executor, **options):
-    async with AsyncDataLoader(dataset, 4, executor=executor, num_workers=2, **options) as loader:
+    async with AsyncDataLoader(dataset, 4, **pool(executor, 2), **options) as loader:
         return [batch async for batch in loader]
 
 
@@ -102,7 +103,7 @@ async def test_ragged_samples_are_an_error_that_names_the_shapes(executor):
     dataset = [np.zeros(3 if i == 5 else 2) for i in range(8)]
     batches = []
     with pytest.raises(ValueError, match=r"(?s)\(2,\).*\(3,\)"):
-        async with AsyncDataLoader(dataset, 4, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(dataset, 4, **pool(executor, 2)) as loader:
             async for batch in loader:
                 batches.append(batch)
     assert len(batches) == 1
@@ -170,7 +171,7 @@ async def test_a_dataset_may_use_its_array_again_for_every_sample(executor, opti
             self.array[:] = index
             return self.array
 
-    async with AsyncDataLoader(Kept(), 4, executor=executor, num_workers=1, **options) as loader:
+    async with AsyncDataLoader(Kept(), 4, **pool(executor, 1), **options) as loader:
         assert [batch[:, 0].tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 

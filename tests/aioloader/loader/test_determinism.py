@@ -11,6 +11,7 @@ import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageRecordDataset
 from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
 from tests.combinations import combinations
+from tests.executors import pool
 
 CHAIN = Compose(
     [RandomResizedCrop(48), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3, saturation=0.3)]
@@ -56,7 +57,7 @@ def test_async_batches_are_the_same(dataset, expected, way, backend):
     executor, workers = way
 
     async def main():
-        async with AsyncDataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
+        async with AsyncDataLoader(dataset, **OPTIONS, **pool(executor, workers)) as loader:
             return digest([batch for _ in range(2) async for batch in loader])
 
     assert anyio.run(main, backend=backend) == expected
@@ -65,7 +66,7 @@ def test_async_batches_are_the_same(dataset, expected, way, backend):
 @pytest.mark.parametrize(("dataset", "way"), combinations(DATASETS, WAYS), indirect=["dataset"])
 def test_blocking_batches_are_the_same(dataset, expected, way):
     executor, workers = way
-    with DataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
+    with DataLoader(dataset, **OPTIONS, **pool(executor, workers)) as loader:
         assert digest([*loader, *loader]) == expected
 
 
@@ -158,7 +159,7 @@ def test_rng_is_handed_to_a_transform_that_asks_for_it(photo_rec):
     dataset = ImageRecordDataset(photo_rec).transform_first(draw)
     made = []
     for executor in ("inline", "thread", "process"):
-        with DataLoader(dataset, 4, executor=executor, num_workers=2) as loader:
+        with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
             made.append(np.concatenate([values for values, _ in loader]))
     assert np.array_equal(made[0], made[1])
     assert np.array_equal(made[0], made[2])

@@ -23,6 +23,7 @@ from aioloader import (
 )
 from aioloader.foundation.replacement import CANDIDATES, fallback_indices, replacement_rows
 from tests.aioloader.loader.samples import Souvenirs
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
@@ -70,7 +71,7 @@ def test_a_replacement_is_the_next_valid_sample_around_the_end(sound):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_replace_keeps_every_batch_full(executor):
     bad = {3, 9, 10, 11, 39}
-    with DataLoader(Damaged(40, bad), 8, executor=executor, num_workers=2, on_error="replace") as loader:
+    with DataLoader(Damaged(40, bad), 8, **pool(executor, 2), on_error="replace") as loader:
         batches = [(images.copy(), labels.copy()) for images, labels in loader]
         assert [error.index for error in loader.errors] == sorted(bad)
         assert [error.replaced_by for error in loader.errors] == [4, 12, 12, 12, 32]
@@ -86,7 +87,7 @@ def test_replace_keeps_every_batch_full(executor):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_texts_are_replaced_too(executor):
     dataset = Damaged(12, {0, 7}, "text")
-    with DataLoader(dataset, 4, executor=executor, num_workers=2, on_error="replace") as loader:
+    with DataLoader(dataset, 4, **pool(executor, 2), on_error="replace") as loader:
         batches = list(loader)
     assert numbers(batches, "text") == [[1, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
     assert [batch["text"] for batch in batches] == [
@@ -101,7 +102,7 @@ def test_a_batchify_function_gets_full_batches(executor):
         dataset,
         5,
         executor=executor,
-        num_workers=2,
+        num_workers=None if executor == "inline" else 2,
         on_error="replace",
         batchify_fn=lambda samples: [number for _, number in samples],
     ) as loader:
@@ -128,7 +129,7 @@ def test_candidates_are_other_items_spread_over_the_dataset(case):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad, batchify):
     dataset = Damaged(12, bad)
-    options = {"executor": executor, "num_workers": 2, "on_error": "replace", "batchify_fn": batchify}
+    options = {**pool(executor, 2), "on_error": "replace", "batchify_fn": batchify}
     with DataLoader(dataset, 4, **options) as loader:
         batches = [[int(label) for label in batch[1]] for batch in loader]
         other = bad.stop  # in a small dataset the following items are tried one after the other
@@ -141,13 +142,13 @@ def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_single_samples_are_replaced_too(executor):
-    with DataLoader(Damaged(6, {2}), 1, executor=executor, num_workers=2, on_error="replace") as loader:
+    with DataLoader(Damaged(6, {2}), 1, **pool(executor, 2), on_error="replace") as loader:
         assert numbers(loader) == [[0], [1], [3], [3], [4], [5]]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_without_a_valid_sample_replace_is_an_error_and_all_is_named(executor):
-    with DataLoader(Damaged(6, range(6)), 3, executor=executor, num_workers=2, on_error="replace") as loader:
+    with DataLoader(Damaged(6, range(6)), 3, **pool(executor, 2), on_error="replace") as loader:
         with pytest.raises(LoaderError, match="all samples of this batch of 3 failed") as caught:
             list(loader)
         assert isinstance(caught.value.__cause__, SampleError)
@@ -169,8 +170,8 @@ def photographs(path, bad, n=100):
 def test_of_a_damaged_file_all_valid_samples_come_and_all_others_are_named(tmp_path, policy, executor):
     bad = {17, 140, 141}
     dataset = photographs(tmp_path / "a.rec", bad, 300)
-    options = {"executor": executor, "num_workers": 2, "shuffle": True, "seed": 5}
-    with DataLoader(dataset, 20, on_error=policy, max_errors=0.01, **options) as loader:
+    options = {**pool(executor, 2), "shuffle": True, "seed": 5}
+    with DataLoader(dataset, 20, on_error=policy, max_error_rate=0.01, **options) as loader:
         batches = [(images.copy(), labels.copy()) for images, labels in loader]
         assert {error.key for error in loader.errors} == bad
         assert all(isinstance(error.__cause__, DecodeError) for error in loader.errors)
@@ -194,7 +195,7 @@ def fail_in_here(image, label):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_cause_keeps_its_type_and_the_place_where_it_was_raised(tmp_path, executor):
     dataset = photographs(tmp_path / "a.rec", (), 6).transform(fail_in_here)
-    with DataLoader(dataset, 2, executor=executor, num_workers=1) as loader:
+    with DataLoader(dataset, 2, **pool(executor, 1)) as loader:
         with pytest.raises(SampleError) as caught:
             list(loader)
     error = caught.value
@@ -213,21 +214,21 @@ def test_replacing_is_the_same_in_every_executor_and_after_a_resume(executor, ba
     dataset = Damaged(60, bad)
     options = {"shuffle": True, "seed": 4, "on_error": "replace"}
     expected = numbers(DataLoader(dataset, 6, num_workers=0, **options))
-    with DataLoader(dataset, 6, executor=executor, num_workers=2, **options) as loader:
+    with DataLoader(dataset, 6, **pool(executor, 2), **options) as loader:
         iterator = iter(loader)
         first = numbers([next(iterator) for _ in range(4)])
         state = json.loads(json.dumps(loader.state_dict()))
-    with DataLoader(dataset, 6, executor=executor, num_workers=3, **options) as loader:
+    with DataLoader(dataset, 6, **pool(executor, 3), **options) as loader:
         loader.load_state_dict(state)
         assert first + numbers(loader) == expected
 
 
 def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():
     dataset = Damaged(40, range(0, 40, 10))
-    assert len(list(DataLoader(dataset, 5, num_workers=0, on_error="skip", max_errors=0.1))) == 8
-    loader = DataLoader(dataset, 5, num_workers=0, on_error="skip", max_errors=0.09)
+    assert len(list(DataLoader(dataset, 5, num_workers=0, on_error="skip", max_error_rate=0.1))) == 8
+    loader = DataLoader(dataset, 5, num_workers=0, on_error="skip", max_error_rate=0.09)
     taken = []
-    with pytest.raises(TooManyErrorsError, match=r"4 of 40 samples .* max_errors=0\.09") as caught:
+    with pytest.raises(TooManyErrorsError, match=r"4 of 40 samples .* max_error_rate=0\.09") as caught:
         taken.extend(loader)
     assert len(taken) == 8
     assert (caught.value.count, caught.value.samples, caught.value.max_errors) == (4, 40, 0.09)
@@ -236,7 +237,9 @@ def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():
 
 @pytest.mark.parametrize("policy", ["skip", "replace"])
 def test_a_share_of_errors_ends_a_long_pass_early(policy):
-    loader = DataLoader(Damaged(5000, range(0, 5000, 4)), 100, num_workers=0, on_error=policy, max_errors=0.2)
+    loader = DataLoader(
+        Damaged(5000, range(0, 5000, 4)), 100, num_workers=0, on_error=policy, max_error_rate=0.2
+    )
     taken = []
     with pytest.raises(TooManyErrorsError) as caught:
         taken.extend(loader)

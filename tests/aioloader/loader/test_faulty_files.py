@@ -21,6 +21,7 @@ from aioloader import (
     SampleError,
     cli,
 )
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 JPEG = simplejpeg.encode_jpeg(np.full((20, 30, 3), 90, np.uint8))
@@ -35,7 +36,7 @@ def write(path, bodies):
 
 def first_error(dataset, executor):
     with (
-        DataLoader(dataset, 2, executor=executor, num_workers=1) as loader,
+        DataLoader(dataset, 2, **pool(executor, 1)) as loader,
         pytest.raises(SampleError) as caught,
     ):
         list(loader)
@@ -81,7 +82,7 @@ def test_a_file_that_vanished_is_named_and_the_others_come(tmp_path, executor):
     error = first_error(dataset, executor)
     assert isinstance(error.__cause__, FileNotFoundError)
     assert (error.index, error.stage, error.path) == (3, "fetch", str(tmp_path / "cat" / "3.jpg"))
-    with DataLoader(dataset, 2, executor=executor, num_workers=1, on_error="skip") as loader:
+    with DataLoader(dataset, 2, **pool(executor, 1), on_error="skip") as loader:
         assert [len(labels) for _, labels in loader] == [2, 1, 1]
 
 
@@ -190,13 +191,13 @@ def misled(tmp_path, long=3_000_000):
 
 def test_a_wrong_offset_inside_another_record_fails_alone(tmp_path, executor):
     path, payloads, offset = misled(tmp_path)
-    with DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=2, on_error="skip") as loader:
+    with DataLoader(RecordFileDataset(path), 2, **pool(executor, 2), on_error="skip") as loader:
         assert [payload for batch in loader for payload in batch] == payloads[:3] + payloads[4:]
         (error,) = loader.errors
     assert isinstance(error.__cause__, recordio.CorruptRecordError)
     assert (error.index, error.key, error.path, error.offset) == (3, 3, str(path), offset)
     with pytest.raises(SampleError, match="key 3"):
-        list(DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=2))
+        list(DataLoader(RecordFileDataset(path), 2, **pool(executor, 2)))
 
 
 def test_a_record_that_memory_cannot_hold_says_so(tmp_path, executor, monkeypatch):
@@ -204,7 +205,7 @@ def test_a_record_that_memory_cannot_hold_says_so(tmp_path, executor, monkeypatc
     monkeypatch.setattr("aioloader.storage.local.page_cache.cached_pages", lambda fd: None)
     path, payloads, _ = misled(tmp_path, long=80_000_000)
     with DataLoader(
-        RecordFileDataset(path), 1, executor=executor, num_workers=1, on_error="skip", memory_limit=64 << 20
+        RecordFileDataset(path), 1, **pool(executor, 1), on_error="skip", memory_limit=64 << 20
     ) as loader:
         assert [payload for batch in loader for payload in batch] == [payloads[0], payloads[2], payloads[4]]
         assert [error.key for error in loader.errors] == [1, 3]
@@ -225,7 +226,7 @@ def test_an_empty_record_file_gives_no_batches(tmp_path):
 def test_skip_delivers_all_that_is_valid(tmp_path, executor):
     bad = {3, 8, 9, 10, 11, 20}
     path = write(tmp_path / "a.rec", [b"bad" if number in bad else JPEG for number in range(24)])
-    with DataLoader(ImageRecordDataset(path), 4, executor=executor, num_workers=2, on_error="skip") as loader:
+    with DataLoader(ImageRecordDataset(path), 4, **pool(executor, 2), on_error="skip") as loader:
         labels = [number for _, numbers in loader for number in numbers.tolist()]
         assert labels == [number for number in range(24) if number not in bad]
         assert [error.key for error in loader.errors] == sorted(bad)
@@ -240,7 +241,7 @@ def small_crops(photo_rec, photo_folder):
 async def test_reading_and_decoding_never_block_the_loop(small_crops, no_blocking):
     for chain in small_crops:
         for executor in ("thread", "process"):
-            async with AsyncDataLoader(chain, 4, executor=executor, num_workers=2, shuffle=True) as loader:
+            async with AsyncDataLoader(chain, 4, **pool(executor, 2), shuffle=True) as loader:
                 async for _ in loader:
                     await asyncio.sleep(0)
 
@@ -266,7 +267,7 @@ def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor,
     dataset = RecordFileDataset(path)
     with pytest.raises(recordio.CorruptRecordError, match="length was damaged"):
         dataset[2]
-    with DataLoader(dataset, 3, executor=executor, num_workers=1, on_error="skip") as loader:
+    with DataLoader(dataset, 3, **pool(executor, 1), on_error="skip") as loader:
         # In the second epoch the records are looked up in maps, if the executor supports it.
         passes = [[payload for batch in loader for payload in batch] for _ in range(1 + mapped)]
         errors = loader.errors
@@ -279,6 +280,6 @@ def test_an_index_of_some_records_shortens_none(tmp_path, executor):
     path = tmp_path / "a.rec"
     path.write_bytes(b"".join(map(recordio.serialize, bodies)) + b"behind the last")
     path.with_suffix(".idx").write_text("0\t0\n3\t324\n5\t540\n")
-    with DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=1) as loader:
+    with DataLoader(RecordFileDataset(path), 2, **pool(executor, 1)) as loader:
         for _ in range(2):
             assert [payload for batch in loader for payload in batch] == [bodies[0], bodies[3], bodies[5]]

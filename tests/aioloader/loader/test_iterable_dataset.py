@@ -12,6 +12,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SampleError
 from tests.aioloader.loader.samples import BACKENDS, collect
+from tests.executors import pool
 
 WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
@@ -98,7 +99,7 @@ def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
 
     async def main():
         dataset = IterableDataset(Numbers(7)).transform(doubled).transform(squared).transform(captioned)
-        async with AsyncDataLoader(dataset, 3, executor=executor, num_workers=1) as loader:
+        async with AsyncDataLoader(dataset, 3, **pool(executor, 1)) as loader:
             return await collect(loader)
 
     batches = anyio.run(main, backend=backend)
@@ -110,7 +111,7 @@ def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("prefetch", [0, 4])
+@pytest.mark.parametrize("prefetch", [1, 4])
 def test_samples_are_taken_only_as_fast_as_batches_are(backend, prefetch):
     async def main():
         numbers = Numbers()
@@ -121,7 +122,7 @@ def test_samples_are_taken_only_as_fast_as_batches_are(backend, prefetch):
             async for _ in loader:
                 taken += 1
                 await anyio.wait_all_tasks_blocked()
-                assert numbers.given == 5 * (taken + max(1, prefetch))
+                assert numbers.given == 5 * (taken + prefetch)
                 if taken == 3:
                     break
         assert numbers.closed == 1

@@ -11,6 +11,7 @@ from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset
 from aioloader.transforms import Compose, RandomResizedCrop
 from tests.aioloader.loader.samples import Numbers
 from tests.combinations import combinations
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 
@@ -36,7 +37,7 @@ def test_a_view_outlives_loader_and_thread(executor, view):
     kept, before = [], []
 
     def use():
-        loader = DataLoader(Numbers(60), 10, executor=executor, num_workers=2, memory_limit=1 << 20)
+        loader = DataLoader(Numbers(60), 10, **pool(executor, 2), memory_limit=1 << 20)
         for images, _ in loader:
             kept.append(view(images))
             before.append(bytes(np.asarray(kept[-1])))
@@ -47,7 +48,7 @@ def test_a_view_outlives_loader_and_thread(executor, view):
     thread.start()
     thread.join()
     gc.collect()
-    with DataLoader(Numbers(60), 10, executor=executor, num_workers=2) as other:
+    with DataLoader(Numbers(60), 10, **pool(executor, 2)) as other:
         churn(other)
     assert [bytes(np.asarray(each)) for each in kept] == before
 
@@ -55,7 +56,7 @@ def test_a_view_outlives_loader_and_thread(executor, view):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_view_outlives_the_loop(executor):
     async def main():
-        async with AsyncDataLoader(Numbers(60), 10, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(Numbers(60), 10, **pool(executor, 2)) as loader:
             return [images[3:] async for images, _ in loader]
 
     kept = anyio.run(main)
@@ -67,7 +68,7 @@ def test_a_view_outlives_the_loop(executor):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
     dataset = ImageRecordDataset(photo_rec).transform_first(Compose([RandomResizedCrop(64)]))
-    options = {"executor": executor, "num_workers": 2, "memory_limit": limit}
+    options = {**pool(executor, 2), "memory_limit": limit}
     with DataLoader(dataset, 4, **options) as loader:
         kept = list(loader)
         copies = [images.copy() for images, _ in kept]
@@ -77,7 +78,7 @@ def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_memory_is_used_again_once_a_batch_is_dropped(executor):
-    with DataLoader(Numbers(400), 10, executor=executor, num_workers=2) as loader:
+    with DataLoader(Numbers(400), 10, **pool(executor, 2)) as loader:
         list(loader)
         peak = loader.stats().memory_peak_bytes
         churn(loader)
@@ -88,7 +89,7 @@ def test_memory_is_used_again_once_a_batch_is_dropped(executor):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_takes_the_memory_of_its_rows_once_the_samples_are_known(executor):
-    with DataLoader(Numbers(1600), 400, executor=executor, num_workers=2) as loader:
+    with DataLoader(Numbers(1600), 400, **pool(executor, 2)) as loader:
         churn(loader)
         for images, numbers in loader:  # noqa: B007  # only the last batch is kept
             pass
@@ -100,7 +101,7 @@ def test_a_batch_takes_the_memory_of_its_rows_once_the_samples_are_known(executo
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_tensor_and_its_slice_keep_the_batch(executor):
     torch = pytest.importorskip("torch")
-    loader = DataLoader(Numbers(60), 10, executor=executor, num_workers=2, memory_limit=1 << 20)
+    loader = DataLoader(Numbers(60), 10, **pool(executor, 2), memory_limit=1 << 20)
     whole, parts, pointers = [], [], []
     for images, _ in loader:
         tensor = torch.from_numpy(images)
@@ -112,7 +113,7 @@ def test_a_tensor_and_its_slice_keep_the_batch(executor):
     loader.close()
     del loader
     gc.collect()
-    with DataLoader(Numbers(60), 10, executor=executor, num_workers=2) as other:
+    with DataLoader(Numbers(60), 10, **pool(executor, 2)) as other:
         churn(other)
     assert all(pointers)
     assert [each[:, 0, 0].tolist() for each in whole] == [list(range(s, s + 10)) for s in range(0, 60, 10)]

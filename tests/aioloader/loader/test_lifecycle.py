@@ -21,6 +21,7 @@ from aioloader.executors import InlineExecutor
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.combinations import combinations
 from tests.conftest import LOOKS
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 CLOSED = {"closed": True, "collected": False}
@@ -30,7 +31,7 @@ CLOSED = {"closed": True, "collected": False}
 def warm_up():
     """Use Python's libraries once, so that the objects they keep after a first use do not count."""
     for executor in ("thread", "process"):
-        with DataLoader(Numbers(20), 5, executor=executor, num_workers=2) as loader:
+        with DataLoader(Numbers(20), 5, **pool(executor, 2)) as loader:
             list(loader)
 
 
@@ -39,7 +40,7 @@ def warm_up():
     combinations(EXECUTORS, ["exhausted", "exception", "break"], CLOSED),
 )
 def test_a_blocking_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
-    loader = DataLoader(Numbers(40, 0.001), 5, executor=executor, num_workers=2)
+    loader = DataLoader(Numbers(40, 0.001), 5, **pool(executor, 2))
     try:
         for _ in loader:
             if how == "exception":
@@ -77,7 +78,7 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
                 await anyio.sleep(60)
 
     async def use():
-        loader = AsyncDataLoader(Numbers(40, 0.001), 5, executor=executor, num_workers=2)
+        loader = AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 2))
         if not close:
             await body(loader)
             return
@@ -110,7 +111,7 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
     """The garbage collector may find an unclosed loader in any thread."""
 
     def use():
-        loader = face(Numbers(40), 5, executor=executor, num_workers=1)
+        loader = face(Numbers(40), 5, **pool(executor, 1))
         if face is DataLoader:
             next(iter(loader))
         return loader
@@ -199,7 +200,7 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
         return {"loader": loader, "iterator": (batches, asking)}.get(held)
 
     for steps in range(12):
-        loader = AsyncDataLoader(Numbers(40), 5, executor=executor, num_workers=2)
+        loader = AsyncDataLoader(Numbers(40), 5, **pool(executor, 2))
         if steps % 2:
             loader._runtime.open()  # the steps of the first epoch's work in a thread
         kept = asyncio.run(main(loader, steps))
@@ -211,7 +212,7 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_trio_leaves_nothing(executor, warm_up, leftovers):
     async def main():
-        async with AsyncDataLoader(Numbers(40, 0.001), 5, executor=executor, num_workers=2) as loader:
+        async with AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 2)) as loader:
             async for _ in loader:
                 break
             with anyio.move_on_after(0.05):
@@ -357,6 +358,7 @@ def test_killed_workers_change_nothing(wanted):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_closing_needs_no_garbage_collector(executor):
+    workers = None if executor == "inline" else 2
     code = f"""
         import gc, os
         gc.disable()
@@ -368,7 +370,7 @@ def test_closing_needs_no_garbage_collector(executor):
             with open("/proc/self/maps") as maps:
                 return len(os.listdir("/proc/self/fd")), sum("memfd:aioloader" in line for line in maps)
         def use():
-            with aioloader.DataLoader(Data(), 4, executor={executor!r}, num_workers=2) as loader:
+            with aioloader.DataLoader(Data(), 4, executor={executor!r}, num_workers={workers}) as loader:
                 list(loader)
         use()
         before = held()

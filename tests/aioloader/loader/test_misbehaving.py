@@ -10,6 +10,7 @@ import pytest
 
 from aioloader import DataLoader, ImageFolderDataset, LoaderError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module and its imports at every start.
@@ -22,7 +23,7 @@ def test_memory_that_is_not_there_fails_one_sample(executor):
         def __getitem__(self, index):
             return super().__getitem__(index) if index != 3 else np.ones(1 << 55)
 
-    with DataLoader(Huge(8), 4, executor=executor, num_workers=2, on_error="skip") as loader:
+    with DataLoader(Huge(8), 4, **pool(executor, 2), on_error="skip") as loader:
         assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7]]
         (error,) = loader.errors
         assert loader.stats().restarts == 0
@@ -38,7 +39,7 @@ def test_sys_exit_fails_one_sample(executor):
 
     dataset = Numbers(8)
     with DataLoader(
-        SimpleDataset(dataset).transform(leave), 4, executor=executor, num_workers=2, on_error="skip"
+        SimpleDataset(dataset).transform(leave), 4, **pool(executor, 2), on_error="skip"
     ) as loader:
         assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7]]
         (error,) = loader.errors
@@ -102,7 +103,7 @@ def test_an_exception_without_a_text_fails_one_sample(executor):
         return array, number
 
     dataset = SimpleDataset(Numbers(8)).transform(fail)
-    with DataLoader(dataset, 4, executor=executor, num_workers=1, on_error="skip") as loader:
+    with DataLoader(dataset, 4, **pool(executor, 1), on_error="skip") as loader:
         assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7]]
         (error,) = loader.errors
         assert loader.error_report()["by_reason"] == {"Mute": 1}
@@ -117,7 +118,7 @@ def test_what_a_transform_prints_disturbs_nothing(executor, capfd):
         os.write(2, b"to standard error\n")
         return array, number
 
-    with DataLoader(SimpleDataset(Numbers(6)).transform(talk), 3, executor=executor, num_workers=1) as loader:
+    with DataLoader(SimpleDataset(Numbers(6)).transform(talk), 3, **pool(executor, 1)) as loader:
         assert labels(loader) == [[0, 1, 2], [3, 4, 5]]
     told = capfd.readouterr()
     assert sorted(line.split()[1] for line in told.out.splitlines()) == list("012345")

@@ -16,6 +16,7 @@ import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, ImageRecordDataset
 from aioloader.errors import MissingPackageError, OutputError
 from tests.aioloader.loader.samples import Numbers
+from tests.executors import pool
 
 Pair = namedtuple("Pair", "image number")
 
@@ -78,7 +79,7 @@ NO_TENSORS = (
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_a_function_is_given_the_batch_and_gives_what_is_handed_out(face, executor):
-    got = take(face, Numbers(10), executor=executor, num_workers=2, output=lambda batch: ("made", batch[1]))
+    got = take(face, Numbers(10), **pool(executor, 2), output=lambda batch: ("made", batch[1]))
     assert [(word, labels.tolist()) for word, labels in got] == [
         ("made", [0, 1, 2, 3]),
         ("made", [4, 5, 6, 7]),
@@ -101,7 +102,7 @@ def fails_at_4(batch):
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_its_error_has_the_batch_and_the_state_goes_on_with_it(face, executor):
-    options = {"shuffle": False, "executor": executor, "num_workers": 2}
+    options = {"shuffle": False, **pool(executor, 2)}
     got = []
 
     def check(error, loader):
@@ -208,7 +209,7 @@ def all_of(torch, tree, pick):
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_tensors_have_the_structure_and_the_values_of_the_arrays(torch, face, executor):
-    options = {"executor": executor, "num_workers": 2}
+    options = {**pool(executor, 2)}
     arrays, tensors = (take(face, Nested(), output=output, **options) for output in ("numpy", "torch"))
     for expected, got in zip(arrays, tensors, strict=True):
         assert list(got) == ["pair", "both", "rest"]
@@ -232,7 +233,7 @@ def test_tensors_have_the_structure_and_the_values_of_the_arrays(torch, face, ex
 @pytest.mark.torch
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
-    loader = DataLoader(Numbers(100), 10, executor=executor, num_workers=2, output="torch")
+    loader = DataLoader(Numbers(100), 10, **pool(executor, 2), output="torch")
     places = []
     with loader:
         for images, labels in loader:
@@ -268,7 +269,7 @@ def test_images_and_gathered_arrays_are_not_copied(torch, photo_rec):
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, executor):
     kept = []
-    options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "torch"}
+    options = {**pool(executor, 2), "memory_limit": 1 << 20, "output": "torch"}
     with DataLoader(Numbers(200), 10, **options) as loader:
         for number, (images, _labels) in enumerate(loader):
             if number % 3 == 0:
@@ -316,7 +317,7 @@ def test_bfloat16(torch):
             return np.full(3, index, ml_dtypes.bfloat16)
 
     for executor in ("inline", "process"):
-        (batch,) = take("for", Short(), 8, executor=executor, num_workers=1, output="torch")
+        (batch,) = take("for", Short(), 8, **pool(executor, 1), output="torch")
         assert batch.dtype == torch.bfloat16
         assert batch.float().tolist() == [[index] * 3 for index in range(8)]
 
@@ -357,7 +358,7 @@ def jax():
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_jax_arrays_equal_the_batch(jax, face, executor):
-    options = {"executor": executor, "num_workers": 2}
+    options = {**pool(executor, 2)}
     numpy_batches, batches = (take(face, Nested(), output=output, **options) for output in ("numpy", "jax"))
     for expected, got in zip(numpy_batches, batches, strict=True):
         assert type(got["pair"]) is Pair
@@ -381,7 +382,7 @@ def test_jax_arrays_equal_the_batch(jax, face, executor):
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
     kept, shared = [], []
-    options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "jax"}
+    options = {**pool(executor, 2), "memory_limit": 1 << 20, "output": "jax"}
     with DataLoader(Numbers(200), 10, **options) as loader:
         for number, (images, _labels) in enumerate(loader):
             memory = loader._runtime._context.memory.memory

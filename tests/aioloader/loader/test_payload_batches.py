@@ -6,6 +6,7 @@ import pytest
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.datasets.decoding import RecordDecoder
 from recordio import CorruptRecordError, RecordWriter
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
 MAGIC = b"\x0a\x23\xd7\xce"
@@ -26,7 +27,7 @@ def test_payloads_of_every_kind_come_as_they_are(tmp_path, executor):
     payloads[11] = bytes(3 << 20)
     write(tmp_path / "some.rec", payloads)
     dataset = RecordFileDataset(tmp_path / "some.rec")
-    with DataLoader(dataset, 64, executor=executor, num_workers=2) as loader:
+    with DataLoader(dataset, 64, **pool(executor, 2)) as loader:
         for _ in range(2):
             assert [payload for batch in loader for payload in batch] == payloads
 
@@ -40,12 +41,12 @@ def test_a_damaged_record_costs_itself_only(tmp_path, executor):
         file.seek(offsets[40])
         file.write(b"\0\0\0\0")
     dataset = RecordFileDataset(path)
-    with DataLoader(dataset, 32, executor=executor, num_workers=2, on_error="skip") as loader:
+    with DataLoader(dataset, 32, **pool(executor, 2), on_error="skip") as loader:
         assert [payload for batch in loader for payload in batch] == payloads[:40] + payloads[41:]
         (error,) = loader.errors
         assert (error.index, error.key, error.offset, error.stage) == (40, 40, offsets[40], "decode")
         assert isinstance(error.__cause__, CorruptRecordError)
-    with DataLoader(dataset, 32, executor=executor, num_workers=2) as loader:
+    with DataLoader(dataset, 32, **pool(executor, 2)) as loader:
         batches = iter(loader)
         next(batches)
         with pytest.raises(SampleError, match="Invalid RecordIO"):
@@ -68,6 +69,6 @@ class ShortenedRecords(RecordFileDataset):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_decoder_derived_from_ours_is_asked_for_every_sample(tmp_path, executor):
     write(tmp_path / "some.rec", [bytes([number]) * 9 for number in range(100)])
-    with DataLoader(ShortenedRecords(tmp_path / "some.rec"), 30, executor=executor, num_workers=2) as loader:
+    with DataLoader(ShortenedRecords(tmp_path / "some.rec"), 30, **pool(executor, 2)) as loader:
         got = [sample for batch in loader for sample in batch]
     assert got == [f"{number:02x}" * 2 for number in range(100)]

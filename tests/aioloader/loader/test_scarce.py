@@ -21,6 +21,7 @@ from aioloader.tools.pack import pack
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.aioloader.packing.test_pack_failures import folder
+from tests.executors import pool
 
 # Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -216,7 +217,7 @@ def test_a_transform_that_writes_to_a_full_disk_fails_its_sample(executor):
         return array, number
 
     dataset = SimpleDataset(Numbers(6)).transform(note)
-    with DataLoader(dataset, 3, executor=executor, num_workers=1, on_error="replace") as loader:
+    with DataLoader(dataset, 3, **pool(executor, 1), on_error="replace") as loader:
         assert labels(loader) == [[0, 1, 0], [3, 4, 5]]
         (error,) = loader.errors
     assert (error.index, error.stage, error.__cause__.errno) == (2, "transform:note", errno.ENOSPC)
@@ -254,7 +255,7 @@ def test_a_program_without_standard_streams_loads(executor, tmp_path):
             def __getitem__(self, i):
                 if i == 7: print("hello", flush=True)
                 return np.full(100, i)
-        options = {{"executor": {executor!r}, "num_workers": 2, "on_error": "skip", "progress": True}}
+        options = {{"executor": {executor!r}, "on_error": "skip", "progress": True}}
         with aioloader.DataLoader(Data(), 10, **options) as loader:
             found = [batch[:, 0].tolist() for batch in loader]
             restarts = loader.stats().restarts

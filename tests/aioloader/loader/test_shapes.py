@@ -22,6 +22,7 @@ from tests.aioloader.cluster import local_cluster
 from tests.aioloader.loader import shapes
 from tests.aioloader.loader.shapes import Deadly, Pictures, Prompts
 from tests.combinations import combinations
+from tests.executors import pool
 
 FUNCTIONS = {
     "ragged": (Pictures, Ragged()),
@@ -56,9 +57,7 @@ def test_batches_are_the_same_in_every_executor(function: Any, way: Any) -> None
     executor, workers = way
     expected = DataLoader(dataset(), **OPTIONS, batchify_fn=batchify, num_workers=0)
     digests = [digest(expected), digest(expected)]
-    with DataLoader(
-        dataset(), **OPTIONS, batchify_fn=batchify, executor=executor, num_workers=workers
-    ) as loader:
+    with DataLoader(dataset(), **OPTIONS, batchify_fn=batchify, **pool(executor, workers)) as loader:
         assert [digest(loader), digest(loader)] == digests
 
 
@@ -130,7 +129,7 @@ def test_a_failed_sample_is_left_out(way: Any) -> None:
         5,
         batchify_fn=Ragged(),
         executor=executor,
-        num_workers=workers,
+        num_workers=None if executor == "inline" else workers,
         on_error="skip",
     ) as loader:
         batches = list(loader)
@@ -243,7 +242,7 @@ def test_batches_within_a_budget(way: Any) -> None:
         batch_sampler=sampler,
         batchify_fn=Ragged(),
         executor=executor,
-        num_workers=workers,
+        num_workers=None if executor == "inline" else workers,
         seed=3,
     ) as loader:
         length = len(loader)

@@ -20,6 +20,7 @@ import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, IterableDataset, SimpleDataset
 from aioloader.observability.trace import TraceFile, Tracer
 from tests.aioloader.loader.samples import Numbers
+from tests.executors import pool
 
 CLOSE_US = 0.0021  # rounded to nanoseconds
 STAGES = {"plan", "fetch", "work", "collate", "chunk", "decode", "wait", "consumer", "epoch"}
@@ -126,7 +127,7 @@ def lanes_of(events):
 def test_every_stage_is_there(executor, tmp_path, photo_rec):
     path = tmp_path / "out.json"
     data = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.Resize(16))
-    options = {"executor": executor, "num_workers": 2, "trace": path}
+    options = {**pool(executor, 2), "trace": path}
     with DataLoader(data, 4, shuffle=True, **options) as loader:
         for _ in range(2):
             for _ in loader:
@@ -169,7 +170,7 @@ def test_calls_of_async_transforms_are_there(executor, tmp_path):
 
     path = tmp_path / "out.json"
     data = SimpleDataset(list(range(24))).transform(captions, concurrency=4).transform(float)
-    with DataLoader(data, 4, executor=executor, num_workers=1, trace=path, on_error="skip") as loader:
+    with DataLoader(data, 4, **pool(executor, 1), trace=path, on_error="skip") as loader:
         for _ in loader:
             pass
     events = read_trace(path)
@@ -229,7 +230,7 @@ def test_data_in_memory_has_a_trace(tmp_path):
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_a_loop_that_was_left_leaves_a_whole_trace(executor, tmp_path):
     path = tmp_path / "out.json"
-    with DataLoader(Numbers(100, 0.001), 4, executor=executor, num_workers=2, trace=path) as loader:
+    with DataLoader(Numbers(100, 0.001), 4, **pool(executor, 2), trace=path) as loader:
         for number, _ in enumerate(loader):
             if number == 3:
                 break

@@ -93,7 +93,7 @@ def test_batches_of_raw_records_are_those_of_the_files(
     packed = aioloader.DataLoader(
         aioloader.ImageRecordDataset(str(report.rec)).transform_first(crop),
         **options,
-        num_workers=2,
+        num_workers=None if executor == "inline" else 2,
         executor=executor,
     )
     with direct, packed:

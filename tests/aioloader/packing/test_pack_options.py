@@ -17,6 +17,7 @@ from aioloader.tools.draw import draw_image
 from aioloader.tools.pack import PackReport, pack
 from aioloader.transforms import decode_image, image_size, raw_image
 from tests.aioloader.packing.test_pack_failures import folder
+from tests.executors import pool
 
 IMAGE = draw_image(5, height=60, width=90)
 GREY = np.ascontiguousarray(IMAGE[..., :1])
@@ -168,7 +169,7 @@ def test_executors_and_workers_change_no_byte(source: Path, tmp_path: Path, opti
     files = set()
     for executor, workers in (("inline", 1), ("thread", 1), ("thread", 5), ("process", 2), (None, None)):
         out = tmp_path / f"{executor}{workers}"
-        report = pack(source, out / "set", shuffle=True, executor=executor, num_workers=workers, **options)
+        report = pack(source, out / "set", shuffle=True, **pool(executor, workers), **options)
         assert report.json is not None
         files.add(tuple(path.read_bytes() for path in (report.rec, report.idx, report.lst, report.json)))
     assert len(files) == 1

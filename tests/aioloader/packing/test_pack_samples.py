@@ -32,6 +32,7 @@ from tests.aioloader.packing.sample_sets import (
     write_tar,
     write_tars,
 )
+from tests.executors import pool
 
 
 class Packed(NamedTuple):
@@ -112,7 +113,7 @@ def test_executors_orders_and_shards_write_the_same_bytes(
         "fields": ("json",),
     }
     expected = pack(shards, tmp_path / "expected" / "out", **options)
-    found = pack(shards, tmp_path / "found" / "out", executor=executor, num_workers=2, **options)
+    found = pack(shards, tmp_path / "found" / "out", **pool(executor, 2), **options)
     for name in [path.name for path in (tmp_path / "expected").iterdir()]:
         assert (tmp_path / "found" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     assert [len(list(read_fields(file.fields))) for file in found.files if file.fields] == [5, 4, 2, 1]

@@ -208,7 +208,7 @@ def test_sets_in_shards_mixed_and_small(tmp_path: Path) -> None:
     assert report.resized == 36
     found = [record for file in report.files[2:] for record in records(file.rec)]
     assert sorted(int(header.label) for header, _ in found) == sorted(wanted["test"][1].tolist())
-    again = pack(tmp_path / "in", tmp_path / "again", **options, num_workers=1, executor="inline")
+    again = pack(tmp_path / "in", tmp_path / "again", **options, executor="inline")
     assert [a.rec.read_bytes() for a in report.files] == [b.rec.read_bytes() for b in again.files]
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader import ArrayDataset, DataLoader
+from tests.executors import pool
 
 X = np.arange(60, dtype=np.int16).reshape(20, 3)
 Y = np.arange(20) * 10
@@ -112,7 +113,7 @@ def test_an_index_from_the_end_is_the_same_item_with_the_same_draws(executor):
 
     def batches(order):
         dataset = ArrayDataset(X).transform(jittered)
-        with DataLoader(dataset, batch_sampler=order, executor=executor, num_workers=2) as loader:
+        with DataLoader(dataset, batch_sampler=order, **pool(executor, 2)) as loader:
             return [batch.tolist() for batch in loader]
 
     assert batches([[0, -1], [-20, -7]]) == batches([[0, 19], [0, 13]])

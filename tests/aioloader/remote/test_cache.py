@@ -14,6 +14,7 @@ import aioloader
 import recordio
 from aioloader import ImageRecordDataset, transforms
 from tests.aioloader.remote.conftest import Served, assert_same, epoch
+from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
@@ -34,9 +35,7 @@ def _nbytes(directory: Path) -> int:
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_the_second_epoch_makes_no_request(served: Served, cache: Any, executor: str, leftovers: Any) -> None:
-    loader = aioloader.DataLoader(
-        _ready(served.proxied, cache), 4, shuffle=True, executor=executor, num_workers=1
-    )
+    loader = aioloader.DataLoader(_ready(served.proxied, cache), 4, shuffle=True, **pool(executor, 1))
     with loader:
         first = [(images.copy(), labels.copy()) for images, labels in loader]
         assert served.proxy.counts().requests > 0

@@ -18,6 +18,7 @@ from aioloader.storage.remote import configure
 from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.tools.pack import pack
 from tests.aioloader.remote.conftest import assert_same, epoch
+from tests.executors import pool
 
 _PREFIXES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_")
 
@@ -65,7 +66,7 @@ def writable(request: pytest.FixtureRequest, nothing_said: None, monkeypatch: py
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec: Path, executor: str) -> None:
     url = f"{cloud[0]}/set 1/photos.rec"
-    assert_same(epoch(url, executor=executor, num_workers=2), epoch(photo_rec))
+    assert_same(epoch(url, **pool(executor, 2)), epoch(photo_rec))
     with pytest.raises(FileNotFoundError, match=r"nothing\.rec"):
         aioloader.ImageRecordDataset(f"{cloud[0]}/nothing.rec")
 

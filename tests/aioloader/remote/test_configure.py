@@ -16,6 +16,7 @@ from aioloader.errors import RemoteReadError
 from aioloader.storage.remote import configure
 from aioloader.storage.remote.stores import options_for
 from tests.aioloader.remote.conftest import assert_same, epoch
+from tests.executors import pool
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_headers_reach_the_server(private_url: str, photo_rec: Path, configured:
         aioloader.ImageRecordDataset(private_url)
     assert caught.value.kind == "denied"
     configured("http://", client_options={"default_headers": {"Authorization": "Bearer open sesame"}})
-    assert_same(epoch(private_url, executor=executor, num_workers=2), epoch(photo_rec))
+    assert_same(epoch(private_url, **pool(executor, 2)), epoch(photo_rec))
 
 
 @pytest.mark.remote

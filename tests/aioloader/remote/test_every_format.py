@@ -18,6 +18,7 @@ from aioloader.datasets.opening import open_dataset
 from aioloader.viewer.opening import open_collection
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat, damage
 from tests.aioloader.remote.conftest import assert_same
+from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
@@ -67,9 +68,7 @@ def there(request: pytest.FixtureRequest, served_folder: Path, nginx_proxy: Any)
 def batches_of(dataset: Any, executor: str = "inline", **options: Any) -> list[Any]:
     """Return the batches of a shuffled epoch."""
     workers = 0 if executor == "inline" else 2
-    with DataLoader(
-        dataset, 4, shuffle=True, seed=5, executor=executor, num_workers=workers, **options
-    ) as loader:
+    with DataLoader(dataset, 4, shuffle=True, seed=5, **pool(executor, workers), **options) as loader:
         return [(images.copy(), labels.copy()) for images, labels in loader]
 
 

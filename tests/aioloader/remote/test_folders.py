@@ -18,6 +18,7 @@ from aioloader.errors import RemoteReadError
 from aioloader.storage.remote.opening import arrange, as_answered
 from aioloader.storage.remote.transport import Version
 from tests.aioloader.remote.conftest import assert_same
+from tests.executors import pool
 
 FULL, EMPTY = Version(1, None, None), Version(0, None, None)
 
@@ -67,7 +68,7 @@ def folder_in_s3(bucket: str, s3_server: Any, photo_folder: Path) -> str:
 def test_a_folder_in_s3_gives_the_same_batches(folder_in_s3: str, photo_folder: Path, executor: str) -> None:
     here, there = aioloader.ImageFolderDataset(photo_folder), aioloader.ImageFolderDataset(folder_in_s3)
     assert there.synsets == here.synsets
-    assert_same(_epoch(there, executor=executor, num_workers=2), _epoch(here))
+    assert_same(_epoch(there, **pool(executor, 2)), _epoch(here))
     np.testing.assert_array_equal(there[3][0], here[3][0])
     there.items = there.items[:7]
     assert len(_epoch(there)) == 2

@@ -34,6 +34,7 @@ from aioloader.storage.remote.opening import describe_all, list_level, pin_urls,
 from recordio.aio import AsyncRecordReader
 from tests.aioloader.remote.conftest import assert_same, epoch
 from tests.conftest import RunOn
+from tests.executors import pool
 from tests.servers.hub import Fault, Repository
 
 pytestmark = pytest.mark.remote
@@ -96,7 +97,7 @@ def first_bytes(dataset: Any) -> list[int]:
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_local_file(photos: HubSet, photo_rec: Path, executor: str) -> None:
-    assert_same(epoch(photos.rec, executor=executor, num_workers=2), epoch(photo_rec))
+    assert_same(epoch(photos.rec, **pool(executor, 2)), epoch(photo_rec))
 
 
 def test_a_file_is_resolved_once_and_read_many_times(photos: HubSet) -> None:

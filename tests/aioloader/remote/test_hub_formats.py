@@ -14,6 +14,7 @@ from aioloader import DataLoader
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import ObjectMissingError
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
+from tests.executors import pool
 from tests.servers.hub import Repository
 
 pytestmark = pytest.mark.remote
@@ -86,7 +87,7 @@ def open_at(path: str | Path, **options: Any) -> ShardDataset:
 
 
 def loader_of(dataset: Any, executor: str = "inline", workers: int = 0) -> DataLoader[Any]:
-    return DataLoader(dataset, 4, shuffle=True, seed=5, executor=executor, num_workers=workers)
+    return DataLoader(dataset, 4, shuffle=True, seed=5, **pool(executor, workers))
 
 
 def batches_of(dataset: Any, executor: str = "inline", workers: int = 0) -> Batches:

@@ -20,6 +20,7 @@ from aioloader.errors import SampleFormatError
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.mds_sets import number, write_set
 from tests.aioloader.remote.conftest import assert_same
+from tests.executors import pool
 from tests.servers.hub import Repository
 
 pytestmark = pytest.mark.remote
@@ -64,7 +65,7 @@ def test_batches_are_those_of_local_files(
     expected = batches_of(MDSDataset(there.folder), executor="inline")
     dataset = MDSDataset(there.url)
     assert len(dataset) == 23
-    assert_same(batches_of(dataset, executor=executor, num_workers=2), expected)
+    assert_same(batches_of(dataset, **pool(executor, 2)), expected)
     assert_same(batches_of(pickle.loads(pickle.dumps(dataset)), executor="inline"), expected)
     assert dataset.labels().tolist() == list(range(23))
     location = dataset.location(12)

@@ -16,6 +16,7 @@ from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
 from aioloader.errors import RemoteReadError
 from tests.aioloader.datasets.parquet_files import images, write
 from tests.aioloader.remote.conftest import assert_same
+from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
@@ -76,7 +77,7 @@ def epoch(paths: Any, **options: Any) -> list[Any]:
 def test_the_batches_are_those_of_the_files(files: Files, executor: str, leftovers: object) -> None:
     expected = epoch(files.paths)
     assert sorted(label for _, labels in expected for label in labels.tolist()) == list(range(COUNT))
-    assert_same(epoch(files.urls, executor=executor, num_workers=2), expected)
+    assert_same(epoch(files.urls, **pool(executor, 2)), expected)
 
 
 def test_an_async_loader_makes_the_same_batches(files: Files, backend: str, no_blocking: None) -> None:

@@ -28,6 +28,7 @@ from aioloader.storage.remote.opening import describe
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_record_files
 from tests.aioloader.remote.conftest import assert_same
 from tests.aioloader.transforms.fusing import oriented
+from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
@@ -124,7 +125,7 @@ def test_samples_are_those_of_local_files(
     golden: Served, chain: str, executor: str, incomplete: list[int], leftovers: Any
 ) -> None:
     expected, _ = epochs(images(golden.paths, chain, crop_index=None))
-    found, stats = epochs(images(golden.urls, chain), executor=executor, num_workers=2)
+    found, stats = epochs(images(golden.urls, chain), **pool(executor, 2))
     assert_same(found, expected)
     assert_saves(golden, stats)
     assert incomplete == []

@@ -12,6 +12,7 @@ import pytest
 import aioloader
 import recordio
 from tests.aioloader.remote.conftest import Served, assert_same, dataset, epoch
+from tests.executors import pool
 
 pytestmark = pytest.mark.remote
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.remote
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_blocking_loader_gives_the_same_batches(served: Served, executor: str, leftovers: Any) -> None:
     expected = epoch(served.path)
-    assert_same(epoch(served.url, executor=executor, num_workers=2), expected)
+    assert_same(epoch(served.url, **pool(executor, 2)), expected)
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
@@ -30,9 +31,7 @@ def test_an_async_loader_gives_the_same_batches(
     images = dataset(served.url)
 
     async def main() -> list[Any]:
-        async with aioloader.AsyncDataLoader(
-            images, 4, shuffle=True, executor=executor, num_workers=2
-        ) as loader:
+        async with aioloader.AsyncDataLoader(images, 4, shuffle=True, **pool(executor, 2)) as loader:
             return [(batch[0].copy(), batch[1].copy()) async for batch in loader]
 
     assert_same(anyio.run(main, backend=backend), expected)

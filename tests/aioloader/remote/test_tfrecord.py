@@ -19,6 +19,7 @@ from aioloader.errors import SampleFormatError
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.tfrecords import image_example, many_records, record, write_index, write_records
 from tests.aioloader.remote.conftest import assert_same
+from tests.executors import pool
 
 pytestmark = pytest.mark.remote
 
@@ -74,7 +75,7 @@ def test_batches_are_those_of_local_files(there: _Set, executor: str, leftovers:
     expected = batches_of(TFRecordDataset(there.folder / "train-*"), executor="inline")
     dataset = TFRecordDataset(urls)
     assert len(dataset) == 23
-    assert_same(batches_of(dataset, executor=executor, num_workers=2), expected)
+    assert_same(batches_of(dataset, **pool(executor, 2)), expected)
     assert_same(batches_of(pickle.loads(pickle.dumps(dataset)), executor="inline"), expected)
     assert dataset.labels().tolist() == list(range(23))
     location = dataset.location(9)

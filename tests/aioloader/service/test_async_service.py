@@ -232,8 +232,8 @@ def test_priorities_come_first_and_earlier_requests_before_later_ones(run_on: An
         # trio starts the tasks of the few chunks that are sent at a time in any order.
         place = {number: place for place, number in enumerate(gate.begun[3:])}
         assert place[99] <= 2
-        assert all(abs(place[n] - (1 + n - 10)) <= 2 for n in (10, 11, 12))
-        assert all(abs(place[n] - (4 + n - 20)) <= 2 for n in (20, 21, 22))
+        assert all(abs(place[n] - (1 + n - 10)) <= 3 for n in (10, 11, 12))
+        assert all(abs(place[n] - (4 + n - 20)) <= 3 for n in (20, 21, 22))
 
     run_on(main)
 

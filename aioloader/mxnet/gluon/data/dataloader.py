@@ -16,7 +16,7 @@ import numpy as np
 import aioloader
 from aioloader.errors import SampleError, StalledError
 from aioloader.foundation.validation import require
-from aioloader.loader.options import LoaderOptions
+from aioloader.loader.options import LoaderOptions, error_limits
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.context import Context, cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
@@ -230,10 +230,10 @@ class DataLoader:
             batchify_fn=None if self._collated else batchify_fn,
             num_workers=self._num_workers,
             executor="thread" if thread_pool else "process",
-            prefetch=None if prefetch is None else max(0, int(prefetch)),
+            prefetch=None if prefetch is None else max(1, int(prefetch)),
             timeout=timeout,
             on_error=on_error,
-            max_errors=max_errors,
+            **(error_limits(max_errors) if on_error != "raise" else {}),
             # In one thread the global generators are used in the sampler's order, as in MXNet.
             watch_globals=self._num_workers > 0,
         )

@@ -1,0 +1,192 @@
+"""Tests of the signature of both loaders: it is one, and contradictions are refused."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, SimpleDataset, samplers
+
+DATA = SimpleDataset(list(range(10)))
+LOADERS = [AsyncDataLoader, DataLoader]
+
+
+def batches(**options: Any) -> list[list[int]]:
+    with DataLoader[Any](DATA, **options) as loader:
+        return [np.asarray(batch).tolist() for batch in loader]
+
+
+def arguments(text: str | None) -> str:
+    """Return the part "Args:" of a docstring, without its line ends."""
+    assert text is not None
+    part = text.partition("Args:\n")[2].partition("Raises:")[0]
+    return " ".join(part.replace("the caller's thread", "this thread").split())
+
+
+def test_both_loaders_have_one_signature_and_describe_all_of_it() -> None:
+    first, second = (inspect.signature(loader.__init__) for loader in LOADERS)
+    assert first == second
+    assert arguments(AsyncDataLoader.__doc__) == arguments(DataLoader.__doc__)
+    for name, parameter in list(first.parameters.items())[2:]:
+        assert f"{name}: " in arguments(DataLoader.__doc__) or f"{name}, " in arguments(DataLoader.__doc__), (
+            name
+        )
+        assert parameter.kind is (
+            parameter.KEYWORD_ONLY if name != "batch_size" else parameter.POSITIONAL_OR_KEYWORD
+        )
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_options_are_keywords(loader: Any) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        loader(DATA, 2, True)
+
+
+@pytest.mark.parametrize(("drop_last", "last"), [(True, [4, 5, 6, 7]), (False, [8, 9]), (None, [8, 9])])
+def test_drop_last(drop_last: bool | None, last: list[int]) -> None:
+    assert batches(batch_size=4, drop_last=drop_last)[-1] == last
+
+
+def test_drop_last_with_a_batch_sampler() -> None:
+    assert batches(batch_sampler=[[1], [2, 3]], drop_last=False) == [[1], [2, 3]]
+
+
+def test_collate_fn_is_batchify_fn() -> None:
+    assert list(DataLoader[Any](DATA, 5, collate_fn=sum, num_workers=0)) == [10, 35]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"drop_last": True, "last_batch": "keep"}, ValueError, "pass one of them"),
+        ({"drop_last": 1}, TypeError, "drop_last must be True or False, got 1"),
+        ({"collate_fn": list, "batchify_fn": list}, ValueError, "two names of one option"),
+        ({"executor": "inline", "num_workers": 2}, ValueError, "has no workers, but num_workers=2"),
+        ({"executor": "inline", "num_workers": "auto"}, ValueError, "num_workers='auto'"),
+        ({"prefetch": 0}, ValueError, "prefetch must be at least 1, got 0"),
+        ({"on_error": "skip", "max_errors": 0.1}, TypeError, "a share of them is max_error_rate="),
+        ({"on_error": "skip", "max_error_rate": 3}, ValueError, "a number of them is max_errors="),
+        ({"max_errors": 3}, ValueError, "on_error='skip' or 'replace'"),
+        ({"max_error_rate": 0.1}, ValueError, "max_error_rate limits the samples"),
+        ({"device": "cpu", "pin_memory": True}, ValueError, "pass one of them"),
+        ({"device": "cpu", "output": list}, ValueError, "let your function move the batch"),
+    ],
+)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_contradictions_are_refused(
+    loader: Any, options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        loader(DATA, 2, **options)
+
+
+def test_drop_last_and_a_batch_sampler_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="last_batch must not be specified"):
+        DataLoader(DATA, batch_sampler=[[1]], drop_last=True)
+
+
+class Indices:
+    """Sampler of a caller: single indices, or lists of them."""
+
+    def __init__(self, *found: Any) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Any:
+        return iter(self._found)
+
+
+@pytest.mark.parametrize(
+    "given", [[0, 1, 2], (3, 4), np.arange(3), range(3), samplers.SequentialSampler(10), Indices(0, 1)]
+)
+def test_a_sampler_of_single_indices_is_no_batch_sampler(given: Any) -> None:
+    with pytest.raises(TypeError, match="pass it as sampler= with a batch_size"):
+        batches(batch_sampler=given, num_workers=0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [[0, 1], [2]],
+        np.arange(4).reshape(2, 2),
+        samplers.BatchSampler(range(4), 2),
+        Indices([0, 1]),
+        Indices((2,)),
+    ],
+)
+def test_a_batch_sampler_is_no_sampler(given: Any) -> None:
+    with pytest.raises(TypeError, match="pass it as batch_sampler=, without a batch_size"):
+        batches(batch_size=2, sampler=given, num_workers=0)
+
+
+def test_what_a_sampler_yields_is_named() -> None:
+    with pytest.raises(TypeError, match="Indices must yield indices, whole numbers, and yielded 'x'"):
+        batches(batch_size=2, sampler=Indices("x"), num_workers=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (SimpleDataset, r"the class SimpleDataset: pass an object of it"),
+        ((number for number in range(3)), r"a generator can be iterated once.*IterableDataset\(function\)"),
+        (iter([1]), r"a list_iterator can be iterated once"),
+        (5, "__len__ and __getitem__, but int lacks one of them"),
+    ],
+)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_what_is_no_dataset_is_refused(loader: Any, given: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        loader(given, 2)
+
+
+def test_both_limits_of_errors_hold() -> None:
+    class Bad:
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> int:
+            if index % 4 == 0:
+                raise ValueError("bad")
+            return index
+
+    for limits, text in (
+        ({"max_errors": 3, "max_error_rate": 0.9}, "max_errors=3"),
+        ({"max_errors": 30, "max_error_rate": 0.2}, r"max_error_rate=0\.2"),
+    ):
+        loader = DataLoader[Any](Bad(), 8, num_workers=0, on_error="skip", **limits)
+        with pytest.raises(aioloader.TooManyErrorsError, match=text):
+            list(loader)
+
+
+def test_tensors_on_a_device() -> None:
+    torch = pytest.importorskip("torch")
+    for output in ("numpy", "torch"):
+        (batch,) = DataLoader[Any](DATA, 10, output=output, device="cpu", num_workers=0)
+        assert isinstance(batch, torch.Tensor)
+        assert batch.tolist() == list(range(10))
+    (batch,) = DataLoader[Any](DATA, 10, device="meta", num_workers=0)
+    assert batch.device.type == "meta"
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="no CUDA device here"):
+            DataLoader(DATA, 10, device="cuda")
+
+
+async def test_an_async_loader_hands_out_tensors_on_a_device() -> None:
+    torch = pytest.importorskip("torch")
+    async with AsyncDataLoader[Any](DATA.transform(float), 5, device="cpu", num_workers=1) as loader:
+        first = [batch async for batch in loader]
+        assert all(isinstance(batch, torch.Tensor) for batch in first)
+
+
+def test_arrays_on_a_device_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    (batch,) = DataLoader[Any](DATA, 10, output="jax", device="cpu:0", num_workers=0)
+    assert batch.devices() == {jax.devices("cpu")[0]}
+    with pytest.raises(RuntimeError, match="JAX has no device 'cpu:99'"):
+        DataLoader(DATA, 10, output="jax", device="cpu:99")

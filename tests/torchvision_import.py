@@ -1,0 +1,41 @@
+"""Import of torchvision where its compiled operators do not fit the build of torch: only its transforms are used."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_REGISTERED = re.compile(r'register_(?:fake|meta)\("(?:torchvision::)?(\w+)"')
+_libraries: list[Any] = []
+
+
+def import_torchvision() -> Any:
+    """Return `torchvision.transforms.v2`; skip the tests where torchvision is not installed.
+
+    A wheel for CUDA next to torch's build for the CPU cannot load its operators (non-maximum suppression and others),
+    and fails when it describes them to torch. They are declared here first; the transforms use none of them.
+    """
+    torch = pytest.importorskip("torch")
+    found = importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("needs torchvision")
+    try:
+        torch.ops.torchvision.nms  # noqa: B018  # reading it finds out whether it is there
+    except (AttributeError, RuntimeError):
+        _declare(torch, Path(found.submodule_search_locations[0]))
+    pytest.importorskip("torchvision")
+    return importlib.import_module("torchvision.transforms.v2")
+
+
+def _declare(torch: Any, root: Path) -> None:
+    try:
+        torch.ops.load_library(str(root / "_C.so"))
+    except OSError:
+        library = torch.library.Library("torchvision", "DEF")
+        _libraries.append(library)  # its declarations end with it
+        for name in sorted(set(_REGISTERED.findall((root / "_meta_registrations.py").read_text()))):
+            library.define(f"{name}() -> ()")
