@@ -112,6 +112,9 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
             the workers; None: never.
         trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
+        in_order: False delivers batches as they are ready, so that a slow one holds up no other. Their content is the
+            same, and an epoch has each of them once; a state then names those that were taken, and is resumed with the
+            same batch size and shard. A receipt covers the batches up to the first one that is missing.
         watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from global random generators where
             that is not reproducible.
 

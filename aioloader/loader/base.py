@@ -51,6 +51,7 @@ class BaseLoader:
         progress: bool | str = False,
         stall_timeout: float | None = 30,
         trace: str | os.PathLike[str] | None = None,
+        in_order: bool = True,
         watch_globals: bool = True,
     ) -> None:
         options = LoaderOptions(
@@ -77,6 +78,7 @@ class BaseLoader:
             progress=progress,
             stall_timeout=stall_timeout,
             trace=trace,
+            in_order=bool(in_order),
             watch_globals=watch_globals,
         )
         self._errors = ErrorLog()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import ResumeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 STATE_VERSION = 1
 _EPOCHS = 2**62
@@ -28,12 +28,14 @@ class EpochCursor:
         consumed: stream positions (batches, with a batch sampler) of it that were delivered.
         carry: the samples that rollover brought into it, or None.
         source_state: state of the source of an iterable dataset, or None.
+        taken: batches behind `consumed` that were delivered, each by the position of its end.
     """
 
     epoch: int = 0
     consumed: int = 0
     carry: Any = None
     source_state: Any = None
+    taken: Sequence[int] = ()
 
 
 class CheckpointState:
@@ -45,11 +47,17 @@ class CheckpointState:
         seed: the loader's seed.
         extent: returns how many positions (batches, with a batch sampler) an epoch has without a carry; None if that
             is not known.
+        cut: returns what decides where batches begin and end: their size, the rank and the world size.
     """
 
     def __init__(
-        self, identity: Callable[[], dict[str, Any]], seed: int, extent: Callable[[], int | None]
+        self,
+        identity: Callable[[], dict[str, Any]],
+        seed: int,
+        extent: Callable[[], int | None],
+        cut: Callable[[], list[int]],
     ) -> None:
+        self._cut = cut
         self._identity = identity
         self._extent = extent
         self.seed = seed
@@ -82,6 +90,7 @@ class CheckpointState:
         """Return the state to resume from: a JSON object."""
         place = self.current or self.next
         source = {} if place.source_state is None else {"source": place.source_state}
+        taken = {"taken": list(place.taken), "cut": self._cut()} if place.taken else {}
         return {
             "version": STATE_VERSION,
             **self._identity(),
@@ -90,6 +99,7 @@ class CheckpointState:
             "consumed": place.consumed,
             "carry": place.carry,
             **source,
+            **taken,
         }
 
     def load(self, state: dict[str, Any], fixed: bool = False) -> None:
@@ -120,8 +130,20 @@ class CheckpointState:
         consumed = _number("consumed", state.get("consumed"), most)
         if fixed and seed != self.seed:
             raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
+        taken = state.get("taken", [])
+        if not isinstance(taken, (list, tuple)) or not all(
+            _is_number(end, consumed + 1, most) for end in taken
+        ):
+            raise ResumeError("taken", "positions behind the consumed ones", taken, "the state is corrupt")
+        if taken and state.get("cut") != self._cut():
+            raise ResumeError(
+                "cut",
+                self._cut(),
+                state.get("cut"),
+                "batches were taken out of order: resume with the same batch size, rank and world size",
+            )
         self.seed = seed
-        self.next = EpochCursor(epoch, consumed, carry, state.get("source"))
+        self.next = EpochCursor(epoch, consumed, carry, state.get("source"), list(taken))
         self.current = None
 
 

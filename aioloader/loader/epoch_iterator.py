@@ -194,7 +194,7 @@ class Epoch:
         self.record_request: Callable[[], float] = caller.record_request
         self.record_delivery: Callable[[float, int, BatchTimeline | None], None] = caller.record_delivery
         self.end = EpochCleanup(metrics, self.trace)
-        self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
+        self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry, cursor.taken)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
         self.over = False
@@ -263,8 +263,10 @@ class Epoch:
             except BaseException:
                 self.over = True  # or the next batch would be recorded as if this one had been taken
                 raise
-        self._cursor.consumed = delivery.consumed
         plan = self.delivery_log.enter(delivery)
+        self._cursor.consumed = self.delivery_log.consumed
+        if not self._options.in_order:
+            self._cursor.taken = self.delivery_log.taken
         if plan.source_state is not None:
             self._cursor.source_state = plan.source_state
         if self._shows:

@@ -139,6 +139,7 @@ class LoaderOptions:
     progress: bool | str = False
     stall_timeout: float | None = 30
     trace: str | os.PathLike[str] | None = None
+    in_order: bool = True
     watch_globals: bool = True
 
     def __post_init__(self) -> None:

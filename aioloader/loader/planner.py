@@ -91,6 +91,7 @@ def _check_stream(options: LoaderOptions) -> None:
         ("sampler", options.sampler is not None, "yield them in that order"),
         ("batch_sampler", options.batch_sampler is not None, "pass batch_size"),
         ("shard", options.shard is not None, "open a separate source in each rank"),
+        ("in_order=False", not options.in_order, "leave it out"),
     ):
         if given:
             raise ValueError(
@@ -149,7 +150,7 @@ class EpochPlanner:
         self.options = options = _by_position(options)
         self.carried: tuple[int, list[Any]] = (-1, [])
         seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        self.progress = CheckpointState(self._identity, seed, self._extent)
+        self.progress = CheckpointState(self._identity, seed, self._extent, self._cut)
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
@@ -214,6 +215,12 @@ class EpochPlanner:
     def _order_fingerprint(self) -> str:
         return order_fingerprint(self.sampler)
 
+    def _cut(self) -> list[int]:
+        if self.options.batch_sampler is not None:
+            return []
+        schedule = self.schedule
+        return [schedule.batch_size, schedule.rank, schedule.world]
+
     def _extent(self) -> int | None:
         if self.streams or isinstance(self.options.batch_sampler, ComputedBatchSampler):
             return None  # not known without computing all batches
@@ -228,11 +235,12 @@ class EpochPlanner:
         if self.streams:
             return self.length
         consumed = self.progress.next.consumed  # of an epoch that is to be resumed
+        taken = len(self.progress.next.taken)
         batches = self.options.batch_sampler
         if isinstance(batches, ComputedBatchSampler):
-            return batches.count(self.seed, self.progress.next.epoch, consumed)
+            return batches.count(self.seed, self.progress.next.epoch, consumed) - taken
         if batches is not None:
-            return max(0, len(batches) - consumed)
+            return max(0, len(batches) - consumed) - taken
         carried = 0
         carry = self.progress.next.carry
         if isinstance(self.sampler, PositionalSampler):
@@ -241,7 +249,7 @@ class EpochPlanner:
                 carried = PositionalStream(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
         elif carry is not None:
             carried = len(carry)
-        return self.schedule.steps(max(0, len(self.sampler) + carried - consumed))
+        return self.schedule.steps(max(0, len(self.sampler) + carried - consumed)) - taken
 
     # -- epochs ---------------------------------------------------------------------------------------------------
 

@@ -211,6 +211,7 @@ class LoaderRuntime:
                 custom_collate=self._batchify is not None,
                 on_error=options.on_error,
                 prefetch=self._prefetch(workers, source),
+                in_order=options.in_order,
                 metrics=self.metrics,
                 threads=None if self.inline else Threads(1, "aioloader-collate"),
                 stall_timeout=options.stall_timeout,
@@ -396,7 +397,7 @@ class LoaderRuntime:
         log = self._delivery_log
         if log is None:
             cursor = self.planner.progress.next
-            log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
+            log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry, cursor.taken)
         return log.receipt()
 
     def stats(self) -> Stats:

@@ -60,6 +60,7 @@ class PipelineContext:
         on_error: the policy for a failed sample: "raise" fails its batch, "skip" leaves the sample out, "replace" puts
             another one in its place.
         prefetch: maximum number of batches in flight.
+        in_order: batches are delivered in the order of their plans; otherwise as they are ready.
         threads: make large copies; None: they are made where the batch is, because nothing else runs there.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
         layout: of the rows; None until the first sample was made.
@@ -80,6 +81,7 @@ class PipelineContext:
     custom_collate: bool
     on_error: str
     prefetch: int
+    in_order: bool = True
     metrics: Metrics = field(default_factory=Metrics)
     threads: Threads | None = None
     stall_timeout: float | None = None

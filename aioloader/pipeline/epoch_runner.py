@@ -337,7 +337,7 @@ class EpochRunner:
         self._plans = plans
         self._limit = max(1, context.prefetch)
         self._permits = anyio.Semaphore(self._limit, fast_acquire=True)
-        self._reorder: Reorder[Delivery] = Reorder(self._limit + 1)
+        self._reorder: Reorder[Delivery] = Reorder(self._limit + 1, in_order=context.in_order)
         self._arrived = Notification()
         self._memory_freed = Notification()
         self._not_begun: set[BatchTask] = set()
@@ -365,7 +365,7 @@ class EpochRunner:
                 self._context.metrics.in_flight = self._in_flight
                 self._memory_freed.set()
                 if self._trace is not None:
-                    self._trace.end(self._reorder.next - 1, delivery.samples)
+                    self._trace.end(self._reorder.latest, delivery.samples)
                 return delivery
             if self._planned is not None and self._reorder.next >= self._planned:
                 if self.ended.is_set():

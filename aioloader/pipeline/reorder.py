@@ -1,4 +1,4 @@
-"""The stage "reorder": results arrive in any order and leave in the order of their numbers (pure)."""
+"""The stage "reorder": results arrive in any order and leave in the order of their numbers, or as they come (pure)."""
 
 from __future__ import annotations
 
@@ -25,38 +25,51 @@ class Reorder(Generic[T]):
     """Buffer of the results that arrived early.
 
     Args:
-        window: how far a number may be ahead of the next one to leave.
+        window: how far a number may be ahead of the next one to leave, if they leave in order.
+        in_order: they do; otherwise they leave in the order in which they arrived.
+
+    Attributes:
+        next: the lowest number that has not left.
+        latest: the number that left last.
     """
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, *, in_order: bool = True) -> None:
         self._window = window
+        self._in_order = in_order
         self._held: dict[int, T] = {}
+        self._left: set[int] = set()  # numbers above `next` that have left
         self.next = 0
+        self.latest = -1
 
     def push(self, number: int, item: T) -> None:
         """Add a result. A skipped number needs one too, or the window waits for it forever."""
-        if number < self.next or number in self._held:
+        if number < self.next or number in self._held or number in self._left:
             raise ReorderError(number, self.next, "came twice")
-        if number >= self.next + self._window:
+        if self._in_order and number >= self.next + self._window:
             raise ReorderError(number, self.next, "lies outside of the window")
         self._held[number] = item
 
     def pop(self) -> T | None:
         """Remove and return the next result, or return None if it has not arrived yet."""
-        item = self._held.pop(self.next, None)
+        number = self.next if self._in_order else next(iter(self._held), self.next)
+        item = self._held.pop(number, None)
         if item is not None:
-            self.next += 1
+            self.latest = number
+            self._left.add(number)
+            while self.next in self._left:
+                self._left.remove(self.next)
+                self.next += 1
         return item
 
     @property
     def ready(self) -> bool:
-        """Return True if the next result has arrived."""
-        return self.next in self._held
+        """Return True if a result can leave."""
+        return self.next in self._held or (not self._in_order and bool(self._held))
 
     def first_missing(self) -> int:
         """Return the first number from `next` on that has not arrived."""
         number = self.next
-        while number in self._held:
+        while number in self._held or number in self._left:
             number += 1
         return number
 
