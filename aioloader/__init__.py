@@ -24,7 +24,7 @@ from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
-    from aioloader.costs import image_costs
+    from aioloader.costs import image_costs, image_sizes
     from aioloader.datasets import (
         CIFAR10,
         CIFAR100,
@@ -117,6 +117,7 @@ __all__ = (
     "abc",
     "batchify",
     "image_costs",
+    "image_sizes",
     "images",
     "open_dataset",
     "samplers",
@@ -126,7 +127,7 @@ __all__ = (
 # A worker process needs few of these names and starts faster if each is loaded at its first use. Everywhere else all
 # are loaded at once: a later import could block a running event loop.
 _NAMES_OF = {
-    "aioloader.costs": "image_costs",
+    "aioloader.costs": "image_costs image_sizes",
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
         "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "

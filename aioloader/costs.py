@@ -1,4 +1,4 @@
-"""`image_costs`: the cost of each image of a dataset, found by reading the images' headers alone."""
+"""`image_costs` and `image_sizes`: what the headers of a dataset's images say, without decoding any."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.transforms.formats import ImageHeader
 
-__all__ = ("image_costs",)
+__all__ = ("image_costs", "image_sizes")
 
 # Bytes that are read of each image at first: headers with a colour profile and a thumbnail fit mostly.
 _HEAD_NBYTES = 16 << 10
@@ -82,6 +82,35 @@ def image_costs(
                 if damaged is None:
                     raise headers.error_of(index, error) from error
                 found[index] = damaged
+        return found
+
+
+def image_sizes(dataset: MapDataset[Any], *, damaged: tuple[int, int] | None = None) -> IntArray:
+    """Return the height and width of each image of a dataset, from their headers; nothing is decoded.
+
+    What is read, and what it costs, is as for `image_costs`.
+
+    Args:
+        dataset: of images and labels from files, or a view of one.
+        damaged: (height, width) of images whose header cannot be read; None: raise the error.
+
+    Returns:
+        int64 (n, 2), (height, width) in pixels, in the order of the dataset; upright where the dataset applies EXIF
+        orientations.
+
+    Raises:
+        SampleError: an image cannot be read, or has a damaged header; the cause is chained.
+        TypeError: the samples of this dataset are not images from files.
+    """
+    with _Headers(dataset) as headers:
+        found = np.empty((len(dataset), 2), np.int64)
+        for index, extents in enumerate(headers):
+            if isinstance(extents, Exception):
+                if damaged is None or not isinstance(extents, (OSError, ValueError, EOFError)):
+                    raise headers.error_of(index, extents) from extents
+                found[index] = damaged
+            else:
+                found[index] = extents
         return found
 
 

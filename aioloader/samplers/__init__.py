@@ -5,10 +5,11 @@ A sampler that has a method ``indices`` can compute any range of any epoch in co
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
-for data that are read in blocks, `training` those that draw by weight, class or set, and `budget` that of batches
-within a budget.
+for data that are read in blocks, `training` those that draw by weight, class or set, `budget` that of batches within a
+budget, and `buckets` that of batches of like items, for which `aspect` finds shapes of images.
 """
 
+from aioloader.samplers.aspect import aspect_shapes, nearest_shape
 from aioloader.samplers.basic import (
     BatchSampler,
     FilterSampler,
@@ -18,6 +19,7 @@ from aioloader.samplers.basic import (
     SequentialSampler,
 )
 from aioloader.samplers.blocks import BlockShuffleSampler
+from aioloader.samplers.buckets import BucketBatchSampler
 from aioloader.samplers.budget import BudgetBatchSampler
 from aioloader.samplers.training import (
     ClassBalancedSampler,
@@ -29,6 +31,7 @@ from aioloader.samplers.training import (
 __all__ = (
     "BatchSampler",
     "BlockShuffleSampler",
+    "BucketBatchSampler",
     "BudgetBatchSampler",
     "ClassBalancedSampler",
     "FilterSampler",
@@ -39,4 +42,6 @@ __all__ = (
     "Sampler",
     "SequentialSampler",
     "WeightedRandomSampler",
+    "aspect_shapes",
+    "nearest_shape",
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.errors import BudgetError
-from aioloader.foundation.ranks import check_shard, rank_and_world
-from aioloader.foundation.types import RankBatch
 from aioloader.foundation.validation import require
-from aioloader.samplers.basic import Sampler, check_count
+from aioloader.samplers.basic import check_count
+from aioloader.samplers.dealt import DealtBatchSampler
 from aioloader.samplers.epoch_order import permute
 from aioloader.samplers.first_fit import first_fit
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 14
 
 
-class BudgetBatchSampler(Sampler):
+class BudgetBatchSampler(DealtBatchSampler):
     """Batches of indices whose costs add up to at most a budget; every index once.
 
     Pass it to a loader as ``batch_sampler``. In a loader the loader's seed and epoch number determine the batches, so
@@ -71,6 +69,7 @@ class BudgetBatchSampler(Sampler):
         max_items: int | None = None,
         shard: Any = None,
     ) -> None:
+        super().__init__(seed=seed, drop_last=drop_last, shard=shard)
         table = np.array(costs)
         if table.size and table.dtype.kind not in "iu":
             raise TypeError(f"costs must be whole numbers, got dtype {table.dtype}")
@@ -83,51 +82,6 @@ class BudgetBatchSampler(Sampler):
             raise BudgetError(int(table[wrong[0]]), self._budget, item=int(wrong[0]))
         self._costs: IntArray = table.astype(np.int64)
         self._shuffle = shuffle
-        require(0 <= seed < 1 << 64, f"seed must be in [0, 2**64), got {seed}")
-        self._seed = seed
-        self._drop_last = drop_last
-        check_shard(shard)
-        self._rank, self._world = rank_and_world(shard)
-        self._passes = 0
-        self._counted: tuple[tuple[int, int], int] | None = None
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Iterate over this rank's batches of the next epoch, counted from 0 by this sampler."""
-        epoch, self._passes = self._passes, self._passes + 1
-        return (batch.indices.tolist() for batch in self.batches(self._seed, epoch))
-
-    def __len__(self) -> int:
-        """Return the number of this rank's batches of the next epoch; other epochs may have a few more or less."""
-        return self.count(self._seed, self._passes)
-
-    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
-        """Iterate over this rank's batches of an epoch; see `aioloader.abc.ComputedBatchSampler`."""
-        rank, world = self._rank, self._world
-        made = self._all_batches(seed, epoch)
-        begin: list[IntArray] = []
-        done = 0
-        for batch in islice(made, start):
-            if len(begin) < world:
-                begin.append(batch)
-            done += 1
-        while step := list(islice(made, world)):
-            begin += step[: world - len(begin)]
-            if len(step) < world and self._drop_last:
-                return
-            after = done + len(step)
-            if rank < len(step):
-                yield RankBatch(step[rank], after)
-            else:
-                repeated = begin[(done + rank) % after]
-                yield RankBatch(repeated, after, padded=len(repeated))
-            done = after
-
-    def count(self, seed: int, epoch: int, start: int = 0) -> int:
-        """Return the number of batches of `batches`; see `aioloader.abc.ComputedBatchSampler`."""
-        if self._counted is None or self._counted[0] != (seed, epoch):
-            self._counted = (seed, epoch), sum(1 for _ in self._all_batches(seed, epoch))
-        left = max(0, self._counted[1] - start)
-        return left // self._world if self._drop_last else -(-left // self._world)
 
     def description(self) -> tuple[Any, ...]:
         """Return all that the batches of all ranks depend on, except seed and epoch."""
@@ -137,8 +91,8 @@ class BudgetBatchSampler(Sampler):
             digest,
         )
 
-    def _all_batches(self, seed: int, epoch: int) -> Iterator[IntArray]:
-        """Yield the batches of all ranks."""
+    def all_batches(self, seed: int, epoch: int) -> Iterator[IntArray]:
+        """Iterate over the batches of all ranks; see `DealtBatchSampler`."""
         items = self._items(seed, epoch)
         last: IntArray | None = None
         for batch in first_fit(items, self._budget, lookahead=self._lookahead, max_items=self._max_items):
