@@ -34,8 +34,8 @@ from aioloader.transforms.geometry import (
     Resize,
 )
 from aioloader.transforms.lazy_image import Scratch
+from aioloader.transforms.padding import Pad
 from aioloader.transforms.raw import encode_raw, raw_image
-from aioloader.transforms.rotation import RandomRotation, Rotate
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = (
     "Compose",
     "CropResize",
     "Normalize",
+    "Pad",
     "PatchSpec",
     "Qwen2VLImageProcessor",
     "RandomApply",
@@ -68,10 +69,8 @@ __all__ = (
     "RandomHue",
     "RandomLighting",
     "RandomResizedCrop",
-    "RandomRotation",
     "RandomSaturation",
     "Resize",
-    "Rotate",
     "Scratch",
     "ToTensor",
     "Transform",

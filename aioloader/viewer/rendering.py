@@ -115,4 +115,4 @@ class ImageRenderer(threading.local):
         size = fitted(width, height, side)
         shrink = scale_for((width, height), size) if lazy.shrinks else 1
         pixels = lazy.region((0, 0, width, height), shrink)
-        return resize_image(pixels, size, AREA if pixels.shape[1] > size[0] else LINEAR), width, height
+        return resize_image(pixels, size[::-1], AREA if pixels.shape[1] > size[0] else LINEAR), width, height

@@ -14,7 +14,8 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.transforms import geometry
-from aioloader.transforms.base import Transform, check_range, check_sides
+from aioloader.transforms import padding as padding_transforms
+from aioloader.transforms.base import Transform, check_range
 from aioloader.transforms.boxes.base import BoxTransform, image_extents
 from aioloader.transforms.boxes.geometry import (
     box_coverages,
@@ -23,7 +24,8 @@ from aioloader.transforms.boxes.geometry import (
     resize_boxes,
     shift_boxes,
 )
-from aioloader.transforms.geometry import place_on_canvas, random_box
+from aioloader.transforms.geometry import random_box
+from aioloader.transforms.padding import place_on_canvas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,18 +78,20 @@ class Resize(BoxTransform):
     """The whole image at another size. No draws, except one for interpolation "random".
 
     Args:
-        size: side of a square, or (width, height), in pixels; with `keep_ratio` an int is the shorter side.
-        keep_ratio: keep height/width; applies only if `size` is an int.
-        interpolation: MXNet's number or a name.
+        size, interpolation, max_size, antialias: as for the transform of images.
     """
 
     def __init__(
-        self, size: int | Sequence[int], keep_ratio: bool = False, interpolation: int | str = 1
+        self,
+        size: int | Sequence[int] | None,
+        interpolation: int | str = "bilinear",
+        max_size: int | None = None,
+        antialias: bool | None = True,
     ) -> None:
-        self._resize = geometry.Resize(size, keep_ratio, interpolation)
-        self.size = self._resize.size
-        self.keep_ratio = self._resize.keep_ratio
-        self.interpolation = self._resize.interpolation
+        self._resize = geometry.Resize(size, interpolation, max_size, antialias)
+
+    def _arguments(self) -> dict[str, Any]:
+        return vars(self._resize)
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
         height, width = image_extents(x, self)
@@ -110,6 +114,11 @@ class _Crop(BoxTransform):
         height, width = image_extents(x, self)
         rectangle = self.crop.box(height, width, rng)
         image = self.crop.cut(x, rectangle, rng)
+        if isinstance(rectangle, geometry.BorderedBox):
+            # To its place in the canvas: the rectangle with its border, which begins there.
+            above, _, before, _ = rectangle.sides
+            boxes = shift_boxes(boxes, before - rectangle[0], above - rectangle[1])
+            rectangle = rectangle.window
         inside = crop_boxes(boxes, rectangle, self.min_coverage)
         return image, resize_boxes(inside, rectangle[2:], (image.shape[1], image.shape[0]))
 
@@ -121,79 +130,84 @@ class _Crop(BoxTransform):
 
 
 class CenterCrop(_Crop):
-    """The middle of the image. No draws, except one for interpolation "random".
+    """The middle of the image; a smaller one is padded with zeros. No draws.
 
     Args:
-        size: side of a square, or (width, height), in pixels. If the image is smaller, the largest middle of that
-            shape is taken and enlarged.
+        size: side of a square, or (height, width), in pixels.
         min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
     """
 
-    def __init__(
-        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
-    ) -> None:
-        super().__init__(geometry.CenterCrop(size, interpolation), min_coverage)
+    def __init__(self, size: int | Sequence[int], min_coverage: float = 0.0) -> None:
+        super().__init__(geometry.CenterCrop(size), min_coverage)
 
 
 class RandomCrop(_Crop):
     """A rectangle at a uniformly drawn place. Draws: x, then y.
 
     Args:
-        size: side of a square, or (width, height), in pixels; larger than the image as for `CenterCrop`.
+        size, padding, pad_if_needed, fill, padding_mode: as for the transform of images.
         min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
     """
 
     def __init__(
-        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
+        self,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
+        min_coverage: float = 0.0,
     ) -> None:
-        super().__init__(geometry.RandomCrop(size, interpolation=interpolation), min_coverage)
+        super().__init__(geometry.RandomCrop(size, padding, pad_if_needed, fill, padding_mode), min_coverage)
 
 
 class RandomResizedCrop(_Crop):
     """A rectangle of drawn area, shape and place, resized to `size`. Draws: see the transform for images.
 
     Args:
-        size: side of a square, or (width, height), in pixels.
-        scale: (least, greatest) share of the image's area.
-        ratio: (least, greatest) width/height of the rectangle.
+        size, scale, ratio, interpolation, antialias: as for the transform of images.
         min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
     """
 
     def __init__(
         self,
         size: int | Sequence[int],
-        scale: float | Sequence[float] = (0.08, 1.0),
+        scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: int | str = "bilinear",
+        antialias: bool | None = True,
         min_coverage: float = 0.0,
-        interpolation: int | str = 1,
     ) -> None:
-        super().__init__(geometry.RandomResizedCrop(size, scale, ratio, interpolation), min_coverage)
+        super().__init__(
+            geometry.RandomResizedCrop(size, scale, ratio, interpolation, antialias), min_coverage
+        )
 
 
 class Pad(BoxTransform):
     """A border around the image. No draws.
 
     Args:
-        pad: pixels that are added: one number, or (top, bottom, left, right).
-        value: of added pixels: one number, or one per channel.
+        padding, fill, padding_mode: as for the transform of images.
 
     Raises:
-        ValueError: `pad` is neither a number of at least 0 nor four of them.
+        ValueError: an argument is not allowed.
     """
 
-    def __init__(self, pad: int | Sequence[int], value: float | Sequence[float] = 0) -> None:
-        self.pad = check_sides(pad, "Pad")
-        self.value = value
+    def __init__(
+        self,
+        padding: int | Sequence[int],
+        fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
+    ) -> None:
+        self._pad = padding_transforms.Pad(padding, fill, padding_mode)
+
+    def _arguments(self) -> dict[str, Any]:
+        return vars(self._pad)
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        top, bottom, left, right = self.pad
-        height, width = top + height + bottom, left + width + right
-        canvas = place_on_canvas(x, height=height, width=width, left=left, top=top, value=self.value)
-        return canvas, shift_boxes(boxes, left, top)
+        image_extents(x, self)
+        top, _, left, _ = self._pad.sides
+        return self._pad.apply(x, rng), shift_boxes(boxes, left, top)
 
 
 def _about(width: int, height: int, least: float, greatest: float) -> bool:
@@ -281,7 +295,7 @@ class RandomObjectCrop(_RandomShape):
 
         for wide, tall in self._shapes(rng, heights):
             if 1 <= wide <= width and _about(wide, tall, least, greatest):
-                box = random_box(height, width, (wide, tall), rng)
+                box = random_box(height, width, (tall, wide), rng)
                 if self._shows_enough(boxes, box):
                     return box
         return None
@@ -357,7 +371,7 @@ class RandomExpand(_RandomShape):
 
         for wide, tall in self._shapes(rng, heights):
             if wide >= least_width and _about(wide, tall, least, greatest):
-                x, y, _, _ = random_box(tall, wide, (width, height), rng)
+                x, y, _, _ = random_box(tall, wide, (height, width), rng)
                 return x, y, wide, tall
         return None
 

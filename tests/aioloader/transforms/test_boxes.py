@@ -48,7 +48,7 @@ def _found(image: Any, number: int) -> Any:
 EXACT = {
     "flip left right": bx.RandomFlipLeftRight(1.0),
     "flip top bottom": bx.RandomFlipTopBottom(1.0),
-    "pad": bx.Pad((3, 0, 5, 2), value=(1, 2, 3)),
+    "pad": bx.Pad((5, 3, 2, 0), fill=(1, 2, 3)),
     "center crop": bx.CenterCrop((40, 30)),
     "random crop": bx.RandomCrop((40, 30)),
     "object crop": bx.RandomObjectCrop(0.2, (0.5, 2.0), (0.1, 0.9), 0.0),
@@ -60,7 +60,7 @@ EXACT = {
 }
 RESIZED = {
     "resize": bx.Resize((31, 57)),
-    "shorter side": bx.Resize(90, keep_ratio=True),
+    "shorter side": bx.Resize(90),
     "resized crop": bx.RandomResizedCrop((33, 44), (0.2, 1.0)),
     "small crop": bx.CenterCrop((100, 100)),
 }
@@ -222,8 +222,8 @@ def test_an_overlap_that_is_only_rounding_is_none() -> None:
 def test_values_of_added_pixels() -> None:
     image = np.full((2, 2, 3), 9, np.uint8)
     assert bx.Pad(1, 300)(image)[0].tolist() == [[255] * 3] * 4
-    assert bx.Pad((1, 0, 0, 0), (-1, 1.6, 3))(image)[0].tolist() == [[0, 2, 3]] * 2
-    assert bx.Pad((1, 0, 0, 0), 0.25)(image.astype(np.float32))[0].tolist() == [[0.25] * 3] * 2
+    assert bx.Pad((0, 1, 0, 0), (-1, 1.6, 3))(image)[0].tolist() == [[0, 2, 3]] * 2
+    assert bx.Pad((0, 1, 0, 0), 0.25)(image.astype(np.float32))[0].tolist() == [[0.25] * 3] * 2
     with pytest.raises(ValueError, match=r"one per channel \(3\)"):
         bx.Pad(1, (1, 2))(image)
 
@@ -300,7 +300,7 @@ def test_share_of_flips() -> None:
         lambda: bx.RandomExpand(area_range=(0.5, 2)),
         lambda: bx.RandomExpand(aspect_ratio_range=(2, 1)),
         lambda: bx.Pad(-1),
-        lambda: bx.Pad((1, 2)),
+        lambda: bx.Pad((1, 2, 3)),
         lambda: bx.RandomFlipLeftRight(2.0),
     ],
 )
@@ -342,7 +342,7 @@ class Shift(bx.BoxTransform):
 
 def test_a_transform_of_one_s_own() -> None:
     image, boxes = _scene(0)
-    made, found = bx.Compose([Shift(), bx.Resize((W, H))])(image, boxes, rng=Rng(13))
+    made, found = bx.Compose([Shift(), bx.Resize((H, W))])(image, boxes, rng=Rng(13))
     offset = found[0, 0] - boxes[0, 0]
     assert np.array_equal(made, np.roll(image, int(offset), axis=1))
 
