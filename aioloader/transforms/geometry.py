@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import (
-    Transform,
     check_image,
     check_probability,
     check_range,
     check_size,
     result_array,
 )
-from aioloader.transforms.interpolation import interpolation_code, resize_image, settle
+from aioloader.transforms.interpolation import NEAREST, interpolation_code, resize_image, settle
+from aioloader.transforms.motion import GeometricTransform, Motion, no_motion, scaling
 from aioloader.transforms.padding import Fill, Sides, check_fill, check_mode, check_padding, pad_image
 
 if TYPE_CHECKING:
@@ -55,8 +55,12 @@ class BorderedBox(tuple[int, int, int, int]):
 
     def cut(self, region: Array, out: Array | None = None) -> Array:
         """Return the crop, made from the pixels of the rectangle."""
+        return self.cut_filled(region, self.fill, out)
+
+    def cut_filled(self, region: Array, fill: Fill, out: Array | None = None) -> Array:
+        """Return the crop with another value of constant pixels."""
         x, y, width, height = self.window
-        whole = pad_image(region, self.sides, self.fill, self.mode, out)
+        whole = pad_image(region, self.sides, fill, self.mode, out)
         return whole[y : y + height, x : x + width]
 
 
@@ -90,7 +94,7 @@ def bordered_box(
     return box
 
 
-class Crop(Transform):
+class Crop(GeometricTransform):
     """Base of crops: a rectangle of the image, resized to `size`.
 
     A subclass defines `box`, and `fit` if more than a resize follows. No state is kept from one to the other except in
@@ -151,14 +155,34 @@ class Crop(Transform):
             region = box.cut(region, out)
         return resize_image(region, self.size, settle(self.interpolation, rng), out, antialias=self.antialias)
 
-    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        image = check_image(x, type(self).__name__)
-        return self.cut(image, self.box(image.shape[0], image.shape[1], rng), rng, out)
+    def motion(self, height: int, width: int, rng: Rng) -> Motion:
+        box = self.box(height, width, rng)
+        x, y, w, h = box
+        if isinstance(box, BorderedBox):
+            # Its window begins there, in the image.
+            x, y = x - box.sides[2] + box.window[0], y - box.sides[0] + box.window[1]
+            w, h = box.window[2:]
+        scale_x, scale_y = self.size[1] / w, self.size[0] / h
+        return Motion(
+            self.size,
+            scaling(scale_x, scale_y, -x * scale_x, -y * scale_y),
+            lambda image, out: self.cut(image, box, rng, out),
+            lambda mask: _cut_mask(mask, box, self.size),
+            cuts=True,
+        )
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         if spec is None or len(spec.shape) != 3:
             return None
         return ArraySpec((*self.size, spec.shape[2]), spec.dtype)
+
+
+def _cut_mask(mask: Array, box: Box, size: tuple[int, int]) -> Array:
+    x, y, w, h = box
+    region = mask[y : y + h, x : x + w]
+    if isinstance(box, BorderedBox):
+        region = box.cut_filled(region, 0)
+    return resize_image(region, size, NEAREST, antialias=False)
 
 
 class CenterCrop(Crop):
@@ -247,8 +271,8 @@ class RandomResizedCrop(Crop):
         scale: (least, greatest) share of the image's area.
         ratio: (least, greatest) width/height of the rectangle.
         interpolation: a name or a number (see `interpolation_code`).
-        antialias: bilinear and bicubic filters grow where the image shrinks. False: a crop that shrinks takes a seventh
-            of the time to resize, and its pixels are those of OpenCV's filter, which skips some of the image's.
+        antialias: bilinear and bicubic filters grow where the image shrinks. False: faster; the pixels are those of
+            OpenCV's filter, which skips some of the image's.
 
     Raises:
         ValueError: `size`, `scale`, `ratio` or `interpolation` is not allowed.
@@ -291,7 +315,7 @@ class RandomResizedCrop(Crop):
         return (width - w) // 2, (height - h) // 2, w, h
 
 
-class CropResize(Transform):
+class CropResize(GeometricTransform):
     """A fixed rectangle, resized if `size` is given; dtype kept.
 
     (height, width, channels) or (n, height, width, channels), in and out. A view if nothing is resized. No draws,
@@ -337,14 +361,29 @@ class CropResize(Transform):
         code = settle(self.interpolation, rng)
         return region if self.size is None else _resize(region, self.size, code, out, self.antialias)
 
-    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        image = check_image(x, "CropResize", (3, 4))
-        rows, columns = image.shape[-3], image.shape[-2]
-        if not self.fits(rows, columns):
+    def motion(self, height: int, width: int, rng: Rng) -> Motion:
+        self._check_fit(height, width)
+        size = self.size or (self.height, self.width)
+        box = self.left, self.top, self.width, self.height
+        scale_x, scale_y = size[1] / self.width, size[0] / self.height
+        return Motion(
+            size,
+            scaling(scale_x, scale_y, -self.left * scale_x, -self.top * scale_y),
+            lambda image, out: self.apply(image, rng, out),
+            lambda mask: _cut_mask(mask, box, size),
+            cuts=True,
+        )
+
+    def _check_fit(self, height: int, width: int) -> None:
+        if not self.fits(height, width):
             raise ValueError(
                 f"CropResize: the rectangle x={self.left}, y={self.top}, {self.width} x {self.height} is not inside "
-                f"an image of width {columns} and height {rows}"
+                f"an image of width {width} and height {height}"
             )
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        image = check_image(x, "CropResize", (3, 4))
+        self._check_fit(image.shape[-3], image.shape[-2])
         view = image[..., self.top : self.top + self.height, self.left : self.left + self.width, :]
         return self.fit(view, rng, out)
 
@@ -355,7 +394,7 @@ class CropResize(Transform):
         return ArraySpec((*spec.shape[:-3], height, width, spec.shape[-1]), spec.dtype)
 
 
-class Resize(Transform):
+class Resize(GeometricTransform):
     """The whole image at another size; dtype kept.
 
     (height, width, channels) or (n, height, width, channels), in and out. No draws, except one for interpolation
@@ -422,6 +461,17 @@ class Resize(Transform):
         """Return the rectangle that the result is made from, (x, y, width, height): all of it. No draws."""
         return 0, 0, width, height
 
+    def motion(self, height: int, width: int, rng: Rng) -> Motion:
+        if not height or not width:
+            raise ValueError(f"Resize: an image of {height} x {width} has no pixels to resize")
+        size = self.target(height, width)
+        return Motion(
+            size,
+            scaling(size[1] / width, size[0] / height),
+            lambda image, out: self.apply(image, rng, out),
+            lambda mask: resize_image(mask, size, NEAREST, antialias=False),
+        )
+
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, "Resize", (3, 4))
         code = settle(self.interpolation, rng)
@@ -453,7 +503,7 @@ def _resize(x: Array, size: tuple[int, int], code: int, out: Array | None, antia
     return result
 
 
-class _RandomFlip(Transform):
+class _RandomFlip(GeometricTransform):
     """Base of flips with probability `p`; one draw for every `p`."""
 
     in_place = True
@@ -465,6 +515,12 @@ class _RandomFlip(Transform):
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, type(self).__name__, (3, 4))
         return self.flip(image, out) if rng.random() < self.p else x
+
+    def motion(self, height: int, width: int, rng: Rng) -> Motion:
+        if rng.random() >= self.p:
+            return no_motion(height, width)
+        matrix = scaling(-1, 1, width, 0) if self._axis == 1 else scaling(1, -1, 0, height)
+        return Motion((height, width), matrix, self.flip, self.flip)
 
     def flip(self, x: Array, out: Array | None = None) -> Array:
         """Flip, without a draw."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.foundation.types import Array, ArraySpec
-from aioloader.transforms.base import Transform, check_image, drop_grey_axis, result_array, whole_numbers
+from aioloader.transforms.base import drop_grey_axis, result_array, whole_numbers
+from aioloader.transforms.motion import GeometricTransform, Motion, scaling
 
 if TYPE_CHECKING:
     from aioloader.rng import Rng
@@ -148,7 +149,7 @@ def pad_image(
     return np.pad(x, where, mode="reflect" if mode == "reflect" else "symmetric")
 
 
-class Pad(Transform):
+class Pad(GeometricTransform):
     """A border around the image; (height, width, channels), dtype kept. No draws.
 
     Args:
@@ -172,8 +173,14 @@ class Pad(Transform):
         self.fill = check_fill(fill, "Pad")
         self.padding_mode = check_mode(padding_mode, "Pad")
 
-    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        return pad_image(check_image(x, "Pad"), self.sides, self.fill, self.padding_mode, out)
+    def motion(self, height: int, width: int, rng: Rng) -> Motion:
+        top, bottom, left, right = self.sides
+        return Motion(
+            (top + height + bottom, left + width + right),
+            scaling(1, 1, left, top),
+            lambda x, out: pad_image(x, self.sides, self.fill, self.padding_mode, out),
+            lambda mask: pad_image(mask, self.sides, 0, self.padding_mode),
+        )
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         if spec is None or len(spec.shape) != 3:

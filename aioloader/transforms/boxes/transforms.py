@@ -11,19 +11,13 @@ visibility. Their rectangle is drawn apart from the cut (`rectangle`, `canvas`),
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms import geometry
 from aioloader.transforms import padding as padding_transforms
-from aioloader.transforms.base import Transform, check_range
-from aioloader.transforms.boxes.base import BoxTransform, image_extents
-from aioloader.transforms.boxes.geometry import (
-    box_coverages,
-    crop_boxes,
-    flip_boxes,
-    resize_boxes,
-    shift_boxes,
-)
+from aioloader.transforms.base import check_range
+from aioloader.transforms.boxes.base import BoxTransform, Moved, image_extents
+from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift_boxes
 from aioloader.transforms.geometry import random_box
 from aioloader.transforms.padding import place_on_canvas
 
@@ -37,44 +31,29 @@ if TYPE_CHECKING:
 _LEAST_GROWTH = 2
 
 
-class _Flip(BoxTransform):
-    """Base of flips with probability `p`; one draw for every `p`."""
-
-    _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
-
-    def __init__(self, p: float = 0.5) -> None:
-        self._flip = self._image_flip(p)
-        self.p = self._flip.p
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        if rng.random() >= self.p:
-            return x, boxes
-        axis = 0 if self._image_flip is geometry.RandomFlipLeftRight else 1
-        return self._flip.flip(x), flip_boxes(boxes, (width, height)[axis], axis)
-
-
-class RandomFlipLeftRight(_Flip):
+class RandomFlipLeftRight(Moved):
     """Flip of left and right with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
     """
 
-    _image_flip = geometry.RandomFlipLeftRight
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(geometry.RandomFlipLeftRight(p))
 
 
-class RandomFlipTopBottom(_Flip):
+class RandomFlipTopBottom(Moved):
     """Flip of top and bottom with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
     """
 
-    _image_flip = geometry.RandomFlipTopBottom
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(geometry.RandomFlipTopBottom(p))
 
 
-class Resize(BoxTransform):
+class Resize(Moved):
     """The whole image at another size. No draws, except one for interpolation "random".
 
     Args:
@@ -88,48 +67,10 @@ class Resize(BoxTransform):
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
-        self._resize = geometry.Resize(size, interpolation, max_size, antialias)
-
-    def _arguments(self) -> dict[str, Any]:
-        return vars(self._resize)
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        image = self._resize.apply(x, rng)
-        return image, resize_boxes(boxes, (width, height), (image.shape[1], image.shape[0]))
+        super().__init__(geometry.Resize(size, interpolation, max_size, antialias))
 
 
-class _Crop(BoxTransform):
-    """Base of crops: a rectangle that a transform for images draws and cuts."""
-
-    def __init__(self, crop: geometry.Crop, min_coverage: float) -> None:
-        if not 0.0 <= min_coverage < 1.0:
-            raise ValueError(
-                f"{type(self).__name__}: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
-            )
-        self.crop = crop
-        self.min_coverage = float(min_coverage)
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        rectangle = self.crop.box(height, width, rng)
-        image = self.crop.cut(x, rectangle, rng)
-        if isinstance(rectangle, geometry.BorderedBox):
-            # To its place in the canvas: the rectangle with its border, which begins there.
-            above, _, before, _ = rectangle.sides
-            boxes = shift_boxes(boxes, before - rectangle[0], above - rectangle[1])
-            rectangle = rectangle.window
-        inside = crop_boxes(boxes, rectangle, self.min_coverage)
-        return image, resize_boxes(inside, rectangle[2:], (image.shape[1], image.shape[0]))
-
-    def _parts(self) -> Sequence[Transform]:
-        return (self.crop,)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {**vars(self.crop), **vars(self)}
-
-
-class CenterCrop(_Crop):
+class CenterCrop(Moved):
     """The middle of the image; a smaller one is padded with zeros. No draws.
 
     Args:
@@ -141,7 +82,7 @@ class CenterCrop(_Crop):
         super().__init__(geometry.CenterCrop(size), min_coverage)
 
 
-class RandomCrop(_Crop):
+class RandomCrop(Moved):
     """A rectangle at a uniformly drawn place. Draws: x, then y.
 
     Args:
@@ -161,7 +102,7 @@ class RandomCrop(_Crop):
         super().__init__(geometry.RandomCrop(size, padding, pad_if_needed, fill, padding_mode), min_coverage)
 
 
-class RandomResizedCrop(_Crop):
+class RandomResizedCrop(Moved):
     """A rectangle of drawn area, shape and place, resized to `size`. Draws: see the transform for images.
 
     Args:
@@ -183,7 +124,7 @@ class RandomResizedCrop(_Crop):
         )
 
 
-class Pad(BoxTransform):
+class Pad(Moved):
     """A border around the image. No draws.
 
     Args:
@@ -199,15 +140,7 @@ class Pad(BoxTransform):
         fill: float | Sequence[float] = 0,
         padding_mode: str = "constant",
     ) -> None:
-        self._pad = padding_transforms.Pad(padding, fill, padding_mode)
-
-    def _arguments(self) -> dict[str, Any]:
-        return vars(self._pad)
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        image_extents(x, self)
-        top, _, left, _ = self._pad.sides
-        return self._pad.apply(x, rng), shift_boxes(boxes, left, top)
+        super().__init__(padding_transforms.Pad(padding, fill, padding_mode))
 
 
 def _about(width: int, height: int, least: float, greatest: float) -> bool:

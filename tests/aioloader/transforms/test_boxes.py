@@ -320,9 +320,24 @@ def test_colours_and_tensors_are_taken_as_they_are() -> None:
     assert np.array_equal(found, bx.flip_boxes(boxes, W, 0))
 
 
+def test_transforms_of_images_that_move_pixels_move_the_boxes_too() -> None:
+    image, boxes = _scene(9)
+    made, found = bx.Compose([transforms.Resize(10), transforms.CenterCrop(8)])(image, boxes)
+    expected = bx.Compose([bx.Resize(10), bx.CenterCrop(8)])(image, boxes)
+    assert np.array_equal(made, expected[0])
+    assert np.array_equal(found, expected[1])
+    turned, found = bx.Compose([transforms.RandomRotation((90, 90), expand=True)])(image, boxes)
+    assert turned.shape == (W, H, 3)
+    assert np.allclose(
+        found[:, :4], np.stack([boxes[:, 1], W - boxes[:, 2], boxes[:, 3], W - boxes[:, 0]], 1)
+    )
+    with pytest.raises(ValueError, match="min_coverage"):
+        bx.Moved(transforms.Resize(10), 1.0)
+
+
 def test_what_might_move_pixels_is_refused() -> None:
     with pytest.raises(TypeError, match="does not transform boxes"):
-        bx.Compose([transforms.Resize(10)])
+        bx.Compose([lambda image: image])
     with pytest.raises(TypeError, match="does not transform boxes"):
         bx.RandomApply(lambda image: image)
     image, boxes = _scene(9)
