@@ -114,13 +114,13 @@ def resize_boxes(boxes: Array, before: tuple[float, float], after: tuple[float, 
 
     Args:
         boxes: (n, 4 + k).
-        before, after: (width, height) of the image.
+        before, after: (height, width) of the image.
     """
     found = boxes.copy()
     for axis in (0, 1):
         # In double precision, and multiplied first: so a box that ends at the image's edge still does, and not beyond.
-        edges = boxes[:, axis:4:2].astype(np.float64) * after[axis]
-        found[:, axis:4:2] = edges / before[axis]
+        edges = boxes[:, axis:4:2].astype(np.float64) * after[1 - axis]
+        found[:, axis:4:2] = edges / before[1 - axis]
     return found
 
 

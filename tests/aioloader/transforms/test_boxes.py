@@ -200,7 +200,7 @@ def test_geometry() -> None:
     assert bx.box_areas(boxes).tolist() == [8, 0]
     assert bx.box_coverages(boxes, (2, 1, 9, 9)).tolist() == [0.25, 0]
     assert bx.shift_boxes(boxes, 1, 2)[0].tolist() == [1, 2, 5, 4]
-    assert bx.resize_boxes(boxes, (4, 4), (8, 2))[0].tolist() == [0, 0, 8, 1]
+    assert bx.resize_boxes(boxes, (4, 4), (2, 8))[0].tolist() == [0, 0, 8, 1]
     assert bx.flip_boxes(boxes, 10, 1)[0].tolist() == [0, 8, 4, 10]
 
 
@@ -414,7 +414,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "boxes.md"
 
 def _block(number: int) -> str:
     found: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) == 3  # the third: test_albumentations.py
+    assert len(found) == 4  # the fourth: test_albumentations.py
     return found[number].replace("512", "32")
 
 
@@ -426,9 +426,25 @@ def test_the_first_example_of_the_page(leftovers: Any) -> None:
     names.clear()
 
 
+def test_the_sample_with_masks_and_keypoints_of_the_page() -> None:
+    image, rows = _scene(3)
+    names: dict[str, Any] = {
+        "image": image,
+        "rows": rows,
+        "masks": np.zeros((len(rows), H, W), bool),
+        "points": np.zeros((len(rows), 5, 3)),
+        "classes": rows[:, 4],
+    }
+    exec(_block(1), names)
+    made = names["sample"]
+    assert made["image"].shape == (3, 480, 640)
+    assert made["masks"].shape == (len(made["boxes"]), 480, 640)
+    assert len(made["label"]) == len(made["boxes"]) == len(made["keypoints"])
+
+
 def test_the_transform_of_one_s_own_of_the_page() -> None:
     names: dict[str, Any] = {}
-    exec(_block(1), names)
+    exec(_block(2), names)
     image, boxes = _scene(3)
     made, found = names["Shift"](5)(image, boxes, rng=Rng(14))
     for row in found:
