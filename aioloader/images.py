@@ -159,4 +159,4 @@ def image_chain(size: int, *, train: bool) -> Compose:
     """
     if train:
         return Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
-    return Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
+    return Compose([Resize(round(size * 8 / 7)), CenterCrop(size)])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FACTS = ItemLocation()
 NORMALIZED = (T.ToTensor(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD))
-TRAIN = (T.RandomResizedCrop(224), T.RandomFlipLeftRight())
+TRAIN = (T.RandomResizedCrop(224, antialias=False), T.RandomFlipLeftRight())
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,13 @@ class Case:
 CASES = (
     Case("photos, crop and flip, uint8", False, TRAIN, (224, 224, 3), np.uint8),
     Case("photos, crop and flip, float32", False, (*TRAIN, *NORMALIZED), (3, 224, 224), np.float32),
-    Case("photos, middle, uint8", False, (T.Resize(256, True), T.CenterCrop(224)), (224, 224, 3), np.uint8),
+    Case(
+        "photos, middle, uint8",
+        False,
+        (T.Resize(256, antialias=False), T.CenterCrop(224)),
+        (224, 224, 3),
+        np.uint8,
+    ),
     Case("faces, flip, uint8", True, (T.RandomFlipLeftRight(),), (112, 112, 3), np.uint8),
     Case("faces, flip, float32", True, (T.RandomFlipLeftRight(), *NORMALIZED), (3, 112, 112), np.float32),
 )

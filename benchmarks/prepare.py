@@ -31,7 +31,8 @@ from aioloader.rng import Rng
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms import decode_image
-from aioloader.transforms.geometry import RandomResizedCrop, center_box
+from aioloader.transforms.geometry import RandomResizedCrop
+from aioloader.transforms.gluon_geometry import center_box
 from benchmarks.cases import CASES
 from benchmarks.checks import features
 from benchmarks.contenders.contract import RecFile, Source

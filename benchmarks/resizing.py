@@ -88,7 +88,7 @@ def compare(paths: Sequence[Path], size: int) -> dict[tuple[str, str], Differenc
         image = decode_image(path.read_bytes())
         if min(image.shape[:2]) <= size:
             continue
-        own = {name: Resize(size, keep_ratio=True, interpolation=name)(image) for name in OURS}
+        own = {name: Resize(size, interpolation=name, antialias=False)(image) for name in OURS}
         extents = own[OURS[0]].shape[1::-1]
         for other, function in others().items():
             theirs = function(image, extents).astype(np.int16)

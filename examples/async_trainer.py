@@ -130,9 +130,7 @@ async def train(
         aioloader.AsyncDataLoader(
             chain(RandomResizedCrop(64), RandomFlipLeftRight()), 8, shuffle=True, num_workers=workers
         ) as loader,
-        aioloader.AsyncDataLoader(
-            chain(Resize(72, keep_ratio=True), CenterCrop(64)), 16, num_workers=workers
-        ) as checks,
+        aioloader.AsyncDataLoader(chain(Resize(72), CenterCrop(64)), 16, num_workers=workers) as checks,
     ):
         saved = read(checkpoint)
         if saved is not None:

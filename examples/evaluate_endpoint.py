@@ -70,7 +70,7 @@ async def evaluate(
     Returns:
         ``images``; ``accuracy``, 0 to 1; ``latency_p50_s`` and ``latency_p99_s``, seconds; ``failed``: texts.
     """
-    prepare = Compose([Resize(72, keep_ratio=True), CenterCrop(64), encoded])
+    prepare = Compose([Resize(72), CenterCrop(64), encoded])
     endpoint = Endpoint(url, connections)
     dataset = (
         aioloader.ImageFolderDataset(folder)

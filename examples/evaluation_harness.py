@@ -48,7 +48,7 @@ async def evaluate(path: Path, root: Path, ahead: int = 32) -> dict[str, Any]:
     """
     right, answered, failed = 0, 0, []
     begin = time.perf_counter()
-    smaller = Compose([Resize(64), CropResize(0, 0, 64, 64)])
+    smaller = Compose([Resize((64, 64)), CropResize(0, 0, 64, 64)])
     async with aioloader.AsyncImageService(smaller, allow=("path",), root=root) as service:
         pairs = service.map(
             questions(path), refs=lambda each: each["images"], ordered=True, ahead=ahead, on_error="return"

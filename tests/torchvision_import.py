@@ -19,10 +19,10 @@ def import_torchvision() -> Any:
     A wheel for CUDA next to torch's build for the CPU cannot load its operators (non-maximum suppression and others),
     and fails when it describes them to torch. They are declared here first; the transforms use none of them.
     """
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch and torchvision")
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
-        pytest.skip("needs torchvision")
+        pytest.skip("needs torchvision", allow_module_level=True)
     try:
         torch.ops.torchvision.nms  # noqa: B018  # reading it finds out whether it is there
     except (AttributeError, RuntimeError):

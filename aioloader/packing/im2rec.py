@@ -95,7 +95,7 @@ class Recode:
 def _resized(image: Array, shorter: int, interpolation: int) -> Array:
     """Resize an image to a shorter side of `shorter` pixels; the longer one is rounded down."""
     height, width = image.shape[:2]
-    size = (shorter, height * shorter // width) if height > width else (width * shorter // height, shorter)
+    size = (height * shorter // width, shorter) if height > width else (shorter, width * shorter // height)
     planes = image[:, :, None] if image.ndim == 2 else image
     small = resize_image(planes, size, interpolation)
     return small[:, :, 0] if image.ndim == 2 else small

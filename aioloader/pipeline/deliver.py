@@ -142,7 +142,7 @@ def _sample_error(
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A batch: its plan, whether it was delivered, and how many of its own samples and of its padding were left out."""
+    """A batch: its plan, whether it was delivered, and how many of its samples and of its padding were left out."""
 
     plan: BatchPlan
     delivered: bool = False

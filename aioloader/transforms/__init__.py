@@ -23,6 +23,7 @@ from aioloader.transforms.color import (
     RandomSaturation,
 )
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
+from aioloader.transforms.erasing import RandomErasing
 from aioloader.transforms.formats import image_size
 from aioloader.transforms.geometry import (
     CenterCrop,
@@ -34,14 +35,16 @@ from aioloader.transforms.geometry import (
     Resize,
 )
 from aioloader.transforms.lazy_image import Scratch
+from aioloader.transforms.padding import Pad
+from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
 from aioloader.transforms.raw import encode_raw, raw_image
-from aioloader.transforms.rotation import RandomRotation, Rotate
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
 if TYPE_CHECKING:
-    from aioloader.transforms import boxes
+    from aioloader.transforms import boxes, functional
     from aioloader.transforms.albumentations import Albumentations
     from aioloader.transforms.boxes import BoxTransform
+    from aioloader.transforms.joint import JointCompose
     from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
 
 __all__ = (
@@ -54,24 +57,28 @@ __all__ = (
     "CenterCrop",
     "Compose",
     "CropResize",
+    "JointCompose",
     "Normalize",
+    "Pad",
     "PatchSpec",
     "Qwen2VLImageProcessor",
+    "RandomAffine",
     "RandomApply",
     "RandomBrightness",
     "RandomColorJitter",
     "RandomContrast",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlipLeftRight",
     "RandomFlipTopBottom",
     "RandomGray",
     "RandomHue",
     "RandomLighting",
+    "RandomPerspective",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomSaturation",
     "Resize",
-    "Rotate",
     "Scratch",
     "ToTensor",
     "Transform",
@@ -80,6 +87,7 @@ __all__ = (
     "boxes",
     "decode_image",
     "encode_raw",
+    "functional",
     "image_size",
     "is_native",
     "raw_image",
@@ -91,7 +99,9 @@ _MODULE_OF = {
     "BoxTransform": "boxes",
     "PatchSpec": "qwen2vl",
     "Qwen2VLImageProcessor": "qwen2vl",
+    "JointCompose": "joint",
     "boxes": "",
+    "functional": "",
 }
 
 

@@ -344,7 +344,7 @@ def check_sides(pad: Any, name: str) -> tuple[int, int, int, int]:
     Raises:
         ValueError: `pad` is neither a number of at least 0 nor four of them.
     """
-    sides = _whole_numbers(pad, 4)
+    sides = whole_numbers(pad, 4)
     if len(sides) != 4 or min(sides) < 0:
         raise ValueError(
             f"{name}: pad must be an int >= 0 or four of them (top, bottom, left, right), got {pad!r}"
@@ -352,19 +352,26 @@ def check_sides(pad: Any, name: str) -> tuple[int, int, int, int]:
     return sides
 
 
-def check_size(size: Any, name: str) -> tuple[int, int]:
-    """Return (width, height) from an int or a pair.
+def check_size(size: Any, name: str, order: str = "(height, width)") -> tuple[int, int]:
+    """Return a pair of extents from an int or a pair.
+
+    Args:
+        size: the argument; one number, or a sequence of only one, is the side of a square.
+        name: the transform's name, for the error.
+        order: the order of a pair, for the error.
 
     Raises:
         ValueError: `size` is neither a positive int nor two of them.
     """
-    pair = () if isinstance(size, bool) else _whole_numbers(size, 2)
+    if isinstance(size, Sequence) and len(size) == 1:
+        size = size[0]
+    pair = () if isinstance(size, bool) else whole_numbers(size, 2)
     if len(pair) != 2 or min(pair) < 1:
-        raise ValueError(f"{name}: size must be a positive int or (width, height), got {size!r}")
-    return pair
+        raise ValueError(f"{name}: size must be a positive int or {order}, got {size!r}")
+    return pair[0], pair[1]
 
 
-def _whole_numbers(values: Any, count: int) -> tuple[int, ...]:
+def whole_numbers(values: Any, count: int) -> tuple[int, ...]:
     """Return whole numbers as a tuple, a single one `count` times; an empty tuple if they are none."""
     try:
         return tuple(map(operator.index, values if isinstance(values, Sequence) else (values,) * count))

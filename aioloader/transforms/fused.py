@@ -22,14 +22,23 @@ from aioloader.jpeg import scale_for
 from aioloader.rng import Rng
 from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
 from aioloader.transforms.geometry import (
+    BorderedBox,
     Crop,
     CropResize,
-    RandomCrop,
     RandomFlipLeftRight,
     RandomFlipTopBottom,
     Resize,
 )
-from aioloader.transforms.interpolation import AREA, AUTO, RANDOM, resize_image, settle
+from aioloader.transforms.interpolation import (
+    CUBIC,
+    LANCZOS,
+    LINEAR,
+    NEAREST,
+    needed_range,
+    resize_image,
+    settle,
+    settle_auto,
+)
 from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.tensor import Cast, Normalize, ToTensor
 
@@ -37,17 +46,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array, StageTimer
+    from aioloader.transforms.geometry import Box
     from aioloader.transforms.lazy_image import LazyImage, LazyImageReader, Scratch
 
 _UINT8 = np.dtype(np.uint8)
 _FLOAT32 = np.dtype(np.float32)
+# Interpolations that are one call of OpenCV, by the argument `antialias`.
+_OPENCV = {
+    None: (NEAREST, LINEAR, CUBIC, LANCZOS),
+    False: (LINEAR, CUBIC, LANCZOS),
+    True: (LANCZOS,),
+}
 _FLIPS = (RandomFlipLeftRight, RandomFlipTopBottom)
 
 # Memory that a step may write to: none that is used again, the batch's row, or its own input.
 _NOWHERE, _ROW, _INPUT = range(3)
-
-# Source pixels around the place of a resized one that any interpolation reads (Lanczos: 4), and two for rounding.
-_REACH = 6
 
 
 class _Part(NamedTuple):
@@ -149,7 +162,7 @@ class ImagePlan:
         begin, stage = now, self._stage
         timer.stage = self._names[stage]
         if target == _INPUT and decode_op.size is not None:
-            width, height = decode_op.size
+            height, width = decode_op.size
             place = self._reader.scratch.take(height * width * image.channels)
             place = place.reshape(height, width, image.channels)
         if self._finishes:
@@ -222,7 +235,7 @@ class DecodeOp:
     `decode` to `finish`. This base class decodes the whole image, straight to the memory of the result.
 
     Attributes:
-        size: (width, height) of the result; None before `decode` if it depends on the image, or is the image's.
+        size: (height, width) of the result; None before `decode` if it depends on the image, or is the image's.
         crops: it decodes only a part of most images.
     """
 
@@ -259,27 +272,39 @@ class _DecodeCrop(DecodeOp):
 
         self._draw = crop.box
         self._fit = crop.fit
-        self._box = (0, 0, 0, 0)
+        self._box: Box = (0, 0, 0, 0)
+        # Error of the draw, which `finish` raises: it belongs to the stage of the crop.
+        self._error: ValueError | None = None
         self.size = self._size = crop.size
         self._code = crop.interpolation
         # `finish` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
-        self._plain = type(crop).fit is Crop.fit and self._code not in (AREA, AUTO, RANDOM)
-        self._shape = (crop.size[1], crop.size[0], 3)
+        self._plain = type(crop).fit is Crop.fit and self._code in _OPENCV[crop.antialias]
+        self._shape = (*crop.size, 3)
         self._resize = cv2.resize
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
-        self._box = box = self._draw(image.height, image.width, rng)
-        return image.region(box, scale_for(box[2:], self._size) if image.shrinks else 1)
+        try:
+            self._box = box = self._draw(image.height, image.width, rng)
+        except ValueError as error:
+            self._error = error
+            return image.pixels()
+        self._error = None
+        # Of a box that gets a border, each pixel is one of the result.
+        shrinks = image.shrinks and not isinstance(box, BorderedBox)
+        return image.region(box, scale_for(box[2:], self._size[::-1]) if shrinks else 1)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        if self._error is not None:
+            raise self._error
         if (
             self._plain
             and out is not None
             and out.shape == self._shape
             and pixels.shape[2] == 3
             and pixels.shape != self._shape
+            and not isinstance(self._box, BorderedBox)
         ):
-            self._resize(pixels, self._size, dst=out, interpolation=self._code)
+            self._resize(pixels, self._size[::-1], dst=out, interpolation=self._code)
             return out
         return self._fit(pixels, self._box, rng, out)
 
@@ -296,19 +321,18 @@ class _DecodeRectangle(DecodeOp):
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         crop = self._crop
-        self._inside = crop.x + crop.width <= image.width and crop.y + crop.height <= image.height
+        self._inside = crop.fits(image.height, image.width)
         if not self._inside:
             return image.pixels()
         size = crop.size if image.shrinks else None
-        shrink = 1 if size is None else scale_for((crop.width, crop.height), size)
-        return image.region((crop.x, crop.y, crop.width, crop.height), shrink)
+        shrink = 1 if size is None else scale_for((crop.height, crop.width), size)
+        return image.region((crop.left, crop.top, crop.width, crop.height), shrink)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
         crop = self._crop
         if not self._inside:
             return cast("Array", crop.apply(pixels, rng, out))  # it raises the error
-        code = settle(crop.interpolation, rng)
-        return pixels if crop.size is None else resize_image(pixels, crop.size, code, out)
+        return crop.fit(pixels, rng, out)
 
 
 class _DecodeResized(DecodeOp):
@@ -320,37 +344,51 @@ class _DecodeResized(DecodeOp):
         self.crops = crop is not None
         self._scratch = scratch
         self.size = None if crop is None else crop.size
-        # Draws and results of `decode`: (width, height) of the resized image, the crop in it, the interpolation.
+        # Draws and results of `decode`: (height, width) of the resized image, the crop in it, the interpolation.
         self._resized = (0, 0)
-        self._box = (0, 0, 0, 0)
+        self._box: Box = (0, 0, 0, 0)
+        self._error: ValueError | None = None
         self._code = 0
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         height, width = image.height, image.width
-        self._resized = columns, rows = self._resize.target(height, width)
-        shrink = scale_for((width, height), self._resized) if image.shrinks else 1
-        self._code = settle(self._resize.interpolation, rng)
+        self._resized = rows, columns = self._resize.target(height, width)
+        shrink = scale_for((height, width), self._resized) if image.shrinks else 1
+        self._code = code = settle_auto(
+            settle(self._resize.interpolation, rng), self._resized, (height, width)
+        )
         if self._crop is None:
             self.size = self._resized
             return image.frame((0, 0, width, height), shrink) if shrink > 1 else image.pixels()
-        self._box = x, y, w, h = self._crop.box(rows, columns, rng)
-        reach = _REACH * shrink
-        left, right = _source_range(x, x + w, columns, width, reach)
-        top, bottom = _source_range(y, y + h, rows, height, reach)
+        try:
+            self._box = x, y, w, h = self._crop.box(rows, columns, rng)
+        except ValueError as error:
+            self._error = error
+            return image.pixels()
+        self._error = None
+        antialias = self._resize.antialias
+        left, right = needed_range(x, x + w, columns, width, code, antialias=antialias, shrink=shrink)
+        top, bottom = needed_range(y, y + h, rows, height, code, antialias=antialias, shrink=shrink)
         return image.frame((left, top, right - left, bottom - top), shrink)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
-        if self._crop is None:
-            return resize_image(pixels, self._resized, self._code, out)
-        (width, height), channels = self._resized, pixels.shape[2]
+        if self._error is not None:
+            raise self._error
+        crop, antialias = self._crop, self._resize.antialias
+        if crop is None:
+            return resize_image(pixels, self._resized, self._code, out, antialias=antialias)
+        (height, width), channels = self._resized, pixels.shape[2]
+        if self._code not in _OPENCV[antialias]:
+            x, y, w, h = self._box
+            # The crop is made at its place if the window is all of it.
+            place = out if (h, w) == crop.size else None
+            part = resize_image(
+                pixels, self._resized, self._code, place, antialias=antialias, window=(y, x, h, w)
+            )
+            return crop.fit(part, self._box, rng, out)
         place = self._scratch.take(height * width * channels).reshape(height, width, channels)
-        # All of it: OpenCV cannot resize a part with the weights that it has in the whole.
-        return self._crop.cut(resize_image(pixels, self._resized, self._code, place), self._box, rng, out)
-
-
-def _source_range(start: int, stop: int, resized: int, extent: int, reach: int) -> tuple[int, int]:
-    """Return the range of an axis of `extent` pixels that is read to make a part of its `resized` ones."""
-    return max(0, start * extent // resized - reach), min(extent, -(-stop * extent // resized) + reach)
+        made = resize_image(pixels, self._resized, self._code, place, antialias=antialias)
+        return crop.cut(made, self._box, rng, out)
 
 
 def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple[DecodeOp, int]:
@@ -366,9 +404,9 @@ def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch)
     first, second = [*transforms[:2], None, None][:2]
     if _is_crop(first):
         return _DecodeCrop(cast("Crop", first)), 1
-    if type(first) is CropResize:
+    if isinstance(first, CropResize) and is_native(first):
         return _DecodeRectangle(first), 1
-    if type(first) is Resize:
+    if isinstance(first, Resize) and is_native(first):
         if _is_crop(second):
             return _DecodeResized(first, cast("Crop", second), scratch), 2
         return _DecodeResized(first, None, scratch), 1
@@ -376,9 +414,7 @@ def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch)
 
 
 def _is_crop(fn: Any) -> bool:
-    # Padding is not a part of the image, so a rectangle with padding cannot be decoded.
-    padded = isinstance(fn, RandomCrop) and fn.pad is not None
-    return isinstance(fn, Crop) and is_native(fn) and not padded
+    return isinstance(fn, Crop) and is_native(fn)
 
 
 def table_length(transforms: Sequence[Callable[..., Any]]) -> int:

@@ -1,24 +1,28 @@
-"""Interpolation by MXNet's number or by name, and resizing with it. The numbers 0 to 4 are those of OpenCV."""
+"""Interpolation by name or by MXNet's number, and resizing with it. The numbers 0 to 4 are those of OpenCV."""
 
 from __future__ import annotations
 
+import enum
 import operator
 import threading
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.transforms.antialias import Window, resize_antialiased, source_range
 from aioloader.transforms.base import drop_grey_axis, result_array
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-NEAREST, LINEAR, CUBIC, AREA, LANCZOS, AUTO, RANDOM = 0, 1, 2, 3, 4, 9, 10
+NEAREST, LINEAR, CUBIC, AREA, LANCZOS, NEAREST_EXACT, AUTO, RANDOM = 0, 1, 2, 3, 4, 6, 9, 10
 
 _NAMES = {
     "nearest": NEAREST,
+    "nearest-exact": NEAREST_EXACT,
     "linear": LINEAR,
     "bilinear": LINEAR,
     "cubic": CUBIC,
@@ -28,6 +32,9 @@ _NAMES = {
     "auto": AUTO,
     "random": RANDOM,
 }
+_FILTERED = frozenset((LINEAR, CUBIC))
+# Source pixels around the place of a resized one that OpenCV's interpolations read (Lanczos: 4), and two for rounding.
+_REACH = 6
 _DTYPES = frozenset(map(np.dtype, (np.uint8, np.uint16, np.int16, np.float32, np.float64)))
 
 # Limit of `shrink_by_area`: the floats of larger images would not stay in the processor's caches, and much memory would
@@ -37,17 +44,21 @@ _local = threading.local()
 
 
 def interpolation_code(value: Any, name: str) -> int:
-    """Return MXNet's number of an interpolation.
+    """Return the number of an interpolation.
 
     Args:
-        value: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto, 10 random, or one of the names "nearest",
-            "linear", "bilinear", "cubic", "bicubic", "area", "lanczos", "auto", "random".
+        value: one of the names "nearest", "nearest-exact", "bilinear" (also "linear"), "bicubic" (also "cubic"),
+            "area", "lanczos", "auto", "random"; a member of an enumeration of such names, as torchvision's
+            `InterpolationMode`; or MXNet's number: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto,
+            10 random. 6 is "nearest-exact".
         name: the transform's name, for the error.
 
     Raises:
         ValueError: anything else.
     """
     code: Any = None
+    if isinstance(value, enum.Enum):
+        value = value.value
     if isinstance(value, str):
         code = _NAMES.get(value)
     elif not isinstance(value, bool):
@@ -55,7 +66,7 @@ def interpolation_code(value: Any, name: str) -> int:
             code = operator.index(value)
     if code not in _NAMES.values():
         raise ValueError(
-            f"{name}: interpolation must be 0, 1, 2, 3, 4, 9, 10 or one of {', '.join(_NAMES)}, got {value!r}"
+            f"{name}: interpolation must be 0, 1, 2, 3, 4, 6, 9, 10 or one of {', '.join(_NAMES)}, got {value!r}"
         )
     return int(code)
 
@@ -70,7 +81,7 @@ def settle_auto(code: int, size: tuple[int, int], before: tuple[int, int]) -> in
 
     Args:
         code: the interpolation.
-        size, before: (width, height) of the result and of the image.
+        size, before: (height, width) of the result and of the image.
     """
     if code != AUTO:
         return code
@@ -79,38 +90,104 @@ def settle_auto(code: int, size: tuple[int, int], before: tuple[int, int]) -> in
     return AREA if size[0] < before[0] and size[1] < before[1] else LINEAR
 
 
-def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None = None) -> Array:
+def resize_image(
+    x: Array,
+    size: tuple[int, int],
+    code: int,
+    out: Array | None = None,
+    *,
+    antialias: bool | None = None,
+    window: Window | None = None,
+) -> Array:
     """Resize to exactly `size`.
 
     Args:
         x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64.
-        size: (width, height).
-        code: 0 to 4, or AUTO (see `settle_auto`).
+        size: (height, width).
+        code: 0 to 4, 6, or AUTO (see `settle_auto`).
         out: as for `Transform.apply`.
+        antialias: bilinear and bicubic filters grow where the image shrinks, see `aioloader.transforms.antialias`.
+            None: every interpolation is OpenCV's; otherwise nearest pixels are those that torchvision takes.
+        window: (top, left, height, width) of the part of the result that is returned; None for all of it.
 
     Returns:
-        `x` itself if it has that size already.
+        `x` itself, or a view of it, if it has that size already.
 
     Raises:
         TypeError: another dtype.
     """
-    width, height = size
+    height, width = size
     rows, columns, channels = x.shape
     if rows == height and columns == width:
-        return x
+        return x if window is None else cut_window(x, window)
     if rows == 0 or columns == 0:
         raise ValueError(f"an image of shape {x.shape} has no pixels to resize")
     if x.dtype not in _DTYPES:
         raise TypeError(f"cannot resize an image of dtype {x.dtype}; use Cast('float32') first")
-    code = settle_auto(code, size, (columns, rows))
+    code = settle_auto(code, size, (rows, columns))
+    if antialias is not None and code in (NEAREST, NEAREST_EXACT):
+        top, left, window_height, window_width = window or (0, 0, height, width)
+        shift = 0.5 if code == NEAREST_EXACT else 0.0
+        result = result_array(x, (window_height, window_width, channels), x.dtype, out)
+        down = nearest_places(rows, height, shift)[top : top + window_height]
+        across = nearest_places(columns, width, shift)[left : left + window_width]
+        result[...] = x[down[:, None], across]
+        return result
+    if antialias and code in _FILTERED:
+        shape = size if window is None else window[2:]
+        result = result_array(x, (*shape, channels), x.dtype, out)
+        resize_antialiased(x, size, result, cubic=code == CUBIC, window=window)
+        return result
+    if window is not None:
+        # All of it: OpenCV cannot resize a part with the weights that it has in the whole.
+        return cut_window(resize_image(x, size, code), window)
     import cv2
 
     result = result_array(x, (height, width, channels), x.dtype, out)
     if code == AREA and averages_in_floats(x, size):
         shrink_by_area(x, size, result)
         return result
-    cv2.resize(drop_grey_axis(x), size, dst=drop_grey_axis(result), interpolation=code)
+    cv2.resize(drop_grey_axis(x), (width, height), dst=drop_grey_axis(result), interpolation=code)
     return result
+
+
+@lru_cache(maxsize=512)
+def nearest_places(before: int, after: int, shift: float) -> Array:
+    """Return the source pixel of every pixel of the result along an axis, intp (after,).
+
+    The product is in single precision, as in torch: it decides which of two equally near pixels is taken.
+
+    Args:
+        before, after: extents of the source and of the result, pixels.
+        shift: place within a pixel that is compared: 0 its start, 0.5 its centre.
+    """
+    places = (np.arange(after, dtype=np.float32) + np.float32(shift)) * np.float32(before / after)
+    return np.minimum(places.astype(np.intp), before - 1)
+
+
+def cut_window(x: Array, window: Window) -> Array:
+    """Return a view of a part of an image, (top, left, height, width)."""
+    top, left, height, width = window
+    return x[top : top + height, left : left + width]
+
+
+def needed_range(
+    start: int, stop: int, after: int, before: int, code: int, *, antialias: bool | None, shrink: int = 1
+) -> tuple[int, int]:
+    """Return the range of pixels along an axis that is enough to make a part of the resized ones.
+
+    Args:
+        start, stop: the part of the resized pixels.
+        after, before: extent of the axis after resizing and before, pixels.
+        code, antialias: see `resize_image`.
+        shrink: the image is decoded at that part of its size first; the result is in pixels of its full size.
+    """
+    if antialias and code in _FILTERED:
+        decoded = -(-before // shrink)
+        low, high = source_range(decoded, after, start, stop, cubic=code == CUBIC)
+        return max(0, (low - 1) * shrink), min(before, (high + 1) * shrink)
+    reach = _REACH * shrink
+    return max(0, start * before // after - reach), min(before, -(-stop * before // after) + reach)
 
 
 def averages_in_floats(x: Array, size: tuple[int, int]) -> bool:
@@ -118,9 +195,9 @@ def averages_in_floats(x: Array, size: tuple[int, int]) -> bool:
 
     Args:
         x: (height, width, channels).
-        size: (width, height) of the result.
+        size: (height, width) of the result.
     """
-    width, height = size
+    height, width = size
     rows, columns, _ = x.shape
     if x.dtype != np.uint8 or rows < height or columns < width or x.size > _MOST_VALUES:
         return False
@@ -137,7 +214,7 @@ def shrink_by_area(x: Array, size: tuple[int, int], out: Array) -> None:
 
     Args:
         x: uint8 (height, width, channels), may be a view.
-        size: (width, height) of the result.
+        size: (height, width) of the result.
         out: uint8 (height, width, channels), array for the result.
     """
     import cv2
@@ -150,7 +227,7 @@ def shrink_by_area(x: Array, size: tuple[int, int], out: Array) -> None:
     means = memory[x.size : values].reshape(out.shape)
     np.copyto(floats, x)
     target, place = drop_grey_axis(means), drop_grey_axis(out)
-    cv2.resize(drop_grey_axis(floats), size, dst=target, interpolation=cv2.INTER_AREA)
+    cv2.resize(drop_grey_axis(floats), size[::-1], dst=target, interpolation=cv2.INTER_AREA)
     result: Any = cv2.convertScaleAbs(target, dst=place)  # rounds as OpenCV does everywhere: half to even
     if result is not place:
         place[...] = result

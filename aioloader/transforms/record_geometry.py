@@ -1,6 +1,7 @@
 """Geometric transforms of MXNet's record iterator: an affine warp, a border, and crops of a window.
 
-Shear, rotation, scale and aspect ratio are one warp.
+They are for `aioloader.mxnet`: pairs of extents are MXNet's, (width, height). Shear, rotation, scale and aspect ratio
+are one warp.
 
 Rule of the crops (`ImageRecordIter`): an image lower than the window is enlarged to its height, then, if it is
 narrower, to its width, each time with its shape kept and the other side rounded down. The window is in the middle, odd
@@ -17,7 +18,8 @@ import numpy as np
 
 from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import Transform, check_image, check_range, drop_grey_axis, result_array
-from aioloader.transforms.geometry import Box, Crop, place_on_canvas, random_box
+from aioloader.transforms.geometry import Box, random_box
+from aioloader.transforms.gluon_geometry import GluonCrop
 from aioloader.transforms.interpolation import (
     AREA,
     LINEAR,
@@ -27,6 +29,7 @@ from aioloader.transforms.interpolation import (
     settle,
     settle_auto,
 )
+from aioloader.transforms.padding import place_on_canvas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,9 +104,9 @@ class RandomAffine(Transform):
         # The centre of the image is mapped to the centre of the result.
         centre = matrix[:, 0] * np.float32(columns) + matrix[:, 1] * np.float32(rows)
         matrix[:, 2] = (np.array([width, height], np.float32) - centre) / 2
-        size = int(width), int(height)
-        result = result_array(image, (size[1], size[0], channels), image.dtype, out)
-        code = settle_auto(code, size, (columns, rows))
+        size = int(height), int(width)
+        result = result_array(image, (*size, channels), image.dtype, out)
+        code = settle_auto(code, size, (rows, columns))
         # OpenCV's warps have no interpolation by areas.
         _warp(image, matrix, LINEAR if code == AREA else code, self.fill, result)
         return result
@@ -215,13 +218,18 @@ class Border(Transform):
 
 
 class _Enlarged(tuple[int, int, int, int]):
-    """All of an image that is too small, the sizes that it is enlarged to, and the window's place in the last one."""
+    """All of an image that is too small, the sizes that it is enlarged to, and the window's place in the last one.
+
+    Attributes:
+        sizes: (height, width) in pixels, one after the other.
+        place: (x, y) of the window in the last one.
+    """
 
     sizes: list[tuple[int, int]]
     place: tuple[int, int]
 
 
-class WindowCrop(Crop):
+class WindowCrop(GluonCrop):
     """A window of exactly `size`, cut out and not resized; (height, width, channels) in and out, dtype kept.
 
     Draws: x, then y, if `random`; one more per enlargement for interpolation "random".
@@ -237,7 +245,7 @@ class WindowCrop(Crop):
         self.random = bool(random)
 
     def box(self, height: int, width: int, rng: Rng) -> Box:
-        wanted_width, wanted_height = self.size
+        wanted_height, wanted_width = self.size
         if height >= wanted_height and width >= wanted_width:
             x, y = self.place(width - wanted_width, height - wanted_height, rng)
             return x, y, wanted_width, wanted_height
@@ -247,11 +255,11 @@ class WindowCrop(Crop):
             # In single precision, which affects the rounding of the other side.
             width = int(np.float32(wanted_height) / np.float32(height) * np.float32(width))
             height = wanted_height
-            sizes.append((width, height))
+            sizes.append((height, width))
         if width < wanted_width:
             height = int(np.float32(wanted_width) / np.float32(width) * np.float32(height))
             width = wanted_width
-            sizes.append((width, height))
+            sizes.append((height, width))
         enlarged.sizes = sizes
         enlarged.place = self.place(width - wanted_width, height - wanted_height, rng)
         return enlarged
@@ -268,7 +276,7 @@ class WindowCrop(Crop):
         for size in box.sizes:
             region = resize_image(region, size, settle(self.interpolation, rng))
         x, y = box.place
-        width, height = self.size
+        height, width = self.size
         return region[y : y + height, x : x + width]
 
 
@@ -344,7 +352,7 @@ class AreaCrop(WindowCrop):
             if rng.random() < 0.5:
                 w, h = h, w
             if 0 < w <= width and 0 < h <= height:
-                return random_box(height, width, (w, h), rng)
+                return random_box(height, width, (h, w), rng)
         return super().box(height, width, rng)
 
 

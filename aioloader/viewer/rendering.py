@@ -42,12 +42,12 @@ class RenderedImage:
     height: int
 
 
-def fitted(width: int, height: int, side: int) -> tuple[int, int]:
-    """Return (width, height) of an image scaled down to a longer side of at most `side`."""
+def fitted(height: int, width: int, side: int) -> tuple[int, int]:
+    """Return (height, width) of an image scaled down to a longer side of at most `side`."""
     longer = max(width, height)
     if longer <= side:
-        return width, height
-    return max(1, round(width * side / longer)), max(1, round(height * side / longer))
+        return height, width
+    return max(1, round(height * side / longer)), max(1, round(width * side / longer))
 
 
 def as_file(image: Array, *, exact: bool = False) -> RenderedImage:
@@ -112,7 +112,7 @@ class ImageRenderer(threading.local):
     def _pixels(self, body: Any, side: int) -> tuple[Array, int, int]:
         lazy = self._reader.open(body)
         width, height = lazy.width, lazy.height
-        size = fitted(width, height, side)
-        shrink = scale_for((width, height), size) if lazy.shrinks else 1
+        size = fitted(height, width, side)
+        shrink = scale_for((height, width), size) if lazy.shrinks else 1
         pixels = lazy.region((0, 0, width, height), shrink)
-        return resize_image(pixels, size, AREA if pixels.shape[1] > size[0] else LINEAR), width, height
+        return resize_image(pixels, size, AREA if pixels.shape[1] > size[1] else LINEAR), width, height

@@ -167,7 +167,7 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
     from aioloader.transforms import CenterCrop, Compose, Resize
 
     evaluation = example("evaluate_endpoint")
-    chain = Compose([Resize(72, keep_ratio=True), CenterCrop(64), evaluation.encoded, simplejpeg.decode_jpeg])
+    chain = Compose([Resize(72), CenterCrop(64), evaluation.encoded, simplejpeg.decode_jpeg])
     samples = list(aioloader.ImageFolderDataset(drawn).transform_first(chain))
     broken = {int(image[::8, ::8].sum()) for image, _ in samples[5:7]}
     classifier = Classifier(broken)

@@ -16,10 +16,10 @@ import numpy as np
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._arrays import as_image, given, own
 from aioloader.mxnet.ndarray import NDArray, from_numpy
-from aioloader.transforms.geometry import place_on_canvas
-from aioloader.transforms.geometry import scale_down as _scale_down
+from aioloader.transforms.gluon_geometry import scale_down as _scale_down
+from aioloader.transforms.gluon_rotation import rotate
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
-from aioloader.transforms.rotation import rotate
+from aioloader.transforms.padding import place_on_canvas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def resized(image: Array, size: tuple[int, int], interp: int) -> Array:
     """Resize a plain image to (width, height); return the image itself if it has that size."""
     width, height = int(size[0]), int(size[1])
     code = _get_interp_method(interp, (*image.shape[:2], height, width))
-    return resize_image(image, (width, height), code)
+    return resize_image(image, (height, width), code)
 
 
 def imresize(src: Any, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:

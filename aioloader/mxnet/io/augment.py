@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.base import Compose
 from aioloader.transforms.color import RandomColorJitter, RandomHLS, RandomLighting
-from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
+from aioloader.transforms.geometry import RandomFlipLeftRight
+from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.interpolation import RANDOM
 from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop

@@ -14,7 +14,8 @@ import numpy as np
 from aioloader.mxnet.io.det_boxes import CropLimits, LabelPadError, ObjectLabel, Rect
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.color import shift_hls
-from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
+from aioloader.transforms.geometry import RandomFlipLeftRight
+from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.interpolation import resize_image, settle
 from aioloader.transforms.planes import ToPlanes
 
@@ -163,7 +164,7 @@ class DetectionAugment:
             ratio = min(np.float32(height) / np.float32(rows), np.float32(width) / np.float32(columns))
             width = min(width, max(1, int(ratio * np.float32(columns))))
             height = min(height, max(1, int(ratio * np.float32(rows))))
-        return resize_image(x, (width, height), settle(self._interpolation, rng))
+        return resize_image(x, (height, width), settle(self._interpolation, rng))
 
     def _planes(self, x: Array, rng: Rng) -> Array:
         rows, columns, channels = x.shape

@@ -17,13 +17,15 @@ a dataset of such samples it is passed to ``dataset.transform``; ``batchify.Pad(
 - `transforms`: flips, resize, pad and crops, and crops and borders that depend on the boxes
 """
 
-from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, RandomApply
+from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, Moved, RandomApply
 from aioloader.transforms.boxes.geometry import (
     as_boxes,
     box_areas,
     box_coverages,
     crop_boxes,
     flip_boxes,
+    move_boxes,
+    move_points,
     resize_boxes,
     shift_boxes,
 )
@@ -44,6 +46,7 @@ __all__ = (
     "CenterCrop",
     "Compose",
     "ImageOnly",
+    "Moved",
     "Pad",
     "RandomApply",
     "RandomCrop",
@@ -58,6 +61,8 @@ __all__ = (
     "box_coverages",
     "crop_boxes",
     "flip_boxes",
+    "move_boxes",
+    "move_points",
     "resize_boxes",
     "shift_boxes",
 )

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.rng import Rng, default_rng
-from aioloader.transforms import color, tensor
+from aioloader.transforms import color, erasing, tensor
 from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
-from aioloader.transforms.boxes.geometry import as_boxes
+from aioloader.transforms.boxes.geometry import as_boxes, boxes_after
+from aioloader.transforms.motion import GeometricTransform
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 # Modules of transforms that move no pixel, so that boxes stay valid.
-_IN_PLACE = (color.__name__, tensor.__name__)
+_IN_PLACE = (color.__name__, erasing.__name__, tensor.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
 
 
@@ -87,14 +88,53 @@ class ImageOnly(BoxTransform, BindingTransform):
         return (self.transform,)
 
 
+class Moved(BoxTransform):
+    """A geometric transform of images, applied to the image and the boxes. Draws: those of the transform.
+
+    Args:
+        transform: a crop, flip, resize, border, rotation, affine or perspective transform of `aioloader.transforms`.
+        min_coverage: a box is kept if more than this share of its area is in the result, where the transform cuts.
+
+    Raises:
+        ValueError: `min_coverage` is not a share.
+    """
+
+    def __init__(self, transform: GeometricTransform, min_coverage: float = 0.0) -> None:
+        if not 0.0 <= min_coverage < 1.0:
+            raise ValueError(
+                f"{type(self).__name__}: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
+            )
+        self.transform = transform
+        self.min_coverage = float(min_coverage)
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        motion = self.transform.motion(height, width, rng)
+        return motion.move_image(x, None), boxes_after(boxes, motion, self.min_coverage)[0]
+
+    def _parts(self) -> Sequence[Any]:
+        return (self.transform,)
+
+    def _arguments(self) -> dict[str, Any]:
+        own = {"transform": self.transform, "min_coverage": self.min_coverage}
+        return own if type(self) is Moved else {**self.transform._arguments(), **own}
+
+
+def keeps_places(fn: Any) -> bool:
+    """Return True if a callable is known to move no pixel."""
+    return isinstance(fn, Transform) and type(fn).__module__ in _IN_PLACE
+
+
 def _part(fn: Any, name: str) -> BoxTransform:
     if isinstance(fn, BoxTransform):
         return fn
-    if isinstance(fn, Transform) and type(fn).__module__ in _IN_PLACE:
+    if isinstance(fn, GeometricTransform):
+        return Moved(fn)
+    if keeps_places(fn):
         return ImageOnly(fn)
     raise TypeError(
-        f"{name}: {fn!r} does not transform boxes; take the class of that name in "
-        "aioloader.transforms.boxes, or ImageOnly(...) if it moves no pixel"
+        f"{name}: {fn!r} does not transform boxes; use a geometric transform of aioloader.transforms, or "
+        "ImageOnly(...) if it moves no pixel"
     )
 
 
@@ -102,7 +142,8 @@ class Compose(BoxTransform):
     """Chain of transforms, applied one after the other. Draws: those of the parts, in order.
 
     Args:
-        transforms: `BoxTransform`s; colour transforms, `Cast`, `ToTensor` and `Normalize` are allowed too.
+        transforms: `BoxTransform`s; geometric transforms of `aioloader.transforms` are applied to the boxes too, its
+            colour transforms, `Cast`, `ToTensor` and `Normalize` to the image.
 
     Raises:
         TypeError: one of them is something else, whose effect on boxes is unknown.

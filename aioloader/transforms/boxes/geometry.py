@@ -11,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
+    from aioloader.transforms.motion import Motion
 
 # An overlap thinner than this, in pixels, is rounding.
 _LEAST_OVERLAP = 1e-3
@@ -113,13 +114,13 @@ def resize_boxes(boxes: Array, before: tuple[float, float], after: tuple[float, 
 
     Args:
         boxes: (n, 4 + k).
-        before, after: (width, height) of the image.
+        before, after: (height, width) of the image.
     """
     found = boxes.copy()
     for axis in (0, 1):
         # In double precision, and multiplied first: so a box that ends at the image's edge still does, and not beyond.
-        edges = boxes[:, axis:4:2].astype(np.float64) * after[axis]
-        found[:, axis:4:2] = edges / before[axis]
+        edges = boxes[:, axis:4:2].astype(np.float64) * after[1 - axis]
+        found[:, axis:4:2] = edges / before[1 - axis]
     return found
 
 
@@ -135,3 +136,57 @@ def flip_boxes(boxes: Array, extent: float, axis: int) -> Array:
     found[:, axis] = extent - boxes[:, axis + 2]
     found[:, axis + 2] = extent - boxes[:, axis]
     return found
+
+
+def move_points(points: Array, matrix: Array) -> Array:
+    """Return points at their places after a motion of the image.
+
+    Args:
+        points: (..., 2), x and y in pixels from the upper left corner: the centre of the first pixel is (0.5, 0.5).
+        matrix: (3, 3), see `aioloader.transforms.motion.Motion`.
+
+    Returns:
+        float64 (..., 2), a new array.
+    """
+    moved = np.asarray(points, np.float64) @ matrix[:, :2].T + matrix[:, 2]
+    found: Array = moved[..., :2] / moved[..., 2:]
+    return found
+
+
+def move_boxes(boxes: Array, matrix: Array) -> Array:
+    """Return boxes after a motion of the image: those around the four moved corners.
+
+    Args:
+        boxes: (n, 4 + k).
+        matrix: (3, 3), see `move_points`.
+
+    Returns:
+        (n, 4 + k), a new array of the same dtype; boxes may be outside of the image.
+    """
+    found = boxes.copy()
+    corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+    moved = move_points(corners, matrix)
+    found[:, 0:2], found[:, 2:4] = moved.min(1), moved.max(1)
+    return found
+
+
+def boxes_after(boxes: Array, motion: Motion, min_coverage: float = 0.0) -> tuple[Array, Array]:
+    """Return the boxes in the result of a motion.
+
+    If it cuts, boxes are clipped to the result, and those of which too little remains are left out.
+
+    Args:
+        boxes: (n, 4 + k).
+        motion: of the image.
+        min_coverage: a box is kept if more than this share of its area is inside.
+
+    Returns:
+        the boxes (m, 4 + k), and bool (n,): which ones are kept.
+    """
+    moved = move_boxes(boxes, motion.matrix)
+    if not motion.cuts:
+        return moved, np.ones(len(boxes), np.bool_)
+    height, width = motion.size
+    rectangle = (0, 0, width, height)
+    kept: Array = box_coverages(moved, rectangle) > min_coverage
+    return _clipped(moved, rectangle)[kept], kept

@@ -11,19 +11,15 @@ visibility. Their rectangle is drawn apart from the cut (`rectangle`, `canvas`),
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms import geometry
-from aioloader.transforms.base import Transform, check_range, check_sides
-from aioloader.transforms.boxes.base import BoxTransform, image_extents
-from aioloader.transforms.boxes.geometry import (
-    box_coverages,
-    crop_boxes,
-    flip_boxes,
-    resize_boxes,
-    shift_boxes,
-)
-from aioloader.transforms.geometry import place_on_canvas, random_box
+from aioloader.transforms import padding as padding_transforms
+from aioloader.transforms.base import check_range
+from aioloader.transforms.boxes.base import BoxTransform, Moved, image_extents
+from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift_boxes
+from aioloader.transforms.geometry import random_box
+from aioloader.transforms.padding import place_on_canvas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,165 +31,116 @@ if TYPE_CHECKING:
 _LEAST_GROWTH = 2
 
 
-class _Flip(BoxTransform):
-    """Base of flips with probability `p`; one draw for every `p`."""
-
-    _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
-
-    def __init__(self, p: float = 0.5) -> None:
-        self._flip = self._image_flip(p)
-        self.p = self._flip.p
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        if rng.random() >= self.p:
-            return x, boxes
-        axis = 0 if self._image_flip is geometry.RandomFlipLeftRight else 1
-        return self._flip.flip(x), flip_boxes(boxes, (width, height)[axis], axis)
-
-
-class RandomFlipLeftRight(_Flip):
+class RandomFlipLeftRight(Moved):
     """Flip of left and right with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
     """
 
-    _image_flip = geometry.RandomFlipLeftRight
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(geometry.RandomFlipLeftRight(p))
 
 
-class RandomFlipTopBottom(_Flip):
+class RandomFlipTopBottom(Moved):
     """Flip of top and bottom with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
     """
 
-    _image_flip = geometry.RandomFlipTopBottom
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(geometry.RandomFlipTopBottom(p))
 
 
-class Resize(BoxTransform):
+class Resize(Moved):
     """The whole image at another size. No draws, except one for interpolation "random".
 
     Args:
-        size: side of a square, or (width, height), in pixels; with `keep_ratio` an int is the shorter side.
-        keep_ratio: keep height/width; applies only if `size` is an int.
-        interpolation: MXNet's number or a name.
+        size, interpolation, max_size, antialias: as for the transform of images.
     """
 
     def __init__(
-        self, size: int | Sequence[int], keep_ratio: bool = False, interpolation: int | str = 1
+        self,
+        size: int | Sequence[int] | None,
+        interpolation: int | str = "bilinear",
+        max_size: int | None = None,
+        antialias: bool | None = True,
     ) -> None:
-        self._resize = geometry.Resize(size, keep_ratio, interpolation)
-        self.size = self._resize.size
-        self.keep_ratio = self._resize.keep_ratio
-        self.interpolation = self._resize.interpolation
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        image = self._resize.apply(x, rng)
-        return image, resize_boxes(boxes, (width, height), (image.shape[1], image.shape[0]))
+        super().__init__(geometry.Resize(size, interpolation, max_size, antialias))
 
 
-class _Crop(BoxTransform):
-    """Base of crops: a rectangle that a transform for images draws and cuts."""
-
-    def __init__(self, crop: geometry.Crop, min_coverage: float) -> None:
-        if not 0.0 <= min_coverage < 1.0:
-            raise ValueError(
-                f"{type(self).__name__}: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
-            )
-        self.crop = crop
-        self.min_coverage = float(min_coverage)
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        rectangle = self.crop.box(height, width, rng)
-        image = self.crop.cut(x, rectangle, rng)
-        inside = crop_boxes(boxes, rectangle, self.min_coverage)
-        return image, resize_boxes(inside, rectangle[2:], (image.shape[1], image.shape[0]))
-
-    def _parts(self) -> Sequence[Transform]:
-        return (self.crop,)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {**vars(self.crop), **vars(self)}
-
-
-class CenterCrop(_Crop):
-    """The middle of the image. No draws, except one for interpolation "random".
+class CenterCrop(Moved):
+    """The middle of the image; a smaller one is padded with zeros. No draws.
 
     Args:
-        size: side of a square, or (width, height), in pixels. If the image is smaller, the largest middle of that
-            shape is taken and enlarged.
+        size: side of a square, or (height, width), in pixels.
         min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
     """
 
-    def __init__(
-        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
-    ) -> None:
-        super().__init__(geometry.CenterCrop(size, interpolation), min_coverage)
+    def __init__(self, size: int | Sequence[int], min_coverage: float = 0.0) -> None:
+        super().__init__(geometry.CenterCrop(size), min_coverage)
 
 
-class RandomCrop(_Crop):
+class RandomCrop(Moved):
     """A rectangle at a uniformly drawn place. Draws: x, then y.
 
     Args:
-        size: side of a square, or (width, height), in pixels; larger than the image as for `CenterCrop`.
+        size, padding, pad_if_needed, fill, padding_mode: as for the transform of images.
         min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
-    """
-
-    def __init__(
-        self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
-    ) -> None:
-        super().__init__(geometry.RandomCrop(size, interpolation=interpolation), min_coverage)
-
-
-class RandomResizedCrop(_Crop):
-    """A rectangle of drawn area, shape and place, resized to `size`. Draws: see the transform for images.
-
-    Args:
-        size: side of a square, or (width, height), in pixels.
-        scale: (least, greatest) share of the image's area.
-        ratio: (least, greatest) width/height of the rectangle.
-        min_coverage: a box is kept if more than this share of its area is in the crop.
-        interpolation: MXNet's number or a name.
     """
 
     def __init__(
         self,
         size: int | Sequence[int],
-        scale: float | Sequence[float] = (0.08, 1.0),
-        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
         min_coverage: float = 0.0,
-        interpolation: int | str = 1,
     ) -> None:
-        super().__init__(geometry.RandomResizedCrop(size, scale, ratio, interpolation), min_coverage)
+        super().__init__(geometry.RandomCrop(size, padding, pad_if_needed, fill, padding_mode), min_coverage)
 
 
-class Pad(BoxTransform):
+class RandomResizedCrop(Moved):
+    """A rectangle of drawn area, shape and place, resized to `size`. Draws: see the transform for images.
+
+    Args:
+        size, scale, ratio, interpolation, antialias: as for the transform of images.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: int | str = "bilinear",
+        antialias: bool | None = True,
+        min_coverage: float = 0.0,
+    ) -> None:
+        super().__init__(
+            geometry.RandomResizedCrop(size, scale, ratio, interpolation, antialias), min_coverage
+        )
+
+
+class Pad(Moved):
     """A border around the image. No draws.
 
     Args:
-        pad: pixels that are added: one number, or (top, bottom, left, right).
-        value: of added pixels: one number, or one per channel.
+        padding, fill, padding_mode: as for the transform of images.
 
     Raises:
-        ValueError: `pad` is neither a number of at least 0 nor four of them.
+        ValueError: an argument is not allowed.
     """
 
-    def __init__(self, pad: int | Sequence[int], value: float | Sequence[float] = 0) -> None:
-        self.pad = check_sides(pad, "Pad")
-        self.value = value
-
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        height, width = image_extents(x, self)
-        top, bottom, left, right = self.pad
-        height, width = top + height + bottom, left + width + right
-        canvas = place_on_canvas(x, height=height, width=width, left=left, top=top, value=self.value)
-        return canvas, shift_boxes(boxes, left, top)
+    def __init__(
+        self,
+        padding: int | Sequence[int],
+        fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
+    ) -> None:
+        super().__init__(padding_transforms.Pad(padding, fill, padding_mode))
 
 
 def _about(width: int, height: int, least: float, greatest: float) -> bool:
@@ -281,7 +228,7 @@ class RandomObjectCrop(_RandomShape):
 
         for wide, tall in self._shapes(rng, heights):
             if 1 <= wide <= width and _about(wide, tall, least, greatest):
-                box = random_box(height, width, (wide, tall), rng)
+                box = random_box(height, width, (tall, wide), rng)
                 if self._shows_enough(boxes, box):
                     return box
         return None
@@ -357,7 +304,7 @@ class RandomExpand(_RandomShape):
 
         for wide, tall in self._shapes(rng, heights):
             if wide >= least_width and _about(wide, tall, least, greatest):
-                x, y, _, _ = random_box(tall, wide, (width, height), rng)
+                x, y, _, _ = random_box(tall, wide, (height, width), rng)
                 return x, y, wide, tall
         return None
 

@@ -26,7 +26,7 @@ def pair(image: Any, label: Any) -> Any:
 
 CHAINS = {
     "as they are": lambda data: data,
-    "fused": lambda data: data.transform_first(Compose([RandomFlipLeftRight(), Resize(5)])),
+    "fused": lambda data: data.transform_first(Compose([RandomFlipLeftRight(), Resize((5, 5))])),
     "float": lambda data: data.transform_first(
         Compose([RandomResizedCrop(4), RandomFlipLeftRight(), ToTensor(), Normalize((0.5,) * 3, (0.5,) * 3)])
     ),
@@ -70,7 +70,7 @@ def test_they_are_what_one_after_the_other_is(
 
 
 def test_samples_own_their_memory(write_images: Any) -> None:
-    dataset = ImageRecordDataset(write_images(range(4))).transform_first(Resize(3))
+    dataset = ImageRecordDataset(write_images(range(4))).transform_first(Resize((3, 3)))
     found = dataset.__getitems__([0, 1, 2, 3])
     before = [image.copy() for image, _ in found]
     dataset.__getitems__([3, 2, 1, 0])
@@ -112,7 +112,7 @@ def test_errors_are_those_of_the_first_index(write_images: Any) -> None:
 
 def test_nothing_keeps_a_dataset_alive(write_images: Any) -> None:
     dataset = ImageRecordDataset(write_images([1, 2]))
-    view = dataset.transform_first(Resize(3))
+    view = dataset.transform_first(Resize((3, 3)))
     assert len(view.__getitems__([0, 1])) == len(dataset.__getitems__([0, 1])) == 2
     gone = [weakref.ref(dataset), weakref.ref(view)]
     del dataset, view

@@ -227,7 +227,9 @@ def test_a_pickled_dataset_uses_the_index(tmp_path: Path, cuts: list[object]) ->
 def test_transforms_without_a_crop_do_not_look_for_entries(tmp_path: Path) -> None:
     _records(tmp_path)
     spoil_entries(tmp_path)
-    with DataLoader(_records(tmp_path).transform_first(transforms.Resize(24)), 4, num_workers=0) as loader:
+    with DataLoader(
+        _records(tmp_path).transform_first(transforms.Resize((24, 24))), 4, num_workers=0
+    ) as loader:
         assert sum(len(labels) for _, labels in loader) == len(IMAGES)
         assert loader.stats().bad_entries == {}
 

@@ -46,7 +46,7 @@ def test_samples_are_those_of_insightfaces_reader(faces: Any, png: Any, order: s
 @pytest.mark.parametrize("vectors", [False, True], ids=["scalars", "vectors"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_gives_the_same_with_fused_transforms(faces: Any, workers: int, vectors: bool) -> None:
-    dataset = InsightFaceDataset(faces(vectors=vectors)).transform_first(Resize(4))
+    dataset = InsightFaceDataset(faces(vectors=vectors)).transform_first(Resize((4, 4)))
     with DataLoader(dataset, 4, shuffle=True, num_workers=workers) as loader:
         batches = list(loader)
     found = sorted(
@@ -122,7 +122,7 @@ def test_identities_and_labels_feed_samplers(faces: Any) -> None:
         for _, labels in loader:
             assert [labels[i] == labels[i + 1] for i in (0, 2, 4)] == [True] * 3
             assert len(set(labels.tolist())) == 3
-    view = dataset.transform_first(Resize(4))
+    view = dataset.transform_first(Resize((4, 4)))
     assert len(ClassBalancedSampler(view)) == 10
     kept = [index for identity in dataset.identities if len(identity) >= 2 for index in identity]
     assert kept == list(range(9))

@@ -67,7 +67,7 @@ def test_the_same_with_async_for(to_device, device, executor, ahead, run_on):
 
     async def main():
         for stop in (0, 1, 5, 12, 13):
-            options = {"num_workers": 2, "executor": executor, **OPTIONS}
+            options = {**pool(executor, 2), **OPTIONS}
             async with to_device(AsyncDataLoader(Numbers(50), 4, **options), device, ahead) as batches:
                 passing = aiter(batches)
                 got = [(await anext(passing))[1].tolist() for _ in range(stop)]

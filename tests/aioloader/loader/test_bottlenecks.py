@@ -136,7 +136,7 @@ def storage(face, executor, small_pictures, **_):
 
 
 def decode(face, executor, large_pictures, **_):
-    data = ImageRecordDataset(large_pictures).transform_first(transforms.Resize(32))
+    data = ImageRecordDataset(large_pictures).transform_first(transforms.Resize((32, 32)))
     return explained(face, data, 8, executor=executor, **CORES)
 
 

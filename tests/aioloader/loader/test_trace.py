@@ -126,7 +126,7 @@ def lanes_of(events):
 @pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_every_stage_is_there(executor, tmp_path, photo_rec):
     path = tmp_path / "out.json"
-    data = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.Resize(16))
+    data = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.Resize((16, 16)))
     options = {**pool(executor, 2), "trace": path}
     with DataLoader(data, 4, shuffle=True, **options) as loader:
         for _ in range(2):

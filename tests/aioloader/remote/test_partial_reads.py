@@ -39,8 +39,8 @@ CHAINS: dict[str, list[Any]] = {
     "tensor": [CROP, transforms.ToTensor(), transforms.Normalize(0.5, 0.25)],
     "random": [transforms.RandomCrop(31)],
     "centre": [transforms.CenterCrop((40, 30))],
-    "fixed": [transforms.CropResize(10, 35, 50, 30, size=20)],
-    "resize-crop": [transforms.Resize(120), transforms.RandomCrop(40)],
+    "fixed": [transforms.CropResize(35, 10, 30, 50, size=20)],
+    "resize-crop": [transforms.Resize((120, 120)), transforms.RandomCrop(40)],
 }
 
 
@@ -497,7 +497,7 @@ def _cut_first(pixels: Any) -> Any:
 
 def test_a_chain_that_does_not_begin_with_a_crop_reads_records_whole(golden: Served) -> None:
     whole = sum(path.stat().st_size for path in golden.paths)
-    for fn in (_cut_first, transforms.Resize(24)):
+    for fn in (_cut_first, transforms.Resize((24, 24))):
         golden.restart()
         there = aioloader.ImageRecordDataset(golden.urls).transform_first(fn)
         _, stats = epochs(there, 1)

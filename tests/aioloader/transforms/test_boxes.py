@@ -48,7 +48,7 @@ def _found(image: Any, number: int) -> Any:
 EXACT = {
     "flip left right": bx.RandomFlipLeftRight(1.0),
     "flip top bottom": bx.RandomFlipTopBottom(1.0),
-    "pad": bx.Pad((3, 0, 5, 2), value=(1, 2, 3)),
+    "pad": bx.Pad((5, 3, 2, 0), fill=(1, 2, 3)),
     "center crop": bx.CenterCrop((40, 30)),
     "random crop": bx.RandomCrop((40, 30)),
     "object crop": bx.RandomObjectCrop(0.2, (0.5, 2.0), (0.1, 0.9), 0.0),
@@ -60,7 +60,7 @@ EXACT = {
 }
 RESIZED = {
     "resize": bx.Resize((31, 57)),
-    "shorter side": bx.Resize(90, keep_ratio=True),
+    "shorter side": bx.Resize(90),
     "resized crop": bx.RandomResizedCrop((33, 44), (0.2, 1.0)),
     "small crop": bx.CenterCrop((100, 100)),
 }
@@ -200,7 +200,7 @@ def test_geometry() -> None:
     assert bx.box_areas(boxes).tolist() == [8, 0]
     assert bx.box_coverages(boxes, (2, 1, 9, 9)).tolist() == [0.25, 0]
     assert bx.shift_boxes(boxes, 1, 2)[0].tolist() == [1, 2, 5, 4]
-    assert bx.resize_boxes(boxes, (4, 4), (8, 2))[0].tolist() == [0, 0, 8, 1]
+    assert bx.resize_boxes(boxes, (4, 4), (2, 8))[0].tolist() == [0, 0, 8, 1]
     assert bx.flip_boxes(boxes, 10, 1)[0].tolist() == [0, 8, 4, 10]
 
 
@@ -222,8 +222,8 @@ def test_an_overlap_that_is_only_rounding_is_none() -> None:
 def test_values_of_added_pixels() -> None:
     image = np.full((2, 2, 3), 9, np.uint8)
     assert bx.Pad(1, 300)(image)[0].tolist() == [[255] * 3] * 4
-    assert bx.Pad((1, 0, 0, 0), (-1, 1.6, 3))(image)[0].tolist() == [[0, 2, 3]] * 2
-    assert bx.Pad((1, 0, 0, 0), 0.25)(image.astype(np.float32))[0].tolist() == [[0.25] * 3] * 2
+    assert bx.Pad((0, 1, 0, 0), (-1, 1.6, 3))(image)[0].tolist() == [[0, 2, 3]] * 2
+    assert bx.Pad((0, 1, 0, 0), 0.25)(image.astype(np.float32))[0].tolist() == [[0.25] * 3] * 2
     with pytest.raises(ValueError, match=r"one per channel \(3\)"):
         bx.Pad(1, (1, 2))(image)
 
@@ -300,7 +300,7 @@ def test_share_of_flips() -> None:
         lambda: bx.RandomExpand(area_range=(0.5, 2)),
         lambda: bx.RandomExpand(aspect_ratio_range=(2, 1)),
         lambda: bx.Pad(-1),
-        lambda: bx.Pad((1, 2)),
+        lambda: bx.Pad((1, 2, 3)),
         lambda: bx.RandomFlipLeftRight(2.0),
     ],
 )
@@ -320,9 +320,24 @@ def test_colours_and_tensors_are_taken_as_they_are() -> None:
     assert np.array_equal(found, bx.flip_boxes(boxes, W, 0))
 
 
+def test_transforms_of_images_that_move_pixels_move_the_boxes_too() -> None:
+    image, boxes = _scene(9)
+    made, found = bx.Compose([transforms.Resize(10), transforms.CenterCrop(8)])(image, boxes)
+    expected = bx.Compose([bx.Resize(10), bx.CenterCrop(8)])(image, boxes)
+    assert np.array_equal(made, expected[0])
+    assert np.array_equal(found, expected[1])
+    turned, found = bx.Compose([transforms.RandomRotation((90, 90), expand=True)])(image, boxes)
+    assert turned.shape == (W, H, 3)
+    assert np.allclose(
+        found[:, :4], np.stack([boxes[:, 1], W - boxes[:, 2], boxes[:, 3], W - boxes[:, 0]], 1)
+    )
+    with pytest.raises(ValueError, match="min_coverage"):
+        bx.Moved(transforms.Resize(10), 1.0)
+
+
 def test_what_might_move_pixels_is_refused() -> None:
     with pytest.raises(TypeError, match="does not transform boxes"):
-        bx.Compose([transforms.Resize(10)])
+        bx.Compose([lambda image: image])
     with pytest.raises(TypeError, match="does not transform boxes"):
         bx.RandomApply(lambda image: image)
     image, boxes = _scene(9)
@@ -342,7 +357,7 @@ class Shift(bx.BoxTransform):
 
 def test_a_transform_of_one_s_own() -> None:
     image, boxes = _scene(0)
-    made, found = bx.Compose([Shift(), bx.Resize((W, H))])(image, boxes, rng=Rng(13))
+    made, found = bx.Compose([Shift(), bx.Resize((H, W))])(image, boxes, rng=Rng(13))
     offset = found[0, 0] - boxes[0, 0]
     assert np.array_equal(made, np.roll(image, int(offset), axis=1))
 
@@ -399,7 +414,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "boxes.md"
 
 def _block(number: int) -> str:
     found: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) == 3  # the third: test_albumentations.py
+    assert len(found) == 4  # the fourth: test_albumentations.py
     return found[number].replace("512", "32")
 
 
@@ -411,9 +426,25 @@ def test_the_first_example_of_the_page(leftovers: Any) -> None:
     names.clear()
 
 
+def test_the_sample_with_masks_and_keypoints_of_the_page() -> None:
+    image, rows = _scene(3)
+    names: dict[str, Any] = {
+        "image": image,
+        "rows": rows,
+        "masks": np.zeros((len(rows), H, W), bool),
+        "points": np.zeros((len(rows), 5, 3)),
+        "classes": rows[:, 4],
+    }
+    exec(_block(1), names)
+    made = names["sample"]
+    assert made["image"].shape == (3, 480, 640)
+    assert made["masks"].shape == (len(made["boxes"]), 480, 640)
+    assert len(made["label"]) == len(made["boxes"]) == len(made["keypoints"])
+
+
 def test_the_transform_of_one_s_own_of_the_page() -> None:
     names: dict[str, Any] = {}
-    exec(_block(1), names)
+    exec(_block(2), names)
     image, boxes = _scene(3)
     made, found = names["Shift"](5)(image, boxes, rng=Rng(14))
     for row in found:

@@ -137,7 +137,7 @@ def test_the_last_part_writes_into_out():
 
 
 def test_native_is_what_consists_of_ours_only():
-    assert is_native(Compose([Resize(3), Compose([RandomApply([ToTensor()])])]))
+    assert is_native(Compose([Resize((3, 3)), Compose([RandomApply([ToTensor()])])]))
     for foreign in (
         plus_one,
         OwnApply(),
@@ -157,7 +157,7 @@ def test_copies_bind_again():
 def test_specs_are_chained_and_end_at_foreign_parts():
     spec = ArraySpec((None, None, 3), np.dtype(np.uint8))
     assert Compose([CenterCrop((4, 5)), ToTensor()]).out_spec(spec) == ArraySpec(
-        (3, 5, 4), np.dtype(np.float32)
+        (3, 4, 5), np.dtype(np.float32)
     )
     assert Compose([CenterCrop(4), plus_one, ToTensor()]).out_spec(spec) is None
     assert RandomApply(RandomFlipLeftRight()).out_spec(spec) == spec
@@ -165,9 +165,9 @@ def test_specs_are_chained_and_end_at_foreign_parts():
 
 
 def test_repr_is_nested():
-    text = repr(Compose([Resize(3), Compose([ToTensor()])]))
+    text = repr(Compose([Resize((3, 3)), Compose([ToTensor()])]))
     assert text == (
-        "Compose([\n    Resize(size=3, keep_ratio=False, interpolation=1),\n"
+        "Compose([\n    Resize(size=(3, 3), interpolation=1, max_size=None, antialias=True),\n"
         "    Compose([\n        ToTensor(),\n    ]),\n])"
     )
 

@@ -191,7 +191,7 @@ def test_composing_any_chain_is_calling_all(chain, index, tensor):
     [
         name
         for name in TRANSFORMS
-        if name.split("-")[0] in ("cast", "resize", "center", "random", "crop", "flip", "to")
+        if name.split("-")[0] in ("cast", "resize", "pad", "center", "random", "crop", "flip", "to")
     ],
 )
 def test_geometry_takes_any_number_of_channels(name, channels):
@@ -212,7 +212,7 @@ def test_geometry_takes_any_number_of_channels(name, channels):
     "transform",
     [
         Resize((9, 8)),
-        CropResize(1, 2, 5, 6, 7),
+        CropResize(2, 1, 6, 5, 7),
         RandomFlipLeftRight(1.0),
         RandomFlipTopBottom(1.0),
         ToTensor(),

@@ -9,40 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.rng import Rng
-from aioloader.transforms import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
-from aioloader.transforms.geometry import scale_down
+from aioloader.transforms import CenterCrop, CropResize, Pad, RandomCrop, RandomResizedCrop
 
 side = st.integers(1, 300)
 
 
 def image(height, width, channels=3):
     return np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "size", "expected"),
-    [
-        pytest.param(640, 480, (720, 120), (640, 106), id="too-wide"),
-        pytest.param(360, 1000, (480, 500), (360, 375), id="narrow"),
-        pytest.param(360, 1000, (300, 500), (300, 500), id="fits"),
-        pytest.param(1000, 2, (3, 900), (1, 2), id="never-nothing"),
-    ],
-)
-def test_wanted_rectangles_shrink_to_fit(width, height, size, expected):
-    assert scale_down(width, height, size) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [((20, 31), (35, 14, 20, 31)), ((200, 100), (0, 7, 90, 45)), (60, (15, 0, 60, 60))],
-    ids=["inside", "enlarged", "int"],
-)
-def test_center_crop_takes_what_mxnet_takes(size, expected):
-    transform = CenterCrop(size)
-    assert transform.box(60, 90, Rng(0)) == expected
-    x, y, w, h = expected
-    cut = image(60, 90)[y : y + h, x : x + w]
-    assert np.array_equal(transform(image(60, 90)), cv2.resize(cut, transform.size))
 
 
 def test_a_crop_that_is_not_resized_is_a_view():
@@ -53,17 +26,25 @@ def test_a_crop_that_is_not_resized_is_a_view():
 
 @given(side, side, st.tuples(side, side), st.integers(0, 99))
 def test_every_box_lies_inside_the_image(height, width, size, index):
-    for transform in (CenterCrop(size), RandomCrop(size), RandomResizedCrop(size)):
+    for transform in (CenterCrop(size), RandomCrop(size, pad_if_needed=True), RandomResizedCrop(size)):
         x, y, w, h = transform.box(height, width, Rng(0, 0, index))
         assert 0 <= x <= width - w
         assert 0 <= y <= height - h
         assert min(w, h) >= 1
 
 
-@pytest.mark.parametrize("interpolation", [1, "area", "auto", "random"])
-@pytest.mark.parametrize("make", [CenterCrop, RandomCrop, RandomResizedCrop])
-def test_applying_is_choosing_and_cutting(make, interpolation):
-    transform = make((31, 17), interpolation=interpolation)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        CenterCrop((17, 31)),
+        CenterCrop((50, 31)),
+        RandomCrop((17, 31)),
+        RandomCrop((60, 31), pad_if_needed=True),
+        *(RandomResizedCrop((17, 31), interpolation=name) for name in (1, "area", "auto", "random", "cubic")),
+    ],
+    ids=repr,
+)
+def test_applying_is_choosing_and_cutting(transform):
     x = image(40, 60)
     for index in range(10):
         rng = Rng(1, 0, index)
@@ -76,7 +57,7 @@ def boxes(transform, height, width, n=3000):
 
 
 def test_random_crop_reaches_every_place_equally():
-    x, y, w, h = boxes(RandomCrop((7, 9)), 11, 12).T
+    x, y, w, h = boxes(RandomCrop((9, 7)), 11, 12).T
     assert (w == 7).all()
     assert (h == 9).all()
     for values, places in ((x, 6), (y, 3)):
@@ -112,19 +93,20 @@ def test_the_place_of_a_resized_crop_is_uniform():
         assert abs(values.mean() - 25) < 5 * 51 / math.sqrt(12 * 3000)
 
 
-def test_one_number_is_the_least_share():
-    assert RandomResizedCrop(10, scale=0.5).scale == (0.5, 1.0)
-
-
-def test_where_no_try_fits_the_middle_is_taken():
-    transform = RandomResizedCrop((100, 50), scale=(0.9, 1.0), ratio=(4, 5))
-    assert (boxes(transform, 375, 500, 50) == (200, 162, 100, 50)).all()
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [((4, 5), (0, 125, 500, 125)), ((0.2, 0.25), (203, 0, 94, 375)), ((1, 2), (0, 0, 500, 375))],
+    ids=["wide", "narrow", "all"],
+)
+def test_where_no_try_fits_the_largest_middle_of_an_allowed_shape_is_taken(ratio, expected):
+    transform = RandomResizedCrop((100, 50), scale=(1.1, 1.2), ratio=ratio)
+    assert (boxes(transform, 375, 500, 50) == expected).all()
 
 
 GOLDEN = {
     "resized": (RandomResizedCrop(224), [(32, 0, 449, 375), (92, 179, 181, 178), (83, 60, 220, 263)]),
     "plain": (RandomCrop(224), [(180, 30, 224, 224), (27, 79, 224, 224), (68, 28, 224, 224)]),
-    "padded": (RandomCrop(300, pad=8), [(141, 18, 300, 300), (21, 48, 300, 300), (54, 17, 300, 300)]),
+    "padded": (RandomCrop(300, padding=8), [(133, 10, 300, 300), (13, 40, 300, 300), (46, 9, 300, 300)]),
 }
 
 
@@ -133,33 +115,73 @@ def test_draws_stay_what_they_were(transform, expected):
     assert [transform.box(375, 500, Rng(7, 2, index)) for index in range(3)] == expected
 
 
-@pytest.mark.parametrize("pad_value", [0, 200, (1, 2, 3)], ids=str)
-@pytest.mark.parametrize("pad", [3, (1, 2, 3, 4), (0, 0, 30, 0), [25, 0, 0, 0]], ids=str)
-@pytest.mark.parametrize("size", [(9, 8), (20, 14), (60, 50)], ids=str)
-def test_padding_is_as_if_the_whole_image_were_padded(size, pad, pad_value):
+MODES = ["constant", "edge", "reflect", "symmetric"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fill", [0, 200, (1, 2, 3)], ids=str)
+@pytest.mark.parametrize("padding", [3, (1, 2), (4, 1, 3, 2), (0, 30, 0, 0), [0, 0, 25, 0]], ids=str)
+@pytest.mark.parametrize("size", [(8, 9), (14, 15)], ids=str)
+def test_padding_is_as_if_the_whole_image_were_padded(size, padding, fill, mode):
     x = image(12, 15)
-    transform = RandomCrop(size, pad, pad_value)
-    top, bottom, left, right = (pad,) * 4 if isinstance(pad, int) else pad
-    padded = np.empty((12 + top + bottom, 15 + left + right, 3), np.uint8)
-    padded[...] = pad_value
-    padded[top : top + 12, left : left + 15] = x
-    for index in range(30):
+    transform = RandomCrop(size, padding, fill=fill, padding_mode=mode)
+    left, top, right, bottom = {1: 4, 2: 2, 4: 1}[np.size(padding)] * tuple(np.atleast_1d(padding).tolist())
+    sides = (top, bottom), (left, right)
+    if mode == "constant":
+        padded = np.stack(
+            [
+                np.pad(plane, sides, constant_values=value)
+                for plane, value in zip(np.moveaxis(x, 2, 0), np.broadcast_to(fill, 3), strict=True)
+            ],
+            axis=2,
+        )
+    else:
+        padded = np.pad(x, (*sides, (0, 0)), mode=mode)
+    assert np.array_equal(Pad(padding, fill, mode)(x), padded)
+    if padded.shape[0] < size[0] or padded.shape[1] < size[1]:
+        return
+    for index in range(10):
         expected = RandomCrop(size)(padded, rng=Rng(0, 0, index))
         out = np.empty_like(expected)
         assert np.array_equal(transform(x, rng=Rng(0, 0, index)), expected)
         assert np.array_equal(transform.apply(x, Rng(0, 0, index), out), expected)
 
 
+def test_what_is_missing_is_padded_on_either_side():
+    x = image(4, 30)
+    made = RandomCrop((6, 8), pad_if_needed=True, fill=9)
+    places = {made.box(4, 30, Rng(0, 0, index)) for index in range(400)}
+    # The image is in the crop at three heights: 2 rows are missing, and 2 are added both above and below.
+    assert {box.sides[0] for box in places if hasattr(box, "sides")} == {0, 1, 2}
+    found = made(x, rng=Rng(1))
+    assert found.shape == (6, 8, 3)
+    assert (found == 9).all(axis=(1, 2)).sum() == 2
+
+
+def test_a_crop_larger_than_the_image_says_what_to_do():
+    with pytest.raises(
+        ValueError, match=r"4 x 30 pixels .* smaller than the crop of 6 x 8; pass pad_if_needed=True"
+    ):
+        RandomCrop((6, 8))(image(4, 30))
+
+
+def test_a_smaller_image_is_in_the_middle_of_zeros():
+    x = image(3, 8)
+    expected = np.zeros((6, 5, 3), np.uint8)
+    expected[1:4] = x[:, 2:7]
+    assert np.array_equal(CenterCrop((6, 5))(x), expected)
+
+
 def test_crop_resize_cuts_then_resizes():
     x = image(20, 30)
-    assert np.array_equal(CropResize(4, 5, 10, 8)(x), x[5:13, 4:14])
+    assert np.array_equal(CropResize(5, 4, 8, 10)(x), x[5:13, 4:14])
     expected = cv2.resize(x[5:13, 4:14], (6, 3), interpolation=cv2.INTER_AREA)
-    assert np.array_equal(CropResize(4, 5, 10, 8, (6, 3), "area")(x), expected)
+    assert np.array_equal(CropResize(5, 4, 8, 10, (3, 6), "area")(x), expected)
 
 
 def test_crop_resize_must_lie_inside():
     with pytest.raises(ValueError, match="x=25, y=0, 6 x 5 is not inside an image of width 30 and height 20"):
-        CropResize(25, 0, 6, 5)(image(20, 30))
+        CropResize(0, 25, 5, 6)(image(20, 30))
 
 
 @pytest.mark.parametrize(
@@ -170,14 +192,16 @@ def test_crop_resize_must_lie_inside():
         pytest.param(lambda: CenterCrop(2.5), id="size-float"),
         pytest.param(lambda: CenterCrop(True), id="size-bool"),
         pytest.param(lambda: CenterCrop("224"), id="size-text"),
-        pytest.param(lambda: CenterCrop(2, interpolation=5), id="interpolation-5"),
-        pytest.param(lambda: CenterCrop(2, interpolation="best"), id="interpolation-name"),
-        pytest.param(lambda: CenterCrop(2, interpolation=None), id="interpolation-none"),
-        pytest.param(lambda: RandomCrop(2, pad=-1), id="pad-negative"),
-        pytest.param(lambda: RandomCrop(2, pad=(1, 2)), id="pad-two"),
-        pytest.param(lambda: RandomCrop(2, pad=0.5), id="pad-float"),
+        pytest.param(lambda: RandomResizedCrop(2, interpolation=5), id="interpolation-5"),
+        pytest.param(lambda: RandomResizedCrop(2, interpolation="best"), id="interpolation-name"),
+        pytest.param(lambda: RandomResizedCrop(2, interpolation=None), id="interpolation-none"),
+        pytest.param(lambda: RandomCrop(2, padding=-1), id="padding-negative"),
+        pytest.param(lambda: RandomCrop(2, padding=(1, 2, 3)), id="padding-three"),
+        pytest.param(lambda: RandomCrop(2, padding=0.5), id="padding-float"),
+        pytest.param(lambda: RandomCrop(2, padding_mode="wrap"), id="padding-mode"),
+        pytest.param(lambda: RandomCrop(2, fill="red"), id="fill-text"),
         pytest.param(lambda: RandomResizedCrop(2, scale=(0.5, 0.1)), id="scale-order"),
-        pytest.param(lambda: RandomResizedCrop(2, scale=0), id="scale-zero"),
+        pytest.param(lambda: RandomResizedCrop(2, scale=(0, 1)), id="scale-zero"),
         pytest.param(lambda: RandomResizedCrop(2, ratio=(2, 1)), id="ratio-order"),
         pytest.param(lambda: RandomResizedCrop(2, ratio=(1, 2, 3)), id="ratio-three"),
         pytest.param(lambda: RandomResizedCrop(2, ratio=1), id="ratio-number"),

@@ -1,5 +1,7 @@
 """Tests of fused chains: the same pixels, draws and errors as decoding and transforming one after the other."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import simplejpeg
@@ -40,8 +42,9 @@ def test_every_transform_is_among_the_chains():
     among += [part for transform in among if type(transform) is Compose for part in transform.transforms]
     # These transform boxes too, or wrap another library: the plan treats them as foreign.
     others = {Transform, transforms.BoxTransform, transforms.Albumentations}
-    # Its result is not one array: test_qwen2vl.py compares it, fused and not.
-    assert kinds - set(map(type, among)) == others | {transforms.Qwen2VLImageProcessor}
+    # Their results are not one array: test_qwen2vl.py and test_joint.py compare them.
+    others |= {transforms.Qwen2VLImageProcessor, transforms.JointCompose}
+    assert kinds - set(map(type, among)) == others
 
 
 @pytest.mark.parametrize("turn", OF_FOUR)
@@ -61,27 +64,33 @@ CHAINS = {
     "empty": [Compose([])],
     "train": [Compose([RandomResizedCrop(32), RandomFlipLeftRight()])],
     "train-float": [Compose([RandomResizedCrop(32), RandomFlipLeftRight(), *TENSOR])],
-    "evaluate": [Compose([Resize(36, keep_ratio=True), CenterCrop(32)])],
-    "evaluate-float": [Compose([Resize(36, keep_ratio=True), CenterCrop(32), *TENSOR])],
-    "evaluate-lanczos": [Compose([Resize(30, interpolation="lanczos"), CenterCrop(12)])],
-    "evaluate-cubic-larger": [Compose([Resize(300, interpolation="cubic"), CenterCrop(12)])],
-    "evaluate-random": [Resize((40, 31), interpolation="random"), RandomCrop(20, interpolation="random")],
-    "resize-random-crop-resized": [
-        Compose([Resize(80, True), RandomResizedCrop(16, interpolation="random")])
-    ],
-    "resize-crop-larger": [Compose([Resize(30), CenterCrop(40)])],
-    "resize-padded": [Compose([Resize(30), RandomCrop(30, pad=4)])],
+    "evaluate": [Compose([Resize(36), CenterCrop(32)])],
+    "evaluate-float": [Compose([Resize(36), CenterCrop(32), *TENSOR])],
+    "evaluate-lanczos": [Compose([Resize((30, 30), interpolation="lanczos"), CenterCrop(12)])],
+    "evaluate-cubic-larger": [Compose([Resize((300, 300), interpolation="cubic"), CenterCrop(12)])],
+    "evaluate-random": [Resize((31, 40), interpolation="random"), RandomCrop(20)],
+    "resize-random-crop-resized": [Compose([Resize(80), RandomResizedCrop(16, interpolation="random")])],
+    "resize-crop-larger": [Compose([Resize((30, 30)), CenterCrop(40)])],
+    "resize-padded": [Compose([Resize((30, 30)), RandomCrop(30, padding=4)])],
     "flip": [RandomFlipLeftRight()],
     "flips": [Compose([RandomFlipLeftRight(), RandomFlipTopBottom()])],
     "flip-float": [Compose([RandomFlipLeftRight(1.0), *TENSOR])],
     "flip-before": [Compose([RandomFlipLeftRight(), RandomResizedCrop(20), RandomFlipTopBottom()])],
     "crop-only": [Compose([RandomCrop(20), RandomFlipLeftRight()])],
     "crop-only-float": [Compose([CenterCrop((20, 30)), RandomFlipTopBottom(), *TENSOR])],
-    "crop-larger": [RandomCrop(200)],
-    "padded": [Compose([RandomCrop((61, 53), pad=4), RandomFlipLeftRight()])],
+    "crop-larger": [RandomCrop(200, pad_if_needed=True)],
+    "crop-refused": [RandomCrop(200)],
+    "padded-reflected": [RandomCrop((53, 61), padding=(9, 4), padding_mode="reflect")],
+    "padded-away": [RandomCrop(3, padding=100, fill=(1, 2, 3))],
+    "train-plain": [Compose([RandomResizedCrop(32, antialias=False), RandomFlipLeftRight()])],
+    "train-cubic": [RandomResizedCrop((20, 30), interpolation="bicubic")],
+    "evaluate-plain": [Compose([Resize(36, antialias=False), CenterCrop(32)])],
+    "evaluate-cubic": [Compose([Resize(20, "bicubic", max_size=22), RandomCrop(12)])],
+    "resize-refused": [Resize(20), RandomCrop(40)],
+    "padded": [Compose([RandomCrop((53, 61), padding=4), RandomFlipLeftRight()])],
     "auto": [RandomResizedCrop(32, interpolation="auto")],
     "random-interpolation": [RandomResizedCrop(32, interpolation="random")],
-    "outside": [CropResize(50, 40, 100, 100, 20)],
+    "outside": [CropResize(40, 50, 100, 100, 20)],
     "jitter": [
         Compose([RandomResizedCrop(32), RandomColorJitter(0.4, 0.4, 0.4, 0.1), RandomFlipLeftRight()])
     ],
@@ -166,10 +175,12 @@ def test_only_what_the_middle_is_resized_from(data):
     encoded = encode(
         width, height, data.draw(st.sampled_from(["444", "420"])), data.draw(st.sampled_from([0, 1, 3]))
     )
-    interpolation = data.draw(st.sampled_from([0, 1, 2, 3, 4, 9, 10]))
+    interpolation = data.draw(st.sampled_from([0, 1, 2, 3, 4, 6, 9, 10]))
     size = data.draw(st.one_of(st.integers(1, 60), st.tuples(st.integers(1, 200), st.integers(1, 200))))
-    resize = Resize(size, keep_ratio=True, interpolation=interpolation)
-    crop = data.draw(st.sampled_from([CenterCrop, RandomCrop]))(data.draw(st.integers(1, 60)))
+    resize = Resize(size, interpolation=interpolation, antialias=data.draw(st.booleans()))
+    crop = data.draw(st.sampled_from([CenterCrop, partial(RandomCrop, pad_if_needed=True)]))(
+        data.draw(st.integers(1, 60))
+    )
     check(encoded, [Compose([resize, crop])])
 
 
@@ -181,7 +192,7 @@ def test_images_that_are_too_large_are_refused(name, limit):
 
 def test_damage_where_the_decoder_looks_is_an_error():
     data = images()["damaged-below"]
-    plan = make([CropResize(0, 0, 61, 53)])
+    plan = make([CropResize(0, 0, 53, 61)])
     with pytest.raises(DecodeError):
         plan(data, None, Rng(0), None, StageTimer([0.0]))
 

@@ -35,7 +35,7 @@ class TestForeignCode:
             [RandomCrop(16)],
             [RandomResizedCrop(16)],
             [RandomFlipLeftRight(1.0)],
-            [Resize(20), CenterCrop(16)],
+            [Resize((20, 20)), CenterCrop(16)],
         ],
         ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
     )
@@ -81,8 +81,8 @@ class TestTheRow:
             [RandomResizedCrop(16), RandomFlipLeftRight(1.0), *TENSOR],
             [RandomCrop(16), RandomFlipLeftRight(1.0)],
             [RandomCrop(16), *TENSOR],
-            [Resize(20), CenterCrop(16), *TENSOR],
-            [Resize(20), RandomFlipLeftRight()],
+            [Resize((20, 20)), CenterCrop(16), *TENSOR],
+            [Resize((20, 20)), RandomFlipLeftRight()],
         ],
         ids=lambda chain: "-".join(type(part).__name__ for part in chain),
     )
@@ -123,7 +123,7 @@ class TestStages:
         ("stages", "data", "stage"),
         [
             ([RandomResizedCrop(8)], b"never", "decode"),
-            ([CropResize(1, 1, 999, 1)], encode(61, 53), "transform:last"),
+            ([CropResize(1, 1, 1, 999)], encode(61, 53), "transform:last"),
             ([RandomResizedCrop(8), Normalize((1, 2), 1)], encode(61, 53), "transform:last"),
             ([Normalize((1, 2), 1), RandomResizedCrop(8)], encode(61, 53), "transform:first"),
         ],
@@ -143,10 +143,10 @@ class TestScaling:
     @pytest.mark.parametrize(
         "chain",
         [
-            [CropResize(40, 24, 352, 304, 64, "area")],
-            [CropResize(40, 24, 352, 304, 30, "area")],
+            [CropResize(24, 40, 304, 352, 64, "area")],
+            [CropResize(24, 40, 304, 352, 30, "area")],
             [Resize((50, 40), interpolation="area")],
-            [Resize(128, keep_ratio=True, interpolation="area"), CenterCrop(112)],
+            [Resize(128, interpolation="area"), CenterCrop(112)],
         ],
         ids=["crop-4", "crop-8", "resize", "evaluate"],
     )
@@ -171,5 +171,5 @@ class TestScaling:
         check(images()[name], stages, plan=make(stages, dct_scaling=True))
 
     def test_a_crop_that_is_not_resized_is_exact(self):
-        stages = [CropResize(3, 4, 50, 40)]
+        stages = [CropResize(4, 3, 40, 50)]
         check(images()["large"], stages, plan=make(stages, dct_scaling=True))

@@ -12,6 +12,7 @@ from aioloader.transforms.interpolation import interpolation_code
 
 CODES = {
     "nearest": cv2.INTER_NEAREST,
+    "nearest-exact": cv2.INTER_NEAREST_EXACT,
     "linear": cv2.INTER_LINEAR,
     "bilinear": cv2.INTER_LINEAR,
     "cubic": cv2.INTER_CUBIC,
@@ -26,17 +27,34 @@ def image(height=20, width=30, dtype=np.uint8):
 
 
 @pytest.mark.parametrize(
-    ("size", "keep_ratio", "expected"),
-    [(6, False, (6, 6)), (6, True, (6, 12)), ((5, 7), False, (7, 5)), ((5, 7), True, (7, 5))],
-    ids=["square", "shorter-side", "pair", "pair-keeps-nothing"],
+    ("size", "max_size", "expected"),
+    [
+        (6, None, (6, 12)),
+        ([6], None, (6, 12)),
+        ((7, 5), None, (7, 5)),
+        (6, 9, (4, 9)),
+        (6, 13, (6, 12)),
+        (None, 9, (4, 9)),
+    ],
+    ids=["shorter-side", "list", "pair", "limited", "below-the-limit", "longer-side"],
 )
-def test_resize_gives_the_size_that_gluon_gives(size, keep_ratio, expected):
-    assert Resize(size, keep_ratio)(image(4, 8)).shape[:2] == expected
+def test_resize_gives_the_size_that_torchvision_gives(size, max_size, expected):
+    assert Resize(size, max_size=max_size)(image(4, 8)).shape[:2] == expected
+    assert Resize(size, max_size=max_size).target(8, 4) == (expected if size == (7, 5) else expected[::-1])
+
+
+@pytest.mark.parametrize(
+    ("size", "max_size"),
+    [(None, None), (6, 6), ((6, 7), 9), (0, None), (6, 0), ((1, 2, 3), None), (2.5, None)],
+)
+def test_bad_sizes_are_refused(size, max_size):
+    with pytest.raises(ValueError, match="Resize"):
+        Resize(size, max_size=max_size)
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 300))
 def test_the_shorter_side_is_exact_and_the_longer_rounded_down(height, width, size):
-    w, h = Resize(size, keep_ratio=True).target(height, width)
+    h, w = Resize(size).target(height, width)
     assert min(w, h) == size
     assert max(w, h) == size * max(height, width) // min(height, width)
     assert w == h or (w > h) == (width > height)
@@ -47,8 +65,8 @@ def test_the_shorter_side_is_exact_and_the_longer_rounded_down(height, width, si
 def test_interpolation_is_opencv_s(name, code, dtype):
     x = image(dtype=dtype)
     expected = cv2.resize(x, (17, 11), interpolation=code)
-    assert np.array_equal(Resize((17, 11), interpolation=name)(x), expected)
-    assert np.array_equal(Resize((17, 11), interpolation=code)(x), expected)
+    assert np.array_equal(Resize((11, 17), interpolation=name, antialias=None)(x), expected)
+    assert np.array_equal(Resize((11, 17), interpolation=code, antialias=None)(x), expected)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +82,13 @@ def test_interpolation_is_opencv_s(name, code, dtype):
 def test_auto_chooses_by_direction(size, code):
     for auto in (9, "auto"):
         assert np.array_equal(
-            Resize(size, interpolation=auto)(image()), cv2.resize(image(), size, interpolation=code)
+            Resize(size[::-1], interpolation=auto, antialias=None)(image()),
+            cv2.resize(image(), size, interpolation=code),
         )
 
 
 def test_random_interpolation_is_one_of_five_equally():
-    transform = Resize((17, 11), interpolation="random")
+    transform = Resize((11, 17), interpolation="random", antialias=None)
     kinds = [cv2.resize(image(), (17, 11), interpolation=code).tobytes() for code in range(5)]
     found = np.bincount([kinds.index(transform(image(), rng=Rng(0, 0, n)).tobytes()) for n in range(1000)])
     assert len(found) == 5
@@ -78,8 +97,8 @@ def test_random_interpolation_is_one_of_five_equally():
 
 def test_the_right_size_is_returned_as_it_is():
     x = image()
-    assert Resize((30, 20))(x) is x
-    assert Resize(20, keep_ratio=True)(x) is x
+    assert Resize((20, 30))(x) is x
+    assert Resize(20)(x) is x
 
 
 def test_what_cannot_be_resized_says_so():

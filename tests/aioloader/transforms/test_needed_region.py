@@ -24,8 +24,8 @@ CHAINS: list[list[Any]] = [
     ],
     [transforms.RandomCrop(31)],
     [transforms.CenterCrop((40, 20))],
-    [transforms.CropResize(5, 7, 30, 20, size=10)],
-    [transforms.Resize(60), transforms.RandomCrop(40)],
+    [transforms.CropResize(7, 5, 20, 30, size=10)],
+    [transforms.Resize((60, 60)), transforms.RandomCrop(40)],
 ]
 
 
@@ -58,7 +58,8 @@ def test_it_is_the_one_that_the_plan_requests(
 
 
 @pytest.mark.parametrize(
-    "chain", [[], [transforms.Resize(20)], [transforms.RandomFlipLeftRight()], [lambda image: image[:9]]]
+    "chain",
+    [[], [transforms.Resize((20, 20))], [transforms.RandomFlipLeftRight()], [lambda image: image[:9]]],
 )
 def test_a_chain_that_begins_otherwise_does_not_crop(chain: list[Any]) -> None:
     region = NeededRegion(chain, shrinks=False)
@@ -66,5 +67,5 @@ def test_a_chain_that_begins_otherwise_does_not_crop(chain: list[Any]) -> None:
 
 
 def test_a_rectangle_outside_of_the_image_is_not_known() -> None:
-    region = NeededRegion([transforms.CropResize(5, 7, 300, 20)], shrinks=False)
+    region = NeededRegion([transforms.CropResize(7, 5, 20, 300)], shrinks=False)
     assert region.find(93, 131, Rng(0)) is None

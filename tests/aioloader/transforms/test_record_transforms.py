@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
-from aioloader.transforms import Compose, RandomFlipLeftRight, Resize, is_native
+from aioloader.transforms import Compose, RandomFlipLeftRight, is_native
 from aioloader.transforms.color import RandomHLS, shift_hls
 from aioloader.transforms.fused import table_length
+from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform

@@ -234,4 +234,4 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     ("width", "height", "wanted"), [(100, 50, (100, 50)), (1000, 500, (320, 160)), (1, 10_000, (1, 320))]
 )
 def test_images_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
-    assert fitted(width, height, 320) == wanted
+    assert fitted(height, width, 320) == wanted[::-1]

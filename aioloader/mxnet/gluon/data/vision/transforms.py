@@ -15,6 +15,7 @@ from aioloader import transforms as native
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.block import Block, HybridBlock
 from aioloader.mxnet.gluon.data._ndarray_stage import NDArrayFunction, as_nd, native_of, plain
+from aioloader.transforms import gluon_geometry, gluon_rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -249,7 +250,7 @@ class Resize(HybridTransform):
     """
 
     def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int | str = 1) -> None:
-        super().__init__(later=lambda: native.Resize(size, keep_ratio, interpolation))
+        super().__init__(later=lambda: gluon_geometry.Resize(size, keep_ratio, interpolation))
 
 
 class CenterCrop(HybridTransform):
@@ -261,7 +262,7 @@ class CenterCrop(HybridTransform):
     """
 
     def __init__(self, size: Size, interpolation: int | str = 1) -> None:
-        super().__init__(native.CenterCrop(size, interpolation))
+        super().__init__(gluon_geometry.CenterCrop(size, interpolation))
 
 
 class RandomCrop(HybridTransform):
@@ -281,7 +282,7 @@ class RandomCrop(HybridTransform):
         pad_value: float | Sequence[float] = 0,
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__(native.RandomCrop(size, pad, pad_value, interpolation))
+        super().__init__(gluon_geometry.RandomCrop(size, pad, pad_value, interpolation))
 
 
 class RandomResizedCrop(HybridTransform):
@@ -301,7 +302,7 @@ class RandomResizedCrop(HybridTransform):
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__(native.RandomResizedCrop(size, scale, ratio, interpolation))
+        super().__init__(gluon_geometry.RandomResizedCrop(size, scale, ratio, interpolation))
 
 
 class CropResize(HybridTransform):
@@ -324,7 +325,9 @@ class CropResize(HybridTransform):
         interpolation: int | str | None = None,
     ) -> None:
         super().__init__(
-            later=lambda: native.CropResize(x, y, width, height, size=size, interpolation=interpolation)
+            later=lambda: gluon_geometry.CropResize(
+                x, y, width, height, size=size, interpolation=interpolation
+            )
         )
 
 
@@ -394,14 +397,14 @@ class RandomGray(HybridTransform):
 
 
 class Rotate(Transform):
-    """Rotation by a given angle, counter-clockwise; float32, channels first. See `aioloader.transforms.Rotate`."""
+    """Rotation by a given angle, counter-clockwise; float32, channels first.."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
-        super().__init__(native.Rotate(rotation_degrees, zoom_in, zoom_out))
+        super().__init__(gluon_rotation.Rotate(rotation_degrees, zoom_in, zoom_out))
 
 
 class RandomRotation(Transform):
-    """Rotation by a random angle; float32, channels first. See `aioloader.transforms.RandomRotation`.
+    """Rotation by a random angle; float32, channels first..
 
     Raises:
         ValueError: the limits are not in order, or the probability is not one.
@@ -414,4 +417,4 @@ class RandomRotation(Transform):
         zoom_out: bool = False,
         rotate_with_proba: float = 1.0,
     ) -> None:
-        super().__init__(native.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba))
+        super().__init__(gluon_rotation.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.rng import Rng
-from aioloader.transforms import RandomRotation, Rotate
+from aioloader.transforms.gluon_rotation import RandomRotation, Rotate
 
 RAMP = np.arange(20, dtype=np.float32).reshape(1, 4, 5)
 

@@ -1,4 +1,4 @@
-"""Rotation about the image's centre, for images after `ToTensor`: float32, channels first.
+"""Rotation about the image's centre by Gluon's rules, for `aioloader.mxnet`: float32 images, channels first.
 
 Every pixel of the result is read from its place in the source, between its four neighbours (bilinear); outside the
 image all values are zero. Extents are kept. Positive angles are counter-clockwise.

@@ -1,0 +1,207 @@
+"""Antialiased bilinear and bicubic resizing: where an image shrinks, the filter grows with the scale. Pure.
+
+The weights are those of Pillow and of torchvision with ``antialias=True``; OpenCV's filters of these names do not grow.
+
+Rule for bytes: the weights of a pixel are whole multiples of 2**-15 whose sum is 1, columns are filtered before rows,
+and each of the two rounds halves up to bytes, as torchvision does on a CPU. So every product and every sum is a whole
+number below 2**24 in units of 2**-15, which float32 represents exactly: the result depends neither on the order in
+which a matrix product adds, nor on the processor. A matrix product of a few rows at a time is the fastest way that
+numpy has: the weights of neighbouring pixels overlap.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import Array
+
+Window = tuple[int, int, int, int]
+"""(top, left, height, width) of a part of the result in pixels."""
+
+_BITS = 15
+_ONE = 1 << _BITS
+# Rows of a result that are computed by one product. More: less overhead, more multiplications by zero.
+_ROWS = 8
+# Size in multiplications above which OpenBLAS would use threads, which compete with those of the other workers.
+_PRODUCT = 1 << 18
+_MOST_KEPT = 1 << 21  # float32 values that a thread keeps
+_local = threading.local()
+
+
+class _Block(NamedTuple):
+    """Neighbouring pixels of the result along an axis, and the weights of the source pixels that they are made of."""
+
+    first: int
+    stop: int
+    source: slice
+    weights: Array
+
+
+class AxisFilter(NamedTuple):
+    """Weights along one axis.
+
+    Attributes:
+        start, stop: range of source pixels that is read.
+        extent: number of pixels of the result.
+        blocks: the weights, by source pixels counted from `start`.
+    """
+
+    start: int
+    stop: int
+    extent: int
+    blocks: tuple[_Block, ...]
+
+
+def source_range(before: int, after: int, first: int, stop: int, *, cubic: bool) -> tuple[int, int]:
+    """Return the range of source pixels that some pixels of the result are made of.
+
+    Args:
+        before, after: extent of the source and of the whole result, pixels.
+        first, stop: range of pixels of the result; not empty.
+        cubic: bicubic, not bilinear.
+    """
+    scale = before / after
+    support = max(scale, 1.0) * (2 if cubic else 1)
+    low = int(max(scale * (first + 0.5) - support + 0.5, 0))
+    return low, min(int(scale * (stop - 0.5) + support + 0.5), before)
+
+
+@lru_cache(maxsize=512)
+def axis_filter(before: int, after: int, first: int, stop: int, *, cubic: bool, whole: bool) -> AxisFilter:
+    """Compute the weights for a range of pixels of a result.
+
+    Args:
+        before, after, first, stop, cubic: see `source_range`.
+        whole: the weights are whole numbers with sum 2**15; otherwise floating, with sum 1.
+    """
+    scale = before / after
+    grown = max(scale, 1.0)
+    support = grown * (2 if cubic else 1)
+    centres = scale * (np.arange(first, stop) + 0.5)
+    lows = np.maximum(centres - support + 0.5, 0).astype(np.intp)
+    stops = np.minimum((centres + support + 0.5).astype(np.intp), before)
+    places = lows[:, None] + np.arange((stops - lows).max())
+    distances = np.abs((places - centres[:, None] + 0.5) / grown)
+    weights = _cubic(distances) if cubic else np.maximum(1 - distances, 0)
+    weights[places >= stops[:, None]] = 0
+    weights /= weights.sum(1, keepdims=True)
+    if whole:
+        weights = np.rint(weights * _ONE)
+        # What rounding took from the sum goes to the greatest weight, so that an even surface stays what it is.
+        weights[np.arange(len(weights)), weights.argmax(1)] += _ONE - weights.sum(1)
+    start, end = int(lows[0]), int(stops[-1])
+    blocks = []
+    for at in range(0, stop - first, _ROWS):
+        rows = slice(at, min(at + _ROWS, stop - first))
+        low, high = int(lows[rows].min()), int(stops[rows].max())
+        matrix = np.zeros((rows.stop - at, high - low), np.float32)
+        for row, place, values in zip(matrix, lows[rows] - low, weights[rows], strict=True):
+            count = min(len(values), len(row) - place)
+            row[place : place + count] = values[:count]
+        blocks.append(_Block(at, rows.stop, slice(low - start, high - start), matrix))
+    return AxisFilter(start, end, stop - first, tuple(blocks))
+
+
+def _cubic(x: Array) -> Array:
+    """Evaluate the cubic convolution kernel (Keys, 1981) with a = -1/2 at distances x >= 0."""
+    inner = (1.5 * x - 2.5) * x * x + 1
+    outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x < 1, inner, np.where(x < 2, outer, 0.0))
+
+
+def resize_antialiased(
+    x: Array, size: tuple[int, int], out: Array, *, cubic: bool, window: Window | None = None
+) -> None:
+    """Resize an image.
+
+    Args:
+        x: (height, width, channels), not empty, may be a view; uint8, or any dtype that float32 can hold.
+        size: (height, width) of the whole result.
+        out: array for the result, or for the `window`, C-contiguous, of the dtype of `x`. Integers are rounded and
+            clamped.
+        cubic: bicubic, not bilinear.
+        window: part of the result that is made; None for all of it.
+    """
+    top, left, height, width = window or (0, 0, *size)
+    bytes_only = x.dtype == np.uint8
+    rows = axis_filter(x.shape[0], size[0], top, top + height, cubic=cubic, whole=bytes_only)
+    columns = axis_filter(x.shape[1], size[1], left, left + width, cubic=cubic, whole=bytes_only)
+    # An axis that keeps its extent is cut, not filtered.
+    across = slice(left, left + width) if x.shape[1] == size[1] else slice(columns.start, columns.stop)
+    down = slice(top, top + height) if x.shape[0] == size[0] else slice(rows.start, rows.stop)
+    source = x[down, across]
+    channels = x.shape[2]
+    if bytes_only:
+        if x.shape[1] != size[1]:
+            turned = _turned(source)
+            made = np.empty((width, *turned.shape[1:]), np.uint8)
+            _filter_bytes(turned.reshape(len(turned), -1), columns, made.reshape(width, -1), cubic=cubic)
+            source = _turned(made)
+        if x.shape[0] != size[0]:
+            source = np.ascontiguousarray(source)
+            _filter_bytes(
+                source.reshape(len(source), -1), rows, out.reshape(height, width * channels), cubic=cubic
+            )
+        else:
+            out[...] = source
+        return
+    floating: Any = source.astype(np.float64 if x.dtype == np.float64 else np.float32)
+    if x.shape[1] != size[1]:
+        floating = _filter(floating.transpose(1, 0, 2), columns).transpose(1, 0, 2)
+    if x.shape[0] != size[0]:
+        floating = _filter(floating, rows)
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
+        floating = np.clip(np.floor(floating + 0.5), limits.min, limits.max)
+    out[...] = floating
+
+
+def _turned(x: Array) -> Array:
+    """Exchange rows and columns, into new memory."""
+    import cv2
+
+    if x.shape[2] <= 4:
+        turned: Any = cv2.transpose(x)
+        found: Array = turned.reshape(x.shape[1], x.shape[0], x.shape[2])
+        return found
+    return np.ascontiguousarray(x.transpose(1, 0, 2))
+
+
+def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, cubic: bool) -> None:
+    """Filter along the first axis; uint8 (n, m) to uint8 (extent, m)."""
+    import cv2
+
+    across = x.shape[1]
+    width = max(1, min(across, _PRODUCT // (_ROWS * max(block.weights.shape[1] for block in axis.blocks))))
+    memory: Array | None = getattr(_local, "memory", None)
+    needed = x.size + _ROWS * across
+    if memory is None or memory.size < needed:
+        memory = np.empty(needed, np.float32)
+        if needed <= _MOST_KEPT:
+            _local.memory = memory
+    floats = memory[: x.size].reshape(x.shape)
+    np.copyto(floats, x)
+    for block in axis.blocks:
+        sums = memory[x.size : x.size + (block.stop - block.first) * across].reshape(-1, across)
+        for at in range(0, across, width):
+            np.matmul(block.weights, floats[block.source, at : at + width], out=sums[:, at : at + width])
+        if cubic:
+            np.maximum(sums, 0, out=sums)  # the conversion takes absolute values
+        # It rounds halves to even numbers: half a unit more makes them round up, and changes no other value.
+        made = cv2.convertScaleAbs(sums, dst=out[block.first : block.stop], alpha=1 / _ONE, beta=0.5 / _ONE)
+        if made.ctypes.data != out[block.first].ctypes.data:
+            out[block.first : block.stop] = made
+
+
+def _filter(x: Array, axis: AxisFilter) -> Array:
+    """Filter along the first axis; floating (n, a, b) to (extent, a, b)."""
+    flat = np.ascontiguousarray(x).reshape(len(x), -1)
+    made = np.empty((axis.extent, flat.shape[1]), x.dtype)
+    for block in axis.blocks:
+        np.matmul(block.weights, flat[block.source], out=made[block.first : block.stop])
+    return made.reshape(axis.extent, *x.shape[1:])

@@ -1,0 +1,207 @@
+"""Tests of samples with boxes, masks and keypoints: the targets stay on their objects, with one draw for all."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import DataLoader, SimpleDataset
+from aioloader.rng import Rng
+from aioloader.transforms import (
+    CenterCrop,
+    Compose,
+    CropResize,
+    JointCompose,
+    Pad,
+    RandomAffine,
+    RandomApply,
+    RandomBrightness,
+    RandomCrop,
+    RandomErasing,
+    RandomFlipLeftRight,
+    RandomFlipTopBottom,
+    RandomPerspective,
+    RandomResizedCrop,
+    RandomRotation,
+    Resize,
+    ToTensor,
+    is_native,
+)
+from aioloader.transforms.boxes import ImageOnly
+
+H, W = 60, 80
+MOVES = {
+    "flip-left-right": RandomFlipLeftRight(0.5),
+    "flip-top-bottom": RandomFlipTopBottom(1.0),
+    "resize": Resize((90, 61)),
+    "shorter-side": Resize(45),
+    "center-crop": CenterCrop((40, 66)),
+    "center-crop-padded": CenterCrop((70, 66)),
+    "random-crop": RandomCrop((50, 60)),
+    "random-crop-padded": RandomCrop((50, 60), padding=(9, 20)),
+    "random-crop-if-needed": RandomCrop((90, 100), pad_if_needed=True),
+    "resized-crop": RandomResizedCrop((48, 56), (0.3, 1.0)),
+    "fixed": CropResize(4, 8, 50, 60, (70, 40)),
+    "pad": Pad((3, 1, 2, 6)),
+    "rotation": RandomRotation(30),
+    "rotation-quarter": RandomRotation((90, 90), expand=True),
+    "rotation-half": RandomRotation((180, 180)),
+    "rotation-expanded": RandomRotation((-50, 50), expand=True),
+    "rotation-about": RandomRotation(20, center=(3, 9)),
+    "affine": RandomAffine(20, (0.1, 0.1), (0.8, 1.2), (-9, 9, -5, 5)),
+    "perspective": RandomPerspective(0.3, 1.0),
+}
+
+
+def scene(seed: int) -> dict[str, Any]:
+    """Return a sample of two discs: the mask, the box and the centre of each."""
+    draws = np.random.default_rng(seed)
+    places = np.stack(np.meshgrid(np.arange(W) + 0.5, np.arange(H) + 0.5), -1)
+    centres = np.array([[20.0, 24.0], [56.0, 34.0]]) + draws.uniform(-4, 4, (2, 2))
+    radii = draws.uniform(8, 12, 2)
+    masks = np.stack(
+        [((places - centre) ** 2).sum(-1) < r * r for centre, r in zip(centres, radii, strict=True)]
+    )
+    image = np.full((H, W, 3), 30, np.uint8)
+    for channel, mask in enumerate(masks):
+        image[mask, channel] = 250
+    boxes = np.concatenate([centres - radii[:, None], centres + radii[:, None]], 1).astype(np.float32)
+    keypoints = np.concatenate([centres[:, None], np.ones((2, 1, 1))], 2).astype(np.float32)
+    return {
+        "image": image,
+        "boxes": boxes,
+        "masks": masks,
+        "keypoints": keypoints,
+        "label": np.array([7, 9]),
+        "name": "scene",
+    }
+
+
+@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_targets_stay_on_their_objects(transform: Any, seed: int) -> None:
+    made = JointCompose([transform])(scene(seed), rng=Rng(1, 0, seed))
+    image, masks = made["image"], made["masks"]
+    height, width = image.shape[:2]
+    assert masks.shape == (len(made["boxes"]), height, width)
+    assert masks.dtype == np.bool_
+    assert len(made["boxes"]) == len(made["keypoints"]) == len(made["label"])
+    assert made["name"] == "scene"
+    for label, mask, box, point in zip(
+        made["label"], masks, made["boxes"], made["keypoints"][:, 0], strict=True
+    ):
+        colour = image[:, :, {7: 0, 9: 1}[int(label)]] > 140
+        # Edges may differ by a pixel: the image is interpolated, the mask is not.
+        assert (colour != mask).sum() <= 0.12 * mask.sum() + 12
+        rows, columns = np.nonzero(mask)
+        if len(rows) < 60:
+            continue
+        found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+        assert (np.array(found)[:2] >= box[:2] - 1.6).all()
+        assert (np.array(found)[2:] <= box[2:] + 1.6).all()
+        inside = (point[:2] >= 0).all() and point[0] < width and point[1] < height
+        assert point[2] == inside
+        if inside and mask.sum() > 0.9 * np.pi * 64:
+            assert mask[int(point[1]), int(point[0])]
+
+
+@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
+def test_the_image_is_that_of_the_transform_alone(transform: Any) -> None:
+    for index in range(5):
+        rng, other = Rng(3, 0, index), Rng(3, 0, index)
+        made = JointCompose([transform])(scene(0), rng=rng)
+        assert np.array_equal(made["image"], transform(scene(0)["image"], rng=other))
+        assert rng.random() == other.random()
+
+
+@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
+def test_the_sample_is_not_altered(transform: Any) -> None:
+    sample = scene(4)
+    JointCompose([transform])(sample, rng=Rng(0))
+    for name, value in scene(4).items():
+        assert np.array_equal(sample[name], value)
+
+
+def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
+    sample = scene(1) | {"mask": scene(1)["masks"].any(0), "scores": np.array([0.5, 0.25])}
+    made = JointCompose([CropResize(0, 0, H, 38)])(sample)
+    assert made["label"].tolist() == [7]
+    assert len(made["masks"]) == len(made["keypoints"]) == len(made["boxes"]) == 1
+    assert made["scores"].tolist() == [0.5, 0.25]
+    named = JointCompose([CropResize(0, 0, H, 38)], per_box=("scores",))(sample)
+    assert named["scores"].tolist() == [0.5]
+    assert named["label"].tolist() == [7, 9]
+    plane = JointCompose([CropResize(0, 0, H, 38)])(scene(1) | {"masks": scene(1)["masks"].any(0)})
+    assert plane["masks"].shape == (H, 38)
+    assert JointCompose([CropResize(0, 0, H, 48)], 0.9)(sample)["label"].tolist() == [7]
+
+
+def test_chains_change_image_and_targets_together() -> None:
+    chain = JointCompose(
+        [
+            Compose([RandomResizedCrop(32), RandomFlipLeftRight()]),
+            RandomApply([RandomBrightness(0.5), RandomFlipTopBottom(1.0)], 0.5),
+            RandomErasing(1.0),
+            ImageOnly(lambda image: 255 - image),
+            ToTensor(),
+        ]
+    )
+    assert chain(scene(0), rng=Rng(2))["image"].shape == (3, 32, 32)
+    assert chain(scene(0), rng=Rng(2))["masks"].shape[1:] == (32, 32)
+    known = JointCompose([RandomResizedCrop(32), ToTensor()])
+    assert is_native(known)
+    again = pickle.loads(pickle.dumps(known))
+    assert np.array_equal(again(scene(0), rng=Rng(2))["image"], known(scene(0), rng=Rng(2))["image"])
+    assert repr(again) == repr(known)
+
+
+def test_an_image_without_targets() -> None:
+    assert set(JointCompose([Resize(9)])({"image": scene(0)["image"]})) == {"image"}
+    empty = scene(0) | {"boxes": [], "masks": np.zeros((0, H, W), bool), "keypoints": np.zeros((0, 4, 3))}
+    made = JointCompose([RandomRotation(9), Resize(9)])(empty)
+    assert made["boxes"].shape == (0, 4)
+    assert made["masks"].shape == (0, 9, 12)
+    assert made["keypoints"].shape == (0, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"masks": np.zeros((2, 9, 9))}, ValueError, "masks must be"),
+        ({"keypoints": np.zeros((2, 4))}, ValueError, "keypoints must be"),
+        ({"boxes": np.zeros((2, 3))}, ValueError, "boxes must be"),
+        ({"image": b"jpeg"}, TypeError, "numpy array"),
+    ],
+)
+def test_wrong_fields_are_named(change: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        JointCompose([Resize(9)])(scene(0) | change)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match="takes a dict with an image"):
+        JointCompose([Resize(9)])(scene(0)["image"])
+    with pytest.raises(TypeError, match="not known whether"):
+        JointCompose([lambda image: image])
+    with pytest.raises(TypeError, match="not known whether"):
+        JointCompose([RandomApply([lambda image: image])])
+    with pytest.raises(ValueError, match="min_coverage"):
+        JointCompose([], 1.0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_in_a_loader(workers: int) -> None:
+    data = SimpleDataset([{name: scene(n)[name] for name in ("image", "masks")} for n in range(8)])
+    chain = JointCompose([RandomResizedCrop(16), RandomFlipLeftRight()])
+    with DataLoader(data.transform(chain), 4, num_workers=workers, seed=3) as loader:
+        batches = [(batch["image"].copy(), batch["masks"].copy()) for batch in loader]
+    assert [image.shape for image, _ in batches] == [(4, 16, 16, 3)] * 2
+    expected = chain(data[5], rng=Rng(3, 0, 5))
+    assert np.array_equal(batches[1][0][1], expected["image"])
+    assert np.array_equal(batches[1][1][1], expected["masks"])
