@@ -12,7 +12,7 @@ from aioloader.transforms import (
     DEFAULT_MAX_PIXELS,
     CenterCrop,
     Compose,
-    RandomFlipLeftRight,
+    RandomHorizontalFlip,
     RandomResizedCrop,
     Resize,
 )
@@ -158,5 +158,5 @@ def image_chain(size: int, *, train: bool) -> Compose:
         train: a random resized crop and a random flip; otherwise resize and crop the centre.
     """
     if train:
-        return Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+        return Compose([RandomResizedCrop(size), RandomHorizontalFlip()])
     return Compose([Resize(round(size * 8 / 7)), CenterCrop(size)])

@@ -48,7 +48,7 @@ async def epoch(loader: Any, count: int) -> float:
 
 async def compare(clean: Path, damaged: Path, expected: int, count: int, options: argparse.Namespace) -> None:
     """Take turns, then print."""
-    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
     rounds = 1 if options.smoke else options.rounds
     loaders = {
         name: aioloader.AsyncDataLoader[Any](

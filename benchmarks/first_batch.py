@@ -25,10 +25,12 @@ EXECUTORS = ("inline", "thread", "process")
 
 async def first_batch(rec: Path, executor: str, workers: int, batch_size: int) -> float:
     """Return the seconds from making the loader to its first batch."""
-    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
     begin = perf_counter()
     dataset = aioloader.ImageRecordDataset(rec).transform_first(augment)
-    loader = aioloader.AsyncDataLoader(dataset, batch_size, executor=executor, num_workers=workers)
+    loader = aioloader.AsyncDataLoader(
+        dataset, batch_size, executor=executor, num_workers=None if executor == "inline" else workers
+    )
     async with loader:
         async for _ in loader:
             return perf_counter() - begin

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FACTS = ItemLocation()
 NORMALIZED = (T.ToTensor(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD))
-TRAIN = (T.RandomResizedCrop(224, antialias=False), T.RandomFlipLeftRight())
+TRAIN = (T.RandomResizedCrop(224, antialias=False), T.RandomHorizontalFlip())
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ CASES = (
         (224, 224, 3),
         np.uint8,
     ),
-    Case("faces, flip, uint8", True, (T.RandomFlipLeftRight(),), (112, 112, 3), np.uint8),
-    Case("faces, flip, float32", True, (T.RandomFlipLeftRight(), *NORMALIZED), (3, 112, 112), np.float32),
+    Case("faces, flip, uint8", True, (T.RandomHorizontalFlip(),), (112, 112, 3), np.uint8),
+    Case("faces, flip, float32", True, (T.RandomHorizontalFlip(), *NORMALIZED), (3, 112, 112), np.float32),
 )
 
 

@@ -46,7 +46,7 @@ async def one_epoch(loader: Any) -> float:
 
 async def compare(rec: Path, jpegs: list[bytes], options: argparse.Namespace) -> None:
     """Take turns, then print."""
-    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
     dataset = aioloader.ImageRecordDataset(str(rec)).transform_first(augment)
     beside_loader, beside_bare = LoopLag(), LoopLag()
     loader_rates, bare_rates = [], []

@@ -75,7 +75,7 @@ import sitecustomize
 
 
 async def main():
-    steps = [transforms.RandomResizedCrop(64), transforms.RandomFlipLeftRight(), transforms.ToTensor()]
+    steps = [transforms.RandomResizedCrop(64), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     chain = transforms.Compose(steps)
     dataset = aioloader.ImageRecordDataset(rec).transform_first(chain)
     async with aioloader.AsyncDataLoader(dataset, batch, shuffle=True, num_workers=2, executor="process") as loader:

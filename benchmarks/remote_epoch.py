@@ -70,7 +70,7 @@ def of_aioloader(urls: Sequence[str], workers: int, batch: int) -> Clock:
 
     async def epoch() -> Clock:
         clock = Clock()
-        augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+        augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
         dataset: Any = aioloader.open_dataset(list(urls))
         loader = aioloader.AsyncDataLoader[Any](
             dataset.transform_first(augment), batch, shuffle=True, executor="process", num_workers=workers

@@ -141,7 +141,7 @@ class Soak:
         dataset = FaultyRecords(self._rec)
         if faulty:
             dataset.bad = self._unreadable
-        chain = transforms.Compose([transforms.RandomResizedCrop(64), transforms.RandomFlipLeftRight()])
+        chain = transforms.Compose([transforms.RandomResizedCrop(64), transforms.RandomHorizontalFlip()])
         images = dataset.transform_first(chain)
         return images.transform(refuse_some) if faulty else images
 

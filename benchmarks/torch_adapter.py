@@ -180,7 +180,7 @@ def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
         chain = transforms.Compose(
             [
                 transforms.RandomResizedCrop(SIZE),
-                transforms.RandomFlipLeftRight(),
+                transforms.RandomHorizontalFlip(),
                 transforms.ToTensor(),
                 transforms.Normalize(MEAN, STD),
             ]

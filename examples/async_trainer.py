@@ -19,7 +19,14 @@ from typing import Any, Self
 import numpy as np
 
 import aioloader
-from aioloader.transforms import CenterCrop, Compose, RandomFlipLeftRight, RandomResizedCrop, Resize, ToTensor
+from aioloader.transforms import (
+    CenterCrop,
+    Compose,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ToTensor,
+)
 
 WORDS = ("cat", "house", "tree", "boat", "mirrored", "old")
 
@@ -128,7 +135,7 @@ async def train(
     async with (
         captions,
         aioloader.AsyncDataLoader(
-            chain(RandomResizedCrop(64), RandomFlipLeftRight()), 8, shuffle=True, num_workers=workers
+            chain(RandomResizedCrop(64), RandomHorizontalFlip()), 8, shuffle=True, num_workers=workers
         ) as loader,
         aioloader.AsyncDataLoader(chain(Resize(72), CenterCrop(64)), 16, num_workers=workers) as checks,
     ):

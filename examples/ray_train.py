@@ -20,7 +20,7 @@ from ray.train.torch import TorchTrainer, prepare_model
 import aioloader
 from aioloader.executors import RayExecutor
 from aioloader.interop.torch import StatefulLoader
-from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop, ToTensor
+from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop, ToTensor
 
 
 def train(config: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def train(config: dict[str, Any]) -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loss_of = torch.nn.CrossEntropyLoss()
-    chain = Compose([RandomResizedCrop(32), RandomFlipLeftRight(), ToTensor()])
+    chain = Compose([RandomResizedCrop(32), RandomHorizontalFlip(), ToTensor()])
     dataset = aioloader.ImageRecordDataset(config["path"]).transform_first(chain)
     executor = RayExecutor(config["workers"])
     with aioloader.DataLoader(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,17 @@ _libraries: list[Any] = []
 
 
 def import_torchvision() -> Any:
-    """Return `torchvision.transforms.v2`; skip the tests where torchvision is not installed.
+    """Return `torchvision.transforms.v2`; skip the module where torchvision is not installed.
+
+    The variable AIOLOADER_TEST_TORCHVISION may name the folder that it is installed in.
 
     A wheel for CUDA next to torch's build for the CPU cannot load its operators (non-maximum suppression and others),
     and fails when it describes them to torch. They are declared here first; the transforms use none of them.
     """
     torch = pytest.importorskip("torch", reason="needs torch and torchvision")
+    folder = os.environ.get("AIOLOADER_TEST_TORCHVISION")
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
         pytest.skip("needs torchvision", allow_module_level=True)
@@ -27,7 +34,6 @@ def import_torchvision() -> Any:
         torch.ops.torchvision.nms  # noqa: B018  # reading it finds out whether it is there
     except (AttributeError, RuntimeError):
         _declare(torch, Path(found.submodule_search_locations[0]))
-    pytest.importorskip("torchvision")
     return importlib.import_module("torchvision.transforms.v2")
 
 

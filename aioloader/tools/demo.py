@@ -25,7 +25,7 @@ from aioloader.tools.contact_sheet import contact_sheet, write_png
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
-from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
+from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,10 +109,11 @@ async def stream(
 
     Cancellation stops the workers at once and is re-raised.
     """
-    augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+    augment = Compose([RandomResizedCrop(size), RandomHorizontalFlip()])
     dataset = open_dataset(rec).transform_first(augment)
     if not len(dataset):
         raise ValueError(f"{os.fspath(rec)!r} contains no records, so there is nothing to stream")
+    workers = None if executor == "inline" else num_workers
     lag = LoopLag()
     reports: list[EpochReport] = []
     kept: tuple[Array, Array] | None = None
@@ -121,7 +122,12 @@ async def stream(
         tasks.start_soon(lag.watch)
         try:
             async with AsyncDataLoader[Any](
-                dataset, batch_size, shuffle=True, num_workers=num_workers, executor=executor, seed=seed
+                dataset,
+                batch_size,
+                shuffle=True,
+                num_workers=workers,
+                executor=executor,
+                seed=seed,
             ) as loader:
                 for epoch in range(epochs):
                     with ProgressBar(f"epoch {epoch}", len(dataset)) as bar:

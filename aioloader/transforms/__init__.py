@@ -3,8 +3,8 @@
 `boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package,
 `qwen2vl` an image processor of vision-language models.
 
-The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; the number of
-draws of each one, and their order, is part of its contract. Nothing heavy is imported before it is used.
+The names are torchvision's. A transform is called with an image, and optionally with `rng`, the sample's draws; the
+number of draws of each one, and their order, is part of its contract. Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from aioloader.transforms.base import Compose, RandomApply, Transform, accepts_rng, bind, is_native
+from aioloader.transforms.base import (
+    Compose,
+    RandomApply,
+    RandomChoice,
+    RandomOrder,
+    Transform,
+    accepts_rng,
+    bind,
+    is_native,
+)
+from aioloader.transforms.blur import GaussianBlur, RandomAdjustSharpness
 from aioloader.transforms.color import (
+    ColorJitter,
+    Grayscale,
     RandomBrightness,
-    RandomColorJitter,
     RandomContrast,
-    RandomGray,
+    RandomGrayscale,
     RandomHue,
     RandomLighting,
     RandomSaturation,
@@ -29,16 +40,24 @@ from aioloader.transforms.geometry import (
     CenterCrop,
     CropResize,
     RandomCrop,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomVerticalFlip,
     Resize,
 )
 from aioloader.transforms.lazy_image import Scratch
 from aioloader.transforms.padding import Pad
+from aioloader.transforms.policies import RandAugment, TrivialAugmentWide
 from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
 from aioloader.transforms.raw import encode_raw, raw_image
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
+from aioloader.transforms.tone import (
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 
 if TYPE_CHECKING:
     from aioloader.transforms import boxes, functional
@@ -55,33 +74,45 @@ __all__ = (
     "BoxTransform",
     "Cast",
     "CenterCrop",
+    "ColorJitter",
     "Compose",
     "CropResize",
+    "GaussianBlur",
+    "Grayscale",
     "JointCompose",
     "Normalize",
     "Pad",
     "PatchSpec",
     "Qwen2VLImageProcessor",
+    "RandAugment",
+    "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
+    "RandomAutocontrast",
     "RandomBrightness",
-    "RandomColorJitter",
+    "RandomChoice",
     "RandomContrast",
     "RandomCrop",
+    "RandomEqualize",
     "RandomErasing",
-    "RandomFlipLeftRight",
-    "RandomFlipTopBottom",
-    "RandomGray",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
     "RandomHue",
+    "RandomInvert",
     "RandomLighting",
+    "RandomOrder",
     "RandomPerspective",
+    "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomSaturation",
+    "RandomSolarize",
+    "RandomVerticalFlip",
     "Resize",
     "Scratch",
     "ToTensor",
     "Transform",
+    "TrivialAugmentWide",
     "accepts_rng",
     "bind",
     "boxes",

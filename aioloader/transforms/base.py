@@ -258,6 +258,85 @@ class RandomApply(BindingTransform):
         return (self.transforms,)
 
 
+class RandomChoice(BindingTransform):
+    """One of several transforms, drawn for each sample. One draw, then those of the transform.
+
+    Args:
+        transforms: callables, at least one.
+        p: their weights, in the same order; None: all alike.
+
+    Raises:
+        ValueError: there are no transforms, or the weights do not fit them.
+        TypeError: a transform is async; pass it to a separate `Dataset.transform`.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]], p: Sequence[float] | None = None) -> None:
+        self.transforms = tuple(transforms)
+        if not self.transforms:
+            raise ValueError("RandomChoice needs at least one transform")
+        for part in self.transforms:
+            check_sync(part, "RandomChoice")
+        self.p = None if p is None else tuple(map(float, p))
+        weights = (1.0,) * len(self.transforms) if self.p is None else self.p
+        if len(weights) != len(self.transforms) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+            raise ValueError(
+                f"RandomChoice: p must have a weight of at least 0 for each of the {len(self.transforms)} transforms, "
+                f"and one above 0, got {p!r}"
+            )
+        self._bind()
+
+    def _bind(self) -> None:
+        weights = [1.0] * len(self.transforms) if self.p is None else list(self.p)
+        ends = np.cumsum(weights) / sum(weights)
+        self._bound = tuple(map(bind, self.transforms)), ends
+        self.in_place = all(map(works_in_place, self.transforms))
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        steps, ends = self._bound
+        place = int(np.searchsorted(ends, rng.random(), side="right"))
+        return steps[min(place, len(steps) - 1)](x, rng, out)
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        found = [_out_spec(part, spec) for part in self.transforms]
+        return found[0] if all(each == found[0] for each in found) else None
+
+    def _parts(self) -> Sequence[Any]:
+        return self.transforms
+
+
+class RandomOrder(BindingTransform):
+    """Several transforms, all applied, in an order drawn for each sample.
+
+    Draws: one less than the transforms, for the order, then those of the transforms in that order.
+
+    Args:
+        transforms: callables.
+
+    Raises:
+        TypeError: a transform is async; pass it to a separate `Dataset.transform`.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        self.transforms = tuple(transforms)
+        for part in self.transforms:
+            check_sync(part, "RandomOrder")
+        self._bind()
+
+    def _bind(self) -> None:
+        self._bound = tuple(map(bind, self.transforms))
+        self.in_place = bool(self.transforms) and all(map(works_in_place, self.transforms))
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        steps = list(self._bound)
+        rng.shuffle(steps)
+        for step in steps:
+            x = step(x, rng, None)
+        return x
+
+    def _parts(self) -> Sequence[Any]:
+        return self.transforms
+
+
 def result_array(
     x: Array, shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None, in_place: bool = False
 ) -> Array:

@@ -9,6 +9,8 @@ float32 results are not clipped. All take (height, width, channels); those that 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from aioloader.transforms.base import (
 )
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -69,7 +71,7 @@ def _linear(x: Array, scale: float, offset: float, out: Array | None) -> Array:
 
 
 def _mix(x: Array, matrix: Array, out: Array | None) -> Array:
-    """Multiply every pixel by a (3, 3) matrix."""
+    """Multiply every pixel by a (3, 3) matrix, or by a (3, 4) matrix whose last column is added."""
     result = result_array(x, x.shape, x.dtype, out, in_place=True)
     if x.size:
         import cv2
@@ -96,15 +98,28 @@ def adjust_contrast(x: Any, factor: float, out: Array | None = None) -> Array:
     return _linear(image, factor, (1.0 - factor) * mean, out)
 
 
-def adjust_saturation(x: Any, factor: float, out: Array | None = None) -> Array:
+def adjust_saturation(x: Any, factor: float, out: Array | None = None, *, truncate: bool = False) -> Array:
     """Compute ``x * factor + (1 - factor) * luma`` with the luma of the same pixel; 1 changes nothing. RGB.
 
     uint8: within one level of the exact value (OpenCV computes with 10-bit weights).
+
+    Args:
+        x: the image.
+        factor: at least 0.
+        out: as for `Transform.apply`.
+        truncate: uint8 values are rounded down, as torchvision's are, not to the nearest one.
     """
     image = _check(x, "adjust_saturation", rgb=True)
     if factor == 1.0:
         return image
-    return _mix(image, factor * np.eye(3) + (1.0 - factor) * _LUMA, out)
+    matrix = factor * np.eye(3) + (1.0 - factor) * _LUMA
+    if truncate and image.dtype == _UINT8:
+        matrix = np.hstack([matrix, np.full((3, 1), -0.5)])
+    return _mix(image, matrix, out)
+
+
+def _adjust_saturation(x: Any, factor: float, out: Array | None = None) -> Array:
+    return adjust_saturation(x, factor, out, truncate=True)
 
 
 def to_gray(x: Any, out: Array | None = None) -> Array:
@@ -194,7 +209,7 @@ def shift_hls(x: Array, hue: int, lightness: int, saturation: int, out: Array | 
     return result
 
 
-# In the order of the parameters of `RandomColorJitter`, on which the draws depend.
+# In the order of the parameters of `ColorJitter`, on which the draws depend.
 _ADJUST = {
     "brightness": adjust_brightness,
     "contrast": adjust_contrast,
@@ -211,9 +226,7 @@ def _check_amount(value: float, name: str, what: str) -> float:
 
 def _draw(what: str, amount: float, rng: Rng) -> float:
     """Draw a factor in [max(0, 1 - amount), 1 + amount), or for hue a rotation in [-amount, amount)."""
-    if what == "hue":
-        return rng.uniform(-amount, amount)
-    return rng.uniform(max(0.0, 1.0 - amount), 1.0 + amount)
+    return rng.uniform(*_range_of(what, amount))
 
 
 class _RandomAdjust(Transform):
@@ -279,7 +292,7 @@ class RandomHue(_RandomAdjust):
         self.hue = _check_amount(hue, type(self).__name__, self._what)
 
 
-class RandomColorJitter(Transform):
+class FreeColorJitter(Transform):
     """Changes of brightness, contrast, saturation and hue by drawn amounts, in a drawn order; those of 0 are left out.
 
     Draws: with k amounts above 0, k - 1 for the order, then one for each in that order.
@@ -304,16 +317,86 @@ class RandomColorJitter(Transform):
         self.hue = _check_amount(hue, name, "hue")
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        image = check_image(x, "RandomColorJitter")
         amounts = vars(self)
-        order = [what for what in _ADJUST if amounts[what] > 0.0]
-        rng.shuffle(order)
-        drawn = [(what, _draw(what, amounts[what], rng)) for what in order]
-        result = image
-        for what, amount in drawn:
-            # From the second change on the memory belongs to this call, and is changed in place.
-            result = _ADJUST[what](result, amount, out if result is image else result)
-        return result
+        ranges = {what: _range_of(what, amounts[what]) for what in _ADJUST if amounts[what] > 0.0}
+        return _jittered(check_image(x, type(self).__name__), ranges, rng, out)
+
+
+class ColorJitter(Transform):
+    """Changes of brightness, contrast, saturation and hue by drawn factors, in a drawn order, as torchvision's.
+
+    Draws: with k properties that may change, k - 1 for the order, then one for each in that order.
+
+    Args:
+        brightness, contrast, saturation: the factor is uniform in [max(0, 1 - value), 1 + value), or in the range
+            (least, most) that is passed; 0: not changed.
+        hue: the rotation is uniform in [-hue, hue) of the colour circle, at most 0.5; or in the range that is passed,
+            from -0.5 to 0.5; 0: not changed.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    in_place = True
+
+    def __init__(
+        self,
+        brightness: float | Sequence[float] = 0.0,
+        contrast: float | Sequence[float] = 0.0,
+        saturation: float | Sequence[float] = 0.0,
+        hue: float | Sequence[float] = 0.0,
+    ) -> None:
+        self.brightness = brightness
+        self.contrast = contrast
+        self.saturation = saturation
+        self.hue = hue
+        given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+        self._ranges = {what: _check_range(what, value) for what, value in given.items()}
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        ranges = {what: found for what, found in self._ranges.items() if found is not None}
+        adjust = {**_ADJUST, "saturation": _adjust_saturation}
+        return _jittered(check_image(x, "ColorJitter"), ranges, rng, out, adjust)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_ranges"}
+
+
+def _range_of(what: str, amount: float) -> tuple[float, float]:
+    """Return the ends of the factors of an amount; for hue those of the rotation."""
+    return (-amount, amount) if what == "hue" else (max(0.0, 1.0 - amount), 1.0 + amount)
+
+
+def _check_range(what: str, value: float | Sequence[float]) -> tuple[float, float] | None:
+    """Return the range of the factors of a property; None if it is not changed."""
+    if isinstance(value, Sequence):
+        ends = tuple(map(float, value))
+        if len(ends) != 2:
+            raise ValueError(f"ColorJitter: {what} must be a number or a range of two, got {value!r}")
+        low, high = ends
+    else:
+        low, high = _range_of(what, _check_amount(value, "ColorJitter", what))
+    least, most = (-0.5, 0.5) if what == "hue" else (0.0, math.inf)
+    if not least <= low <= high <= most or high == math.inf:
+        raise ValueError(f"ColorJitter: {what} must be within {least} and {most}, got {value!r}")
+    return None if low == high == (0.0 if what == "hue" else 1.0) else (low, high)
+
+
+def _jittered(
+    image: Array,
+    ranges: Mapping[str, tuple[float, float]],
+    rng: Rng,
+    out: Array | None,
+    adjust: Mapping[str, Any] = _ADJUST,
+) -> Any:
+    order = list(ranges)
+    rng.shuffle(order)
+    drawn = [(what, rng.uniform(*ranges[what])) for what in order]
+    result = image
+    for what, amount in drawn:
+        # From the second change on the memory belongs to this call, and is changed in place.
+        result = adjust[what](result, amount, out if result is image else result)
+    return result
 
 
 class RandomLighting(Transform):
@@ -338,7 +421,36 @@ class RandomLighting(Transform):
         return adjust_lighting(x, weights, out)
 
 
-class RandomGray(Transform):
+class Grayscale(Transform):
+    """Replacement of the colours by their luma. No draw.
+
+    Args:
+        num_output_channels: 1: (height, width, 1); 3: three equal channels.
+
+    Raises:
+        ValueError: it is neither 1 nor 3.
+    """
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        if num_output_channels not in (1, 3):
+            raise ValueError(f"Grayscale: num_output_channels must be 1 or 3, got {num_output_channels!r}")
+        self.num_output_channels = num_output_channels
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        image = check_image(x, "Grayscale")
+        if image.shape[2] == 1:
+            return image if self.num_output_channels == 1 else np.repeat(image, 3, 2)
+        if self.num_output_channels == 3:
+            return to_gray(image, out)
+        return np.ascontiguousarray(to_gray(image)[:, :, :1])
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        if spec is None or len(spec.shape) != 3:
+            return None
+        return replace(spec, shape=(*spec.shape[:2], self.num_output_channels))
+
+
+class RandomGrayscale(Transform):
     """Replacement of the colours by their luma with probability `p`; 3 channels are kept. One draw.
 
     Args:
@@ -350,7 +462,7 @@ class RandomGray(Transform):
 
     in_place = True
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.1) -> None:
         self.p = check_probability(p, type(self).__name__)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:

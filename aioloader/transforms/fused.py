@@ -25,8 +25,8 @@ from aioloader.transforms.geometry import (
     BorderedBox,
     Crop,
     CropResize,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
     Resize,
 )
 from aioloader.transforms.interpolation import (
@@ -57,7 +57,7 @@ _OPENCV = {
     False: (LINEAR, CUBIC, LANCZOS),
     True: (LANCZOS,),
 }
-_FLIPS = (RandomFlipLeftRight, RandomFlipTopBottom)
+_FLIPS = (RandomHorizontalFlip, RandomVerticalFlip)
 
 # Memory that a step may write to: none that is used again, the batch's row, or its own input.
 _NOWHERE, _ROW, _INPUT = range(3)

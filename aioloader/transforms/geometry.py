@@ -553,7 +553,7 @@ class _RandomFlip(GeometricTransform):
         return result
 
 
-class RandomFlipLeftRight(_RandomFlip):
+class RandomHorizontalFlip(_RandomFlip):
     """Flip of left and right with probability `p`; shape and dtype kept.
 
     (height, width, channels) or (n, height, width, channels), all n alike. One draw.
@@ -565,7 +565,7 @@ class RandomFlipLeftRight(_RandomFlip):
     _axis = 1
 
 
-class RandomFlipTopBottom(_RandomFlip):
+class RandomVerticalFlip(_RandomFlip):
     """Flip of top and bottom with probability `p`; shape and dtype kept.
 
     (height, width, channels) or (n, height, width, channels), all n alike. One draw.

@@ -228,7 +228,7 @@ def _presets(size: int) -> Sequence[Pipeline]:
     crop = box_transforms.Compose(
         [
             box_transforms.RandomObjectCrop(min_object_covered=0.3),
-            box_transforms.RandomFlipLeftRight(),
+            box_transforms.RandomHorizontalFlip(),
             box_transforms.Resize((size, size)),
         ]
     )
@@ -252,13 +252,13 @@ def _presets(size: int) -> Sequence[Pipeline]:
         Pipeline(
             "boxes",
             "training with boxes",
-            f"boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
+            f"boxes.RandomObjectCrop, boxes.RandomHorizontalFlip, boxes.Resize to {size}",
             Stage(crop, first=False),
         ),
         Pipeline(
             "expand",
             "the same with borders",
-            f"boxes.RandomExpand before boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
+            f"boxes.RandomExpand before boxes.RandomObjectCrop, boxes.RandomHorizontalFlip, boxes.Resize to {size}",
             Stage(expand, first=False),
         ),
     )

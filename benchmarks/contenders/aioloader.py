@@ -213,7 +213,7 @@ def _steps(case: Case) -> list[Any]:
     elif case.crop == "centre":
         steps += [transforms.Resize(256, antialias=False), transforms.CenterCrop(224)]
     if case.flip:
-        steps.append(transforms.RandomFlipLeftRight())
+        steps.append(transforms.RandomHorizontalFlip())
     if case.normalised:
         mean, std = np.float32(transforms.IMAGENET_MEAN), np.float32(transforms.IMAGENET_STD)
         steps += [transforms.ToTensor(), transforms.Normalize(mean, std)]

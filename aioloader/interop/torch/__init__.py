@@ -13,5 +13,6 @@ needed("torch")  # before the modules that import it, because its error names th
 from aioloader.interop.torch._dataset import LoaderDataset  # noqa: E402
 from aioloader.interop.torch._device import StatefulLoader, to_device  # noqa: E402
 from aioloader.interop.torch._loader import DataLoader  # noqa: E402
+from aioloader.interop.torch._mover import as_tensors  # noqa: E402
 
 __all__ = ("DataLoader", "LoaderDataset", "StatefulLoader", "as_tensors", "to_device")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.base import Compose
-from aioloader.transforms.color import RandomColorJitter, RandomHLS, RandomLighting
-from aioloader.transforms.geometry import RandomFlipLeftRight
+from aioloader.transforms.color import FreeColorJitter, RandomHLS, RandomLighting
+from aioloader.transforms.geometry import RandomHorizontalFlip
 from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.interpolation import RANDOM
 from aioloader.transforms.planes import ToPlanes
@@ -131,7 +131,7 @@ def augmentation(values: Mapping[str, Any], mean: Array | None = None, dtype: st
     parts.append(_crop(values))
     jitter = [values[name] for name in ("brightness", "contrast", "saturation")]
     if any(jitter):
-        parts.append(RandomColorJitter(*jitter))
+        parts.append(FreeColorJitter(*jitter))
     if values["random_h"] or values["random_s"] or values["random_l"]:
         parts.append(RandomHLS(values["random_h"], values["random_s"], values["random_l"]))
     if values["pca_noise"]:
@@ -147,7 +147,7 @@ def augmentation(values: Mapping[str, Any], mean: Array | None = None, dtype: st
         parts.append(ToPlanes(mean, mirror=mirror, dtype=dtype, **amounts))
         return Compose(parts)
     if mirror:
-        parts.append(RandomFlipLeftRight(mirror))
+        parts.append(RandomHorizontalFlip(mirror))
     plain = dtype != "float32"
     means = [values[f"mean_{c}"] for c in "rgba"]
     parts.append(ToPlanes(means, dtype=dtype) if plain else ToPlanes(means, **amounts))

@@ -14,7 +14,7 @@ import numpy as np
 from aioloader.mxnet.io.det_boxes import CropLimits, LabelPadError, ObjectLabel, Rect
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.color import shift_hls
-from aioloader.transforms.geometry import RandomFlipLeftRight
+from aioloader.transforms.geometry import RandomHorizontalFlip
 from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.interpolation import resize_image, settle
 from aioloader.transforms.planes import ToPlanes
@@ -46,7 +46,7 @@ class DetectionAugment:
         self._resize = (
             None if values["resize"] <= 0 else Resize(values["resize"], True, values["inter_method"])
         )
-        self._flip = RandomFlipLeftRight(1.0)
+        self._flip = RandomHorizontalFlip(1.0)
         self._std = np.array([values[f"std_{c}"] or 1.0 for c in "rgba"], np.float32)
         means = [values[f"mean_{c}"] for c in "rgba"] if mean is None else mean
         self._finish = ToPlanes(means, scale=values["scale"])

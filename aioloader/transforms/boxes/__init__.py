@@ -8,7 +8,7 @@ A `BoxTransform` is called with (image, boxes) and returns (image, boxes); other
 a dataset of such samples it is passed to ``dataset.transform``; ``batchify.Pad(val=-1)`` makes batches of boxes::
 
     train = dataset.transform(
-        boxes.Compose([boxes.RandomObjectCrop(), boxes.RandomFlipLeftRight(), boxes.Resize((512, 512)), ToTensor()])
+        boxes.Compose([boxes.RandomObjectCrop(), boxes.RandomHorizontalFlip(), boxes.Resize((512, 512)), ToTensor()])
     )
     loader = aioloader.DataLoader(train, 32, batchify_fn=batchify.Group(batchify.Stack(), batchify.Pad(val=-1)))
 
@@ -34,10 +34,10 @@ from aioloader.transforms.boxes.transforms import (
     Pad,
     RandomCrop,
     RandomExpand,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
     RandomObjectCrop,
     RandomResizedCrop,
+    RandomVerticalFlip,
     Resize,
 )
 
@@ -51,10 +51,10 @@ __all__ = (
     "RandomApply",
     "RandomCrop",
     "RandomExpand",
-    "RandomFlipLeftRight",
-    "RandomFlipTopBottom",
+    "RandomHorizontalFlip",
     "RandomObjectCrop",
     "RandomResizedCrop",
+    "RandomVerticalFlip",
     "Resize",
     "as_boxes",
     "box_areas",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.rng import Rng, default_rng
-from aioloader.transforms import color, erasing, tensor
+from aioloader.transforms import blur, color, erasing, tensor, tone
 from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
 from aioloader.transforms.boxes.geometry import as_boxes, boxes_after
 from aioloader.transforms.motion import GeometricTransform
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 # Modules of transforms that move no pixel, so that boxes stay valid.
-_IN_PLACE = (color.__name__, erasing.__name__, tensor.__name__)
+_IN_PLACE = (blur.__name__, color.__name__, erasing.__name__, tensor.__name__, tone.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LEAST_GROWTH = 2
 
 
-class RandomFlipLeftRight(Moved):
+class RandomHorizontalFlip(Moved):
     """Flip of left and right with probability `p`. One draw.
 
     Args:
@@ -39,10 +39,10 @@ class RandomFlipLeftRight(Moved):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(geometry.RandomFlipLeftRight(p))
+        super().__init__(geometry.RandomHorizontalFlip(p))
 
 
-class RandomFlipTopBottom(Moved):
+class RandomVerticalFlip(Moved):
     """Flip of top and bottom with probability `p`. One draw.
 
     Args:
@@ -50,7 +50,7 @@ class RandomFlipTopBottom(Moved):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(geometry.RandomFlipTopBottom(p))
+        super().__init__(geometry.RandomVerticalFlip(p))
 
 
 class Resize(Moved):

@@ -12,7 +12,7 @@ import aioloader
 import recordio
 from aioloader import ImageFolderDataset, ImageRecordDataset, RecordFileDataset, SimpleDataset
 from aioloader.rng import seed_default_rng
-from aioloader.transforms import Compose, Normalize, RandomFlipLeftRight, RandomResizedCrop, Resize, ToTensor
+from aioloader.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize, ToTensor
 from tests.aioloader.datasets.faces import write_set
 
 
@@ -26,17 +26,17 @@ def pair(image: Any, label: Any) -> Any:
 
 CHAINS = {
     "as they are": lambda data: data,
-    "fused": lambda data: data.transform_first(Compose([RandomFlipLeftRight(), Resize((5, 5))])),
+    "fused": lambda data: data.transform_first(Compose([RandomHorizontalFlip(), Resize((5, 5))])),
     "float": lambda data: data.transform_first(
-        Compose([RandomResizedCrop(4), RandomFlipLeftRight(), ToTensor(), Normalize((0.5,) * 3, (0.5,) * 3)])
+        Compose([RandomResizedCrop(4), RandomHorizontalFlip(), ToTensor(), Normalize((0.5,) * 3, (0.5,) * 3)])
     ),
     "foreign between": lambda data: (
-        data.transform_first(RandomFlipLeftRight())
+        data.transform_first(RandomHorizontalFlip())
         .transform_first(foreign)
         .transform_first(RandomResizedCrop(4))
     ),
     "whole samples": lambda data: data.transform_first(RandomResizedCrop(4)).transform(pair),
-    "some": lambda data: data.take(6).transform_first(RandomFlipLeftRight()).shard(2, 0),
+    "some": lambda data: data.take(6).transform_first(RandomHorizontalFlip()).shard(2, 0),
 }
 
 

@@ -21,7 +21,7 @@ from aioloader.transforms import lazy_image
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_image_folder, write_record_files
 
 CROP = transforms.Compose(
-    [transforms.RandomResizedCrop(24, scale=(0.05, 0.3)), transforms.RandomFlipLeftRight()]
+    [transforms.RandomResizedCrop(24, scale=(0.05, 0.3)), transforms.RandomHorizontalFlip()]
 )
 
 

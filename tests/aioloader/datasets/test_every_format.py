@@ -33,7 +33,7 @@ from tests.executors import pool
 
 COUNT = 24
 BAD = 13
-CHAIN = transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomFlipLeftRight()])
+CHAIN = transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip()])
 
 Batches = list[tuple[Any, ...]]
 

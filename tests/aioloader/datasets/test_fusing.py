@@ -20,12 +20,12 @@ from aioloader.transforms import (
     Compose,
     CropResize,
     Normalize,
-    RandomFlipLeftRight,
+    RandomHorizontalFlip,
     RandomResizedCrop,
     ToTensor,
 )
 
-TRAIN = Compose([RandomResizedCrop(24), RandomFlipLeftRight()])
+TRAIN = Compose([RandomResizedCrop(24), RandomHorizontalFlip()])
 FLOAT = Compose([*TRAIN.transforms, ToTensor(), Normalize(0.5, 0.5)])
 
 
@@ -205,7 +205,7 @@ def test_statistics_are_reported_by_stage(datasets: list[Any]) -> None:
     with aioloader.DataLoader(view, 4, executor="inline") as loader:
         list(loader)
         stats = loader.stats()
-    assert set(stats.transforms) == {"RandomResizedCrop > RandomFlipLeftRight", "ToTensor"}
+    assert set(stats.transforms) == {"RandomResizedCrop > RandomHorizontalFlip", "ToTensor"}
     assert stats.decode_s > 0
     assert stats.transform_s == pytest.approx(sum(stats.transforms.values()))
 

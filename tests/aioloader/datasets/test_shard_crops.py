@@ -25,7 +25,7 @@ from tests.aioloader.crop_index.samples import IMAGES, spoil_entries
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 
 CROP = transforms.Compose(
-    [transforms.RandomResizedCrop(24, scale=(0.05, 0.3)), transforms.RandomFlipLeftRight()]
+    [transforms.RandomResizedCrop(24, scale=(0.05, 0.3)), transforms.RandomHorizontalFlip()]
 )
 needs_numba = pytest.mark.skipif(not can_build(), reason="numba makes crop indexes")
 

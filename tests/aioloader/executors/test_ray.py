@@ -12,7 +12,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, WorkerError
 from aioloader.executors import RayExecutor
-from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
+from aioloader.transforms import ColorJitter, Compose, RandomHorizontalFlip, RandomResizedCrop
 from tests.aioloader.cluster import local_cluster, wait_until
 from tests.aioloader.loader.samples import Numbers, Souvenirs
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.filterwarnings("ignore"),  # Ray's own
 ]
-CHAIN = Compose([RandomResizedCrop(32), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3)])
+CHAIN = Compose([RandomResizedCrop(32), RandomHorizontalFlip(), ColorJitter(brightness=0.3)])
 OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3}
 
 

@@ -12,7 +12,7 @@ from aioloader.executors.ray.messages import pack_request, write_rows
 from aioloader.executors.ray.worker import RayWorker
 from aioloader.foundation.pytree import flatten
 from aioloader.foundation.types import ChunkResult
-from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
+from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop
 from tests.aioloader.loader.samples import Numbers
 
 
@@ -85,7 +85,7 @@ def same(one, other):
             assert leaf == leaf_2
 
 
-CHAIN = Compose([RandomResizedCrop(24), RandomFlipLeftRight()])
+CHAIN = Compose([RandomResizedCrop(24), RandomHorizontalFlip()])
 CASES = {
     "images": (lambda rec: ImageRecordDataset(rec).transform_first(CHAIN), {}),
     "payloads": (lambda rec: RecordFileDataset(rec), {}),

@@ -67,7 +67,7 @@ def taken(loader, passes=1):
 
 @pytest.mark.parametrize("options", ALL)
 def test_batches_are_the_same_for_every_choice(options, photo_rec):
-    chain = [transforms.RandomResizedCrop(24), transforms.RandomFlipLeftRight()]
+    chain = [transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip()]
     data = aioloader.ImageRecordDataset(photo_rec).transform_first(transforms.Compose(chain))
     with DataLoader(data, 4, shuffle=True, num_workers=0) as loader:
         wanted = taken(loader, 3)

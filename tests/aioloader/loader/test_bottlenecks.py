@@ -128,7 +128,7 @@ def named(text):
     return [word for word in WORDS if word in first]
 
 
-CORES = {"num_workers": available_cores()}
+CORES = available_cores()
 
 
 def storage(face, executor, small_pictures, **_):
@@ -136,13 +136,13 @@ def storage(face, executor, small_pictures, **_):
 
 
 def decode(face, executor, large_pictures, **_):
-    data = ImageRecordDataset(large_pictures).transform_first(transforms.Resize((32, 32)))
-    return explained(face, data, 8, executor=executor, **CORES)
+    data = ImageRecordDataset(large_pictures).transform_first(transforms.Resize((32, 32), antialias=False))
+    return explained(face, data, 8, **pool(executor, CORES))
 
 
 def transform(face, executor, **_):
     data = SimpleDataset(Pausing(64, 0.0)).transform(blur)
-    return explained(face, data, 16, executor=executor, **CORES)
+    return explained(face, data, 16, **pool(executor, CORES))
 
 
 def consumer(face, executor, **_):

@@ -9,13 +9,11 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageRecordDataset
-from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
+from aioloader.transforms import ColorJitter, Compose, RandomHorizontalFlip, RandomResizedCrop
 from tests.combinations import combinations
 from tests.executors import pool
 
-CHAIN = Compose(
-    [RandomResizedCrop(48), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3, saturation=0.3)]
-)
+CHAIN = Compose([RandomResizedCrop(48), RandomHorizontalFlip(), ColorJitter(brightness=0.3, saturation=0.3)])
 OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
 DATASETS = ["rec", "folder"]
 WAYS = {

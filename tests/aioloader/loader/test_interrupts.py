@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.aioloader.loader.programs import run_program
+from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
@@ -30,13 +31,13 @@ SCRIPT = """
 
     def blocking():
         {begin}
-        for number, batch in enumerate(aioloader.DataLoader(Data(), 5, executor={executor!r}, num_workers=2)):
+        for number, batch in enumerate(aioloader.DataLoader(Data(), 5, **{options!r})):
             if number == 1:
                 print("loading", flush=True)
 
     async def main():
         {begin}
-        loader = aioloader.AsyncDataLoader(Data(), 5, executor={executor!r}, num_workers=2)
+        loader = aioloader.AsyncDataLoader(Data(), 5, **{options!r})
         number = 0
         async for batch in loader:
             number += 1
@@ -70,7 +71,7 @@ def ended(program):
     "group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"]
 )
 def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
-    code = textwrap.dedent(SCRIPT).format(executor=executor, begin="pass", call=CALLS[face])
+    code = textwrap.dedent(SCRIPT).format(options=pool(executor, 2), begin="pass", call=CALLS[face])
     program = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -112,7 +113,7 @@ def workers_of(pid):
 def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
     # In the loop, if there is one: asyncio's messages at an earlier interrupt are not ours.
     begin = "print('begin', flush=True)"
-    code = textwrap.dedent(SCRIPT).format(executor=executor, begin=begin, call=CALLS[face])
+    code = textwrap.dedent(SCRIPT).format(options=pool(executor, 2), begin=begin, call=CALLS[face])
     # From the first statement, through the start of the workers, to the middle of loading.
     for delay_s in (0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8):
         with subprocess.Popen(
@@ -141,7 +142,7 @@ def test_an_interpreter_that_ends_with_a_live_async_loader_just_ends(executor):
             def __getitem__(self, i): return i
         kept = []
         async def main():
-            loader = aioloader.AsyncDataLoader(Data(), 4, executor={executor!r}, num_workers=2)
+            loader = aioloader.AsyncDataLoader(Data(), 4, **{pool(executor, 2)!r})
             batches = aiter(loader)
             print((await anext(batches)).tolist())
             kept.extend([loader, batches])

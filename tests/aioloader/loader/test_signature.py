@@ -164,6 +164,7 @@ def test_both_limits_of_errors_hold() -> None:
             list(loader)
 
 
+@pytest.mark.torch
 def test_tensors_on_a_device() -> None:
     torch = pytest.importorskip("torch")
     for output in ("numpy", "torch"):
@@ -177,6 +178,7 @@ def test_tensors_on_a_device() -> None:
             DataLoader(DATA, 10, device="cuda")
 
 
+@pytest.mark.torch
 async def test_an_async_loader_hands_out_tensors_on_a_device() -> None:
     torch = pytest.importorskip("torch")
     async with AsyncDataLoader[Any](DATA.transform(float), 5, device="cpu", num_workers=1) as loader:
@@ -184,6 +186,7 @@ async def test_an_async_loader_hands_out_tensors_on_a_device() -> None:
         assert all(isinstance(batch, torch.Tensor) for batch in first)
 
 
+@pytest.mark.jax
 def test_arrays_on_a_device_of_jax() -> None:
     jax = pytest.importorskip("jax")
     (batch,) = DataLoader[Any](DATA, 10, output="jax", device="cpu:0", num_workers=0)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.remote
 
 CROP = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
 CHAINS: dict[str, list[Any]] = {
-    "resized": [CROP, transforms.RandomFlipLeftRight()],
+    "resized": [CROP, transforms.RandomHorizontalFlip()],
     "tensor": [CROP, transforms.ToTensor(), transforms.Normalize(0.5, 0.25)],
     "random": [transforms.RandomCrop(31)],
     "centre": [transforms.CenterCrop((40, 30))],

@@ -75,7 +75,7 @@ def test_boxes_travel_along() -> None:
 
 def test_it_stands_in_a_chain_with_boxes() -> None:
     chain = boxes.Compose(
-        [boxes.RandomFlipLeftRight(1.0), Albumentations(_chain(True)), boxes.Resize((60, 60))]
+        [boxes.RandomHorizontalFlip(1.0), Albumentations(_chain(True)), boxes.Resize((60, 60))]
     )
     made, found = chain(_image(), [[10, 10, 45, 35]], rng=Rng(4))
     assert made.shape == (60, 60, 3)

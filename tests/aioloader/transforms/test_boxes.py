@@ -46,17 +46,17 @@ def _found(image: Any, number: int) -> Any:
 
 # No transform here interpolates, so that colours do not change.
 EXACT = {
-    "flip left right": bx.RandomFlipLeftRight(1.0),
-    "flip top bottom": bx.RandomFlipTopBottom(1.0),
+    "flip left right": bx.RandomHorizontalFlip(1.0),
+    "flip top bottom": bx.RandomVerticalFlip(1.0),
     "pad": bx.Pad((5, 3, 2, 0), fill=(1, 2, 3)),
     "center crop": bx.CenterCrop((40, 30)),
     "random crop": bx.RandomCrop((40, 30)),
     "object crop": bx.RandomObjectCrop(0.2, (0.5, 2.0), (0.1, 0.9), 0.0),
     "expand": bx.RandomExpand((0.5, 2.0), (1.2, 4.0), value=9),
     "chain": bx.Compose(
-        [bx.RandomFlipLeftRight(), bx.RandomExpand(), bx.RandomObjectCrop(min_eject_coverage=0.0), bx.Pad(2)]
+        [bx.RandomHorizontalFlip(), bx.RandomExpand(), bx.RandomObjectCrop(min_eject_coverage=0.0), bx.Pad(2)]
     ),
-    "sometimes": bx.RandomApply(bx.RandomFlipTopBottom(1.0), 0.5),
+    "sometimes": bx.RandomApply(bx.RandomVerticalFlip(1.0), 0.5),
 }
 RESIZED = {
     "resize": bx.Resize((31, 57)),
@@ -149,8 +149,8 @@ class TestOne:
 @pytest.mark.parametrize(
     ("with_boxes", "alone"),
     [
-        (bx.RandomFlipLeftRight(0.5), transforms.RandomFlipLeftRight(0.5)),
-        (bx.RandomFlipTopBottom(0.5), transforms.RandomFlipTopBottom(0.5)),
+        (bx.RandomHorizontalFlip(0.5), transforms.RandomHorizontalFlip(0.5)),
+        (bx.RandomVerticalFlip(0.5), transforms.RandomVerticalFlip(0.5)),
         (bx.Resize((20, 30)), transforms.Resize((20, 30))),
         (bx.CenterCrop(20), transforms.CenterCrop(20)),
         (bx.RandomCrop(20), transforms.RandomCrop(20)),
@@ -182,7 +182,7 @@ def test_boxes_at_the_border_and_without_area() -> None:
     image = np.zeros((10, 10, 3), np.uint8)
     boxes = np.array([[0, 0, 10, 10], [5, 5, 5, 9], [10, 10, 12, 12]], np.float32)
     assert bx.CenterCrop(10)(image, boxes)[1].tolist() == [[0, 0, 10, 10]]
-    assert bx.RandomFlipLeftRight(1.0)(image, boxes)[1].tolist() == [
+    assert bx.RandomHorizontalFlip(1.0)(image, boxes)[1].tolist() == [
         [0, 0, 10, 10],
         [5, 5, 5, 9],
         [-2, 10, 0, 12],
@@ -192,7 +192,7 @@ def test_boxes_at_the_border_and_without_area() -> None:
 @pytest.mark.parametrize("boxes", [{"boxes": []}, [[1, 2, 3, 4], [1, 2]], "abc", 3, [[1, 2, 3]]])
 def test_what_is_no_array_of_boxes(boxes: Any) -> None:
     with pytest.raises(ValueError, match="boxes must be"):
-        bx.RandomFlipLeftRight()(np.zeros((4, 4, 3), np.uint8), boxes)
+        bx.RandomHorizontalFlip()(np.zeros((4, 4, 3), np.uint8), boxes)
 
 
 def test_geometry() -> None:
@@ -284,7 +284,7 @@ def test_canvases_reach_all_of_their_ranges() -> None:
 def test_share_of_flips() -> None:
     image, boxes = _scene(1)
     flips = sum(
-        not np.array_equal(bx.RandomFlipLeftRight(0.3)(image, boxes, rng=Rng(11, 0, index))[1], boxes)
+        not np.array_equal(bx.RandomHorizontalFlip(0.3)(image, boxes, rng=Rng(11, 0, index))[1], boxes)
         for index in range(DRAWS)
     )
     assert abs(flips / DRAWS - 0.3) < 4 * (0.21 / DRAWS) ** 0.5
@@ -301,7 +301,7 @@ def test_share_of_flips() -> None:
         lambda: bx.RandomExpand(aspect_ratio_range=(2, 1)),
         lambda: bx.Pad(-1),
         lambda: bx.Pad((1, 2, 3)),
-        lambda: bx.RandomFlipLeftRight(2.0),
+        lambda: bx.RandomHorizontalFlip(2.0),
     ],
 )
 def test_bad_arguments(make: Any) -> None:
@@ -314,7 +314,9 @@ def test_bad_arguments(make: Any) -> None:
 
 def test_colours_and_tensors_are_taken_as_they_are() -> None:
     image, boxes = _scene(9)
-    chain = bx.Compose([bx.RandomFlipLeftRight(1.0), transforms.RandomBrightness(0.2), transforms.ToTensor()])
+    chain = bx.Compose(
+        [bx.RandomHorizontalFlip(1.0), transforms.RandomBrightness(0.2), transforms.ToTensor()]
+    )
     made, found = chain(image, boxes, rng=Rng(12))
     assert (made.shape, made.dtype) == ((3, H, W), np.float32)
     assert np.array_equal(found, bx.flip_boxes(boxes, W, 0))
@@ -381,7 +383,7 @@ def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
         [
             bx.RandomExpand(),
             bx.RandomObjectCrop(),
-            bx.RandomFlipLeftRight(),
+            bx.RandomHorizontalFlip(),
             bx.Resize((32, 32)),
             transforms.ToTensor(),
         ]

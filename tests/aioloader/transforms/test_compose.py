@@ -13,7 +13,7 @@ from aioloader.transforms import (
     Compose,
     Normalize,
     RandomApply,
-    RandomFlipLeftRight,
+    RandomHorizontalFlip,
     Resize,
     ToTensor,
     Transform,
@@ -115,7 +115,7 @@ def test_nothing_composed_is_identity():
 
 @pytest.mark.parametrize("place", range(4))
 def test_foreign_parts_may_keep_what_they_see(place):
-    parts = [Resize((8, 8)), RandomFlipLeftRight(1.0), ToTensor(), Normalize(0.5, 0.5)]
+    parts = [Resize((8, 8)), RandomHorizontalFlip(1.0), ToTensor(), Normalize(0.5, 0.5)]
     keeper = Keeper()
     transform = Compose([*parts[:place], keeper, *parts[place:]])
     expected = [Compose(parts).apply(image, Rng(0)) for image in (IMAGE, IMAGE[::-1])]
@@ -132,7 +132,7 @@ def test_foreign_parts_may_keep_what_they_see(place):
 
 def test_the_last_part_writes_into_out():
     out = np.empty((3, 8, 8), np.float32)
-    transform = Compose([plus_one, Resize((8, 8)), RandomFlipLeftRight(), ToTensor(), Normalize(0.5, 0.5)])
+    transform = Compose([plus_one, Resize((8, 8)), RandomHorizontalFlip(), ToTensor(), Normalize(0.5, 0.5)])
     assert transform.apply(IMAGE, Rng(0), out) is out
 
 
@@ -160,7 +160,7 @@ def test_specs_are_chained_and_end_at_foreign_parts():
         (3, 4, 5), np.dtype(np.float32)
     )
     assert Compose([CenterCrop(4), plus_one, ToTensor()]).out_spec(spec) is None
-    assert RandomApply(RandomFlipLeftRight()).out_spec(spec) == spec
+    assert RandomApply(RandomHorizontalFlip()).out_spec(spec) == spec
     assert RandomApply(CenterCrop(4)).out_spec(spec) is None
 
 

@@ -15,8 +15,8 @@ from aioloader.rng import Rng
 from aioloader.transforms import (
     Compose,
     CropResize,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
     Resize,
     ToTensor,
     is_native,
@@ -213,8 +213,8 @@ def test_geometry_takes_any_number_of_channels(name, channels):
     [
         Resize((9, 8)),
         CropResize(2, 1, 6, 5, 7),
-        RandomFlipLeftRight(1.0),
-        RandomFlipTopBottom(1.0),
+        RandomHorizontalFlip(1.0),
+        RandomVerticalFlip(1.0),
         ToTensor(),
     ],
     ids=repr,

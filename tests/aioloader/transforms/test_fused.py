@@ -15,14 +15,14 @@ from aioloader.rng import Rng
 from aioloader.transforms import (
     Cast,
     CenterCrop,
+    ColorJitter,
     Compose,
     CropResize,
     Normalize,
-    RandomColorJitter,
     RandomCrop,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomVerticalFlip,
     Resize,
     ToTensor,
     Transform,
@@ -62,8 +62,8 @@ def test_every_pair(first, turn):
 CHAINS = {
     "nothing": [],
     "empty": [Compose([])],
-    "train": [Compose([RandomResizedCrop(32), RandomFlipLeftRight()])],
-    "train-float": [Compose([RandomResizedCrop(32), RandomFlipLeftRight(), *TENSOR])],
+    "train": [Compose([RandomResizedCrop(32), RandomHorizontalFlip()])],
+    "train-float": [Compose([RandomResizedCrop(32), RandomHorizontalFlip(), *TENSOR])],
     "evaluate": [Compose([Resize(36), CenterCrop(32)])],
     "evaluate-float": [Compose([Resize(36), CenterCrop(32), *TENSOR])],
     "evaluate-lanczos": [Compose([Resize((30, 30), interpolation="lanczos"), CenterCrop(12)])],
@@ -72,45 +72,43 @@ CHAINS = {
     "resize-random-crop-resized": [Compose([Resize(80), RandomResizedCrop(16, interpolation="random")])],
     "resize-crop-larger": [Compose([Resize((30, 30)), CenterCrop(40)])],
     "resize-padded": [Compose([Resize((30, 30)), RandomCrop(30, padding=4)])],
-    "flip": [RandomFlipLeftRight()],
-    "flips": [Compose([RandomFlipLeftRight(), RandomFlipTopBottom()])],
-    "flip-float": [Compose([RandomFlipLeftRight(1.0), *TENSOR])],
-    "flip-before": [Compose([RandomFlipLeftRight(), RandomResizedCrop(20), RandomFlipTopBottom()])],
-    "crop-only": [Compose([RandomCrop(20), RandomFlipLeftRight()])],
-    "crop-only-float": [Compose([CenterCrop((20, 30)), RandomFlipTopBottom(), *TENSOR])],
+    "flip": [RandomHorizontalFlip()],
+    "flips": [Compose([RandomHorizontalFlip(), RandomVerticalFlip()])],
+    "flip-float": [Compose([RandomHorizontalFlip(1.0), *TENSOR])],
+    "flip-before": [Compose([RandomHorizontalFlip(), RandomResizedCrop(20), RandomVerticalFlip()])],
+    "crop-only": [Compose([RandomCrop(20), RandomHorizontalFlip()])],
+    "crop-only-float": [Compose([CenterCrop((20, 30)), RandomVerticalFlip(), *TENSOR])],
     "crop-larger": [RandomCrop(200, pad_if_needed=True)],
     "crop-refused": [RandomCrop(200)],
     "padded-reflected": [RandomCrop((53, 61), padding=(9, 4), padding_mode="reflect")],
     "padded-away": [RandomCrop(3, padding=100, fill=(1, 2, 3))],
-    "train-plain": [Compose([RandomResizedCrop(32, antialias=False), RandomFlipLeftRight()])],
+    "train-plain": [Compose([RandomResizedCrop(32, antialias=False), RandomHorizontalFlip()])],
     "train-cubic": [RandomResizedCrop((20, 30), interpolation="bicubic")],
     "evaluate-plain": [Compose([Resize(36, antialias=False), CenterCrop(32)])],
     "evaluate-cubic": [Compose([Resize(20, "bicubic", max_size=22), RandomCrop(12)])],
     "resize-refused": [Resize(20), RandomCrop(40)],
-    "padded": [Compose([RandomCrop((53, 61), padding=4), RandomFlipLeftRight()])],
+    "padded": [Compose([RandomCrop((53, 61), padding=4), RandomHorizontalFlip()])],
     "auto": [RandomResizedCrop(32, interpolation="auto")],
     "random-interpolation": [RandomResizedCrop(32, interpolation="random")],
     "outside": [CropResize(40, 50, 100, 100, 20)],
-    "jitter": [
-        Compose([RandomResizedCrop(32), RandomColorJitter(0.4, 0.4, 0.4, 0.1), RandomFlipLeftRight()])
-    ],
+    "jitter": [Compose([RandomResizedCrop(32), ColorJitter(0.4, 0.4, 0.4, 0.1), RandomHorizontalFlip()])],
     "jitter-float": [
-        Compose([RandomResizedCrop(32), RandomFlipLeftRight(), RandomColorJitter(0.4, 0.4, 0.4), *TENSOR])
+        Compose([RandomResizedCrop(32), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), *TENSOR])
     ],
-    "jitter-crop-float": [Compose([RandomCrop(20), RandomColorJitter(0.4, 0.4, 0.4), *TENSOR])],
+    "jitter-crop-float": [Compose([RandomCrop(20), ColorJitter(0.4, 0.4, 0.4), *TENSOR])],
     "cast-first": [Compose([RandomResizedCrop(32), Cast(), ToTensor(), Normalize(0.5, 0.5)])],
     "cast-last": [Compose([RandomResizedCrop(32), *TENSOR, Cast("float32"), Cast("float16")])],
     "cast-only": [Compose([RandomResizedCrop(32), Cast("float32")])],
     "normalized-twice": [Compose([ToTensor(), Normalize(0.5, 0.5), Normalize((1, 2, 3), 2)])],
     "wrong-channels": [Compose([RandomResizedCrop(32), ToTensor(), Normalize((1, 2), 2)])],
     "tensor-twice": [Compose([ToTensor(), ToTensor()])],
-    "two-stages": [RandomResizedCrop(32), Compose([RandomFlipLeftRight(), *TENSOR])],
-    "four-stages": [RandomResizedCrop(32), RandomFlipLeftRight(), *TENSOR],
+    "two-stages": [RandomResizedCrop(32), Compose([RandomHorizontalFlip(), *TENSOR])],
+    "four-stages": [RandomResizedCrop(32), RandomHorizontalFlip(), *TENSOR],
     "foreign-first": [Compose([lambda x: x[::-1], RandomResizedCrop(32), *TENSOR])],
-    "foreign-middle": [Compose([RandomResizedCrop(32), lambda x: 255 - x, RandomFlipLeftRight(), *TENSOR])],
-    "foreign-last": [Compose([RandomResizedCrop(32), RandomFlipLeftRight(), *TENSOR, lambda x: x * 2])],
+    "foreign-middle": [Compose([RandomResizedCrop(32), lambda x: 255 - x, RandomHorizontalFlip(), *TENSOR])],
+    "foreign-last": [Compose([RandomResizedCrop(32), RandomHorizontalFlip(), *TENSOR, lambda x: x * 2])],
     "foreign-only": [lambda x: x[2:, 3:]],
-    "foreign-stage": [CenterCrop(20), lambda x: x[:, :7], RandomFlipLeftRight()],
+    "foreign-stage": [CenterCrop(20), lambda x: x[:, :7], RandomHorizontalFlip()],
     "foreign-not-an-array": [Compose([CenterCrop(20), lambda x: x.mean(), np.sqrt])],
 }
 
@@ -139,7 +137,7 @@ def test_a_plan_is_used_again_and_again(name):
 def test_crops_are_drawn_in_the_upright_image(orientation, exif):
     for name in ("jpeg-420", "restarts-420", "restarts-grey"):
         data = oriented(images()[name], orientation)
-        stages = [Compose([RandomResizedCrop(24), RandomFlipLeftRight()])]
+        stages = [Compose([RandomResizedCrop(24), RandomHorizontalFlip()])]
         plan = make(stages, exif=exif)
         for index in range(20):
             check(data, stages, index, plan, exif=exif)
@@ -165,7 +163,7 @@ def test_any_crop_of_any_size(data):
     x, y = data.draw(st.integers(0, 90)), data.draw(st.integers(0, 90))
     size = data.draw(st.one_of(st.none(), st.integers(1, 50)))
     crop = CropResize(x, y, data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90)), size)
-    check(encoded, [Compose([crop, RandomFlipLeftRight()])], flag=data.draw(st.integers(0, 1)))
+    check(encoded, [Compose([crop, RandomHorizontalFlip()])], flag=data.draw(st.integers(0, 1)))
 
 
 @given(data=st.data())

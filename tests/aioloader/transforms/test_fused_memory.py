@@ -9,12 +9,12 @@ from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import (
     CenterCrop,
+    ColorJitter,
     Compose,
     CropResize,
     Normalize,
-    RandomColorJitter,
     RandomCrop,
-    RandomFlipLeftRight,
+    RandomHorizontalFlip,
     RandomResizedCrop,
     Resize,
 )
@@ -34,7 +34,7 @@ class TestForeignCode:
             [],
             [RandomCrop(16)],
             [RandomResizedCrop(16)],
-            [RandomFlipLeftRight(1.0)],
+            [RandomHorizontalFlip(1.0)],
             [Resize((20, 20)), CenterCrop(16)],
         ],
         ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
@@ -48,7 +48,7 @@ class TestForeignCode:
             copies.append(x.copy())
             return x
 
-        after = [RandomFlipLeftRight(1.0), *TENSOR]
+        after = [RandomHorizontalFlip(1.0), *TENSOR]
         parts = [[*before], [keep, *after]] if own_stage else [[*before, keep, *after]]
         plan = make([Compose(part) for part in parts])
         memory = bytearray(images()[name])
@@ -76,13 +76,13 @@ class TestTheRow:
     @pytest.mark.parametrize(
         "chain",
         [
-            [RandomResizedCrop(16), RandomFlipLeftRight()],
-            [RandomResizedCrop(16), RandomFlipLeftRight(), RandomColorJitter(0.4, 0.4, 0.4)],
-            [RandomResizedCrop(16), RandomFlipLeftRight(1.0), *TENSOR],
-            [RandomCrop(16), RandomFlipLeftRight(1.0)],
+            [RandomResizedCrop(16), RandomHorizontalFlip()],
+            [RandomResizedCrop(16), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4)],
+            [RandomResizedCrop(16), RandomHorizontalFlip(1.0), *TENSOR],
+            [RandomCrop(16), RandomHorizontalFlip(1.0)],
             [RandomCrop(16), *TENSOR],
             [Resize((20, 20)), CenterCrop(16), *TENSOR],
-            [Resize((20, 20)), RandomFlipLeftRight()],
+            [Resize((20, 20)), RandomHorizontalFlip()],
         ],
         ids=lambda chain: "-".join(type(part).__name__ for part in chain),
     )
@@ -95,7 +95,7 @@ class TestTheRow:
         assert again is row
         assert not rows[0].any()
 
-    @pytest.mark.parametrize("chain", [[], [RandomFlipLeftRight(1.0)]], ids=["nothing", "flip"])
+    @pytest.mark.parametrize("chain", [[], [RandomHorizontalFlip(1.0)]], ids=["nothing", "flip"])
     def test_is_decoded_into(self, chain):
         row = np.zeros((53, 61, 3), np.uint8)
         plan = make([Compose(chain)] if chain else [])
@@ -167,7 +167,7 @@ class TestScaling:
 
     @pytest.mark.parametrize("name", ["large", "png", "raw", "progressive", "truncated"])
     def test_nothing_changes_where_it_does_not_apply(self, name):
-        stages = [Compose([RandomResizedCrop(150), RandomFlipLeftRight()])]
+        stages = [Compose([RandomResizedCrop(150), RandomHorizontalFlip()])]
         check(images()[name], stages, plan=make(stages, dct_scaling=True))
 
     def test_a_crop_that_is_not_resized_is_exact(self):

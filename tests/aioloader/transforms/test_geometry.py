@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.rng import Rng
-from aioloader.transforms import RandomFlipLeftRight, RandomFlipTopBottom, Resize
+from aioloader.transforms import RandomHorizontalFlip, RandomVerticalFlip, Resize
 from aioloader.transforms.interpolation import interpolation_code
 
 CODES = {
@@ -119,7 +119,7 @@ DTYPES = [np.uint8, np.int8, np.uint16, np.int32, np.float32, np.float64, np.int
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("make", "axis"), [(RandomFlipLeftRight, 1), (RandomFlipTopBottom, 0)], ids=["left-right", "top-bottom"]
+    ("make", "axis"), [(RandomHorizontalFlip, 1), (RandomVerticalFlip, 0)], ids=["left-right", "top-bottom"]
 )
 def test_flips_are_numpy_s_for_any_dtype(make, axis, dtype):
     x = image(dtype=dtype)
@@ -132,7 +132,7 @@ def test_flips_are_numpy_s_for_any_dtype(make, axis, dtype):
     assert np.array_equal(x, expected)
 
 
-@pytest.mark.parametrize("make", [RandomFlipLeftRight, RandomFlipTopBottom])
+@pytest.mark.parametrize("make", [RandomHorizontalFlip, RandomVerticalFlip])
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 1.0])
 def test_flips_happen_with_their_probability(make, p):
     x = image(2, 2)
@@ -142,12 +142,12 @@ def test_flips_happen_with_their_probability(make, p):
 
 def test_draws_stay_what_they_were():
     x = np.array([[[1], [0]]], np.uint8)
-    flip = RandomFlipLeftRight()
+    flip = RandomHorizontalFlip()
     flips = [int(flip(x, rng=Rng(7, 2, index))[0, 1, 0]) for index in range(16)]
     assert flips == [0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
 def test_bad_probabilities_are_refused(p):
-    with pytest.raises(ValueError, match=f"RandomFlipTopBottom: p must be a probability, .* got {p}"):
-        RandomFlipTopBottom(p)
+    with pytest.raises(ValueError, match=f"RandomVerticalFlip: p must be a probability, .* got {p}"):
+        RandomVerticalFlip(p)

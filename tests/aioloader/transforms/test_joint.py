@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,11 +24,11 @@ from aioloader.transforms import (
     RandomBrightness,
     RandomCrop,
     RandomErasing,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
+    RandomHorizontalFlip,
     RandomPerspective,
     RandomResizedCrop,
     RandomRotation,
+    RandomVerticalFlip,
     Resize,
     ToTensor,
     is_native,
@@ -36,8 +37,8 @@ from aioloader.transforms.boxes import ImageOnly
 
 H, W = 60, 80
 MOVES = {
-    "flip-left-right": RandomFlipLeftRight(0.5),
-    "flip-top-bottom": RandomFlipTopBottom(1.0),
+    "flip-left-right": RandomHorizontalFlip(0.5),
+    "flip-top-bottom": RandomVerticalFlip(1.0),
     "resize": Resize((90, 61)),
     "shorter-side": Resize(45),
     "center-crop": CenterCrop((40, 66)),
@@ -97,8 +98,12 @@ def test_targets_stay_on_their_objects(transform: Any, seed: int) -> None:
         made["label"], masks, made["boxes"], made["keypoints"][:, 0], strict=True
     ):
         colour = image[:, :, {7: 0, 9: 1}[int(label)]] > 140
-        # Edges may differ by a pixel: the image is interpolated, the mask is not.
-        assert (colour != mask).sum() <= 0.12 * mask.sum() + 12
+        # Edges may differ by two pixels: the image is interpolated, the mask is not.
+        near = np.ones((5, 5), np.uint8)
+        # The object ends at the border of the image, too.
+        inside = cv2.erode(mask.view(np.uint8), near, borderType=cv2.BORDER_CONSTANT, borderValue=0)
+        edge = cv2.dilate(mask.view(np.uint8), near) != inside
+        assert not ((colour != mask) & ~edge).any()
         rows, columns = np.nonzero(mask)
         if len(rows) < 60:
             continue
@@ -145,8 +150,8 @@ def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
 def test_chains_change_image_and_targets_together() -> None:
     chain = JointCompose(
         [
-            Compose([RandomResizedCrop(32), RandomFlipLeftRight()]),
-            RandomApply([RandomBrightness(0.5), RandomFlipTopBottom(1.0)], 0.5),
+            Compose([RandomResizedCrop(32), RandomHorizontalFlip()]),
+            RandomApply([RandomBrightness(0.5), RandomVerticalFlip(1.0)], 0.5),
             RandomErasing(1.0),
             ImageOnly(lambda image: 255 - image),
             ToTensor(),
@@ -198,7 +203,7 @@ def test_wrong_arguments_are_named() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_in_a_loader(workers: int) -> None:
     data = SimpleDataset([{name: scene(n)[name] for name in ("image", "masks")} for n in range(8)])
-    chain = JointCompose([RandomResizedCrop(16), RandomFlipLeftRight()])
+    chain = JointCompose([RandomResizedCrop(16), RandomHorizontalFlip()])
     with DataLoader(data.transform(chain), 4, num_workers=workers, seed=3) as loader:
         batches = [(batch["image"].copy(), batch["masks"].copy()) for batch in loader]
     assert [image.shape for image, _ in batches] == [(4, 16, 16, 3)] * 2

@@ -20,7 +20,7 @@ CHAINS: list[list[Any]] = [
     [transforms.RandomResizedCrop(24)],
     [
         transforms.Compose([transforms.RandomResizedCrop(8), transforms.ToTensor()]),
-        transforms.RandomFlipLeftRight(),
+        transforms.RandomHorizontalFlip(),
     ],
     [transforms.RandomCrop(31)],
     [transforms.CenterCrop((40, 20))],
@@ -59,7 +59,7 @@ def test_it_is_the_one_that_the_plan_requests(
 
 @pytest.mark.parametrize(
     "chain",
-    [[], [transforms.Resize((20, 20))], [transforms.RandomFlipLeftRight()], [lambda image: image[:9]]],
+    [[], [transforms.Resize((20, 20))], [transforms.RandomHorizontalFlip()], [lambda image: image[:9]]],
 )
 def test_a_chain_that_begins_otherwise_does_not_crop(chain: list[Any]) -> None:
     region = NeededRegion(chain, shrinks=False)

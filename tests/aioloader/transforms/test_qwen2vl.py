@@ -23,7 +23,7 @@ from aioloader.errors import AspectRatioError, DecodeError, MissingPackageError
 from aioloader.foundation.types import StageTimer
 from aioloader.jpeg.frame import count_components
 from aioloader.rng import Rng
-from aioloader.transforms import Compose, Qwen2VLImageProcessor, RandomFlipLeftRight, decode_image, is_native
+from aioloader.transforms import Compose, Qwen2VLImageProcessor, RandomHorizontalFlip, decode_image, is_native
 from aioloader.transforms.formats import read_header
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
@@ -521,8 +521,8 @@ def test_components_of_a_jpeg_are_counted(data: bytes, count: int) -> None:
 CHAINS = {
     "alone": [SMALL],
     "composed": [Compose([SMALL])],
-    "flipped": [Compose([RandomFlipLeftRight(1.0), SMALL])],
-    "two-stages": [RandomFlipLeftRight(), SMALL],
+    "flipped": [Compose([RandomHorizontalFlip(1.0), SMALL])],
+    "two-stages": [RandomHorizontalFlip(), SMALL],
     "foreign-before": [lambda x: x[2:, 3:], SMALL],
     "foreign-after": [SMALL, lambda made: made],
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
-from aioloader.transforms import Compose, RandomFlipLeftRight, is_native
+from aioloader.transforms import Compose, RandomHorizontalFlip, is_native
 from aioloader.transforms.color import RandomHLS, shift_hls
 from aioloader.transforms.fused import table_length
 from aioloader.transforms.gluon_geometry import Resize
@@ -110,17 +110,17 @@ class TestOne:
 
 
 CHAINS = {
-    "train": [Resize(40, True), WindowCrop(32, True), RandomFlipLeftRight(), ToPlanes((1, 2, 3, 4))],
-    "train-area": [AreaCrop(32, (0.1, 1), (0.7, 1.4)), RandomFlipLeftRight(), ToPlanes((1, 2, 3, 4))],
+    "train": [Resize(40, True), WindowCrop(32, True), RandomHorizontalFlip(), ToPlanes((1, 2, 3, 4))],
+    "train-area": [AreaCrop(32, (0.1, 1), (0.7, 1.4)), RandomHorizontalFlip(), ToPlanes((1, 2, 3, 4))],
     "evaluate": [WindowCrop(32), ToPlanes(scale=0.5)],
-    "enlarged": [WindowCrop((150, 120), True), RandomFlipLeftRight(), ToPlanes(dtype="uint8")],
+    "enlarged": [WindowCrop((150, 120), True), RandomHorizontalFlip(), ToPlanes(dtype="uint8")],
     "resized-and-enlarged": [Resize(20, True), WindowCrop(32), ToPlanes(dtype="int8")],
     "square": [SquareCrop(24, (20, 30), True), RandomHLS(9, 9, 9), ToPlanes(contrast=0.1)],
     "warped": [
         RandomAffine(shear=0.1, max_angle=20),
         Border(3),
         WindowCrop(32, True),
-        RandomFlipLeftRight(),
+        RandomHorizontalFlip(),
         ToPlanes(),
     ],
     "minus-image": [

@@ -102,7 +102,7 @@ def test_draws_are_what_the_loader_gives(sets: Path, name: str, position: int, i
 
 def test_boxes_follow_their_image(tmp_path: Path) -> None:
     path = write_records(tmp_path / "a.rec", [(detection_label((3, 0.25, 0.25, 0.75, 1)), jpeg(1, 120, 160))])
-    flip = boxes.RandomFlipLeftRight(p=1)
+    flip = boxes.RandomHorizontalFlip(p=1)
 
     async def work(site: Site) -> None:
         names = [each.name for each in site.draws.pipelines((await site.image(0)).record)]

@@ -16,6 +16,7 @@ from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.block import Block, HybridBlock
 from aioloader.mxnet.gluon.data._ndarray_stage import NDArrayFunction, as_nd, native_of, plain
 from aioloader.transforms import gluon_geometry, gluon_rotation
+from aioloader.transforms.color import FreeColorJitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -335,14 +336,14 @@ class RandomFlipLeftRight(HybridTransform):
     """Random exchange of left and right with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomFlipLeftRight(p))
+        super().__init__(native.RandomHorizontalFlip(p))
 
 
 class RandomFlipTopBottom(HybridTransform):
     """Random exchange of top and bottom with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomFlipTopBottom(p))
+        super().__init__(native.RandomVerticalFlip(p))
 
 
 class RandomBrightness(HybridTransform):
@@ -379,7 +380,7 @@ class RandomColorJitter(HybridTransform):
     def __init__(
         self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
     ) -> None:
-        super().__init__(native.RandomColorJitter(brightness, contrast, saturation, hue))
+        super().__init__(FreeColorJitter(brightness, contrast, saturation, hue))
 
 
 class RandomLighting(HybridTransform):
@@ -393,7 +394,7 @@ class RandomGray(HybridTransform):
     """Random replacement of the colours by their luma with probability `p`; 3 channels and the dtype stay."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomGray(p))
+        super().__init__(native.RandomGrayscale(p))
 
 
 class Rotate(Transform):
