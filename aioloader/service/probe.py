@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.abc import DecodingProcessor, SizedProcessor
 from aioloader.errors import DecodeError, ImageTooLargeError
 from aioloader.jpeg.orientation import read_orientation
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.formats import ENDS_EARLY, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -71,7 +71,7 @@ def image_info(
     if max_pixels is not None and pixels > max_pixels:
         raise ImageTooLargeError(name, "pixels", max_pixels, pixels)
     if exif == "apply" and not complete and _may_be_rotated_later(view, header):
-        raise DecodeError("the data ends within the header", format=header.format, nbytes=len(view))
+        raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
     height, width = decoded_size(view, header, exif=exif, processor=processor)
     if isinstance(processor, SizedProcessor):
         spec = processor.spec(height, width)

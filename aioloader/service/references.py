@@ -311,15 +311,15 @@ class ReferenceReader:
         """
         return await self._read(reference, None)
 
-    async def read_header(self, reference: Reference) -> ReadImage:
-        """Read the beginning of an image: 64 KiB of a file or an object, and all of what is in memory.
+    async def read_header(self, reference: Reference, nbytes: int = HEAD_NBYTES) -> ReadImage:
+        """Read the beginning of an image: `nbytes` of a file or an object, and all of what is in memory.
 
         The header of a photograph may be longer, because of previews and profiles; then `ReadImage.complete` is False,
         and `read` returns the rest too.
 
         Raises, and is cancelled, as `read`.
         """
-        return await self._read(reference, HEAD_NBYTES)
+        return await self._read(reference, nbytes)
 
     async def _read(self, reference: Reference, first: int | None) -> ReadImage:
         kind, value, name = reference.kind, reference.value, reference.name

@@ -10,6 +10,8 @@ import anyio.to_thread
 from aioloader.errors import DecodeError, ImageError, ServiceClosedError
 from aioloader.service.nested import flatten_references
 from aioloader.service.probe import image_info
+from aioloader.service.references import HEAD_NBYTES
+from aioloader.transforms.formats import ENDS_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from aioloader.service.references import ReadImage, Reference, ReferenceReader
 
 _ON_ERROR = ("raise", "return")
+# What is read of an image whose header did not fit into the first read.
+_LONG_HEAD_NBYTES = 1 << 20
 
 
 class ImageRequests:
@@ -174,15 +178,16 @@ class ImageRequests:
         """Return the facts in the header of an image; see `AsyncImageService.probe`."""
         reference = self._reader.accept(ref, key=key)
         with anyio.fail_after(self._probe_s):
-            head = await self._reader.read_header(reference)
-            try:
-                return self._info(reference, head)
-            except ImageError:
-                # The header may be longer than what was read: photographs carry previews and profiles.
-                if head.complete:
-                    raise
-                whole = await self._reader.read(reference)
-            return self._info(reference, whole)
+            # A header may be longer than most: photographs carry previews and profiles. Other data, or a
+            # damaged header, are not read further.
+            for nbytes in (HEAD_NBYTES, _LONG_HEAD_NBYTES):
+                head = await self._reader.read_header(reference, nbytes)
+                try:
+                    return self._info(reference, head)
+                except ImageError as error:
+                    if head.complete or not _ends_early(error):
+                        raise
+            return self._info(reference, await self._reader.read(reference))
 
     def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
         try:
@@ -197,3 +202,8 @@ class ImageRequests:
             )
         except DecodeError as error:
             raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
+
+
+def _ends_early(error: ImageError) -> bool:
+    """Return whether more bytes may be all that a header lacks."""
+    return isinstance(error.__cause__, DecodeError) and error.__cause__.reason == ENDS_EARLY

@@ -33,6 +33,9 @@ class ImageHeader(NamedTuple):
     exif: tuple[int, int] | None = None
 
 
+ENDS_EARLY = "the data ends within the header"
+"""Reason of a `DecodeError`: more bytes of the same image may be all that is missing."""
+
 _PNM = re.compile(rb"P[1-6](?:\s|#[^\r\n]*[\r\n])*([0-9]+)[^0-9](?:\s|#[^\r\n]*[\r\n])*([0-9]+)")
 
 # More entries than any camera writes; limits the work that a damaged count can cause.
@@ -75,7 +78,7 @@ def _jpeg(data: Any) -> ImageHeader:
         if marker == 0xE1 and exif is None and bytes(data[place + 4 : place + 10]) == b"Exif\0\0":
             exif = (place + 10, min(place + 2 + length, n))
         place += 2 + length
-    raise _Unreadable("the data ends within the header")
+    raise _Unreadable(ENDS_EARLY)
 
 
 def _png(data: Any) -> ImageHeader:
@@ -113,7 +116,7 @@ def _webp(data: Any) -> ImageHeader:
         width = 1 + int.from_bytes(data[24:27], "little")
         height = 1 + int.from_bytes(data[27:30], "little")
         if len(data) < 30:
-            raise _Unreadable("the data ends within the header")
+            raise _Unreadable(ENDS_EARLY)
     elif name == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)
         width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
@@ -257,7 +260,7 @@ def read_header(data: Any) -> ImageHeader:
     except _Unreadable as error:
         raise DecodeError(str(error), format=name, nbytes=n) from None
     except (struct.error, IndexError, OverflowError):
-        raise DecodeError("the data ends within the header", format=name, nbytes=n) from None
+        raise DecodeError(ENDS_EARLY, format=name, nbytes=n) from None
     if header.height < 1 or header.width < 1:
         extents = f"height {header.height} and width {header.width}"
         raise DecodeError(f"the header announces {extents}", format=name, nbytes=n)

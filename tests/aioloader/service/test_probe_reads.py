@@ -1,0 +1,61 @@
+"""Tests of what `probe` reads of images behind URLs: no more than their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService
+from tests.aioloader.service.images import jpeg
+from tests.servers.raw_http import RawServer, answer
+
+pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
+
+
+def with_segments(count: int) -> bytes:
+    """Return a JPEG of 30 x 50 pixels with segments of 65,533 bytes before its frame header."""
+    data = jpeg(30, 50)
+    return data[:2] + count * (b"\xff\xe5\xff\xff" + bytes(65_533)) + data[2:]
+
+
+@pytest.fixture
+def server(leftovers: object) -> Iterator[RawServer]:
+    with RawServer() as server:
+        server.answers |= {
+            "/short": answer(jpeg(30, 50)),
+            "/long": answer(with_segments(5)),
+            "/longer": answer(with_segments(40)),
+            "/other": answer(b"no image " * 1_000_000),
+            "/damaged": answer(b"\xff\xd8\xff\xe5\0\0" + bytes(3_000_000)),
+        }
+        yield server
+
+
+@pytest.mark.parametrize(("path", "requests"), [("/short", 1), ("/long", 2), ("/longer", 3)])
+def test_a_longer_header_is_read_step_by_step(
+    server: RawServer, run_on: Any, path: str, requests: int
+) -> None:
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, executor="thread", allow=("http",), hosts=[f"127.0.0.1:{server.port}"]
+        ) as service:
+            assert (await service.probe(server.url(path))).size == (30, 50)
+
+    run_on(main)
+    assert server.paths == [path] * requests
+
+
+@pytest.mark.parametrize("path", ["/other", "/damaged"])
+def test_what_is_no_image_is_not_read_further(server: RawServer, run_on: Any, path: str) -> None:
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, executor="thread", allow=("http",), hosts=[f"127.0.0.1:{server.port}"]
+        ) as service:
+            with pytest.raises(aioloader.ImageError):
+                await service.probe(server.url(path))
+
+    run_on(main)
+    assert server.paths == [path]
