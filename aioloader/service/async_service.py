@@ -68,6 +68,7 @@ class AsyncImageService:
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
             on an image for so long is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
+        max_frames: most frames or pages of an image; None: any number. Of several only the first is decoded.
         allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",
             "gs", "az" (object storage), "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of
             Pillow).
@@ -104,6 +105,7 @@ class AsyncImageService:
         timeout: float | None = 60,
         max_bytes: int = 64 << 20,
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        max_frames: int | None = None,
         allow: Collection[str] = ("bytes", "data"),
         root: str | os.PathLike[str] | None = None,
         hosts: Collection[str] | None = None,
@@ -124,6 +126,7 @@ class AsyncImageService:
             timeout=timeout,
             max_bytes=max_bytes,
             max_pixels=max_pixels,
+            max_frames=max_frames,
             allow=allow,
             root=root,
             hosts=hosts,
@@ -221,6 +224,7 @@ class AsyncImageService:
             processor=options.processor,
             exif=self._exif,
             max_pixels=options.max_pixels,
+            max_frames=options.max_frames,
             cache=self._cache,
             threads=self._threads,
         )

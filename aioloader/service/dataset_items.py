@@ -93,7 +93,8 @@ class _OpenDataset:
         """Return the source, opened if necessary; None if the items are made by the dataset."""
         with self._lock:
             self._users += 1
-            if self._closed or self._source is not None:
+            # A read that begins after `close` opens the source once more, and the last one that leaves closes it.
+            if self._source is not None:
                 return self._source
             resolved = resolve(self._dataset)
             if resolved.stages or resolved.base_kind != "bytes":

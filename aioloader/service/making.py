@@ -27,6 +27,7 @@ from aioloader.foundation.types import (
 )
 from aioloader.service.probe import decoded_size
 from aioloader.transforms.formats import read_header
+from aioloader.transforms.frames import count_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,7 @@ class ImageMaker:
         processor: the processor, or None.
         exif: "apply" or "ignore".
         max_pixels: most pixels of an image, or None.
+        max_frames: most frames of an image, or None.
         cache: its images are dropped where there is no memory left.
         threads: large copies run there.
 
@@ -92,6 +94,7 @@ class ImageMaker:
         processor: Any,
         exif: str,
         max_pixels: int | None,
+        max_frames: int | None,
         cache: ImageCache,
         threads: Threads,
     ) -> None:
@@ -101,6 +104,7 @@ class ImageMaker:
         self._plain = processor is None
         self._exif = exif
         self._max_pixels = max_pixels
+        self._max_frames = max_frames
         self._cache = cache
         self._threads = threads
         self._per_pixel = 12.0  # bytes of a result, as for float32
@@ -131,6 +135,11 @@ class ImageMaker:
         pixels = header.height * header.width
         if self._max_pixels is not None and pixels > self._max_pixels:
             raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
+        if self._max_frames is not None:
+            frames = count_frames(job.image.payload, header.format, self._max_frames)
+            if frames > self._max_frames:
+                found = frames if header.format == "png" else None
+                raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=job.reference.kind)
         if self._sized is not None:
             try:
                 size = decoded_size(

@@ -42,6 +42,7 @@ class ServiceOptions:
     timeout: float | None
     max_bytes: int
     max_pixels: int | None
+    max_frames: int | None
     allow: Collection[str]
     root: str | os.PathLike[str] | None
     hosts: Collection[str] | None
@@ -57,6 +58,7 @@ class ServiceOptions:
         at_least("timeout", self.timeout, 0, exclusive=True)
         at_least("max_bytes", self.max_bytes, 1)
         at_least("max_pixels", self.max_pixels, 1)
+        at_least("max_frames", self.max_frames, 1)
         one_of("overflow", self.overflow, OVERFLOW)
         one_of("output", self.output, OUTPUTS)
         if isinstance(self.executor, str):

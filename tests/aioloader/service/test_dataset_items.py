@@ -11,6 +11,7 @@ import pytest
 
 import aioloader
 from aioloader.errors import ImageFetchError, ImageReferenceError, ImageTooLargeError
+from aioloader.service.dataset_items import _OpenDataset
 from aioloader.service.references import ReferenceReader
 from aioloader.transforms import encode_raw
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
@@ -124,3 +125,14 @@ def test_sources_of_many_datasets_do_not_stay_open(run_on: RunOn, folder: Path, 
     datasets = [aioloader.ImageFolderDataset(folder) for _ in range(40)]
     pairs = [(dataset, number) for number in range(3) for dataset in datasets]
     assert read_all(run_on, pairs) == [IMAGES[number] for number in (0, 2, 4) for _ in datasets]
+
+
+def test_a_read_that_begins_after_the_source_was_closed_returns_the_encoded_image(
+    folder: Path, leftovers: Any
+) -> None:
+    """It began late because its thread was busy; the pixels of the image would be another result."""
+    opened = _OpenDataset(aioloader.ImageFolderDataset(folder))
+    opened.close()
+    for _ in range(2):
+        assert opened.read(0, "item 0") == IMAGES[0]
+        assert opened._source is None

@@ -1,14 +1,17 @@
-"""Tests of what `probe` reads of images behind URLs: no more than their headers."""
+"""Tests of limits: what `probe` reads of images behind URLs, and images of many frames."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aioloader
 from aioloader import AsyncImageService
+from aioloader.errors import ImageTooLargeError
 from tests.aioloader.service.images import jpeg
 from tests.servers.raw_http import RawServer, answer
 
@@ -59,3 +62,24 @@ def test_what_is_no_image_is_not_read_further(server: RawServer, run_on: Any, pa
 
     run_on(main)
     assert server.paths == [path]
+
+
+def test_images_of_many_frames_are_refused(run_on: Any) -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    frames = [pillow.fromarray(np.full((20, 30, 3), 9 * number, np.uint8)) for number in range(4)]
+    file = io.BytesIO()
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
+
+    async def main() -> None:
+        for most in (None, 4, 3):
+            async with AsyncImageService(num_workers=1, executor="thread", max_frames=most) as service:
+                if most != 3:
+                    assert (await service.get(file.getvalue())).shape == (20, 30, 3)
+                    continue
+                with pytest.raises(
+                    ImageTooLargeError, match="it has 4 frames, and max_frames is 3"
+                ) as caught:
+                    await service.get(file.getvalue())
+                assert (caught.value.what, caught.value.limit, caught.value.found) == ("frames", 3, 4)
+
+    run_on(main)

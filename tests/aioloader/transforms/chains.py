@@ -103,3 +103,11 @@ TRANSFORMS: dict[str, Any] = {
         [RandomResizedCrop(24), RandomHorizontalFlip(), ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD)]
     ),
 }
+
+# The names of those that take uint8 only.
+BYTES_ONLY = frozenset(
+    (
+        *("invert", "posterize", "solarize", "autocontrast", "equalize"),
+        *("rand-augment", "trivial-augment", "choice", "order"),
+    )
+)
