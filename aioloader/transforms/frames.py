@@ -43,7 +43,7 @@ def count_frames(data: Any, kind: str, most: int) -> int:
 
 
 def _gif(view: memoryview) -> Iterator[None]:
-    """Yield at each image descriptor (GIF89a, 20)."""
+    """Iterate over the image descriptors (GIF89a, 20)."""
     place = 13 + _table_nbytes(view[10])
     while True:
         block = view[place]
@@ -64,7 +64,7 @@ def _table_nbytes(flags: int) -> int:
 
 
 def _webp(view: memoryview) -> Iterator[None]:
-    """Yield at each chunk of a frame (RIFF; WebP container, ANMF)."""
+    """Iterate over the chunks of frames (RIFF; WebP container, ANMF)."""
     place = 12
     while place + 8 <= len(view):
         if bytes(view[place : place + 4]) == b"ANMF":
@@ -74,7 +74,7 @@ def _webp(view: memoryview) -> Iterator[None]:
 
 
 def _tiff(view: memoryview) -> Iterator[None]:
-    """Yield at each directory (TIFF 6.0, section 2; BigTIFF)."""
+    """Iterate over the directories (TIFF 6.0, section 2; BigTIFF)."""
     order = "<" if view[0] == 0x49 else ">"
     big = view[2 if order == "<" else 3] == 43
     count_code, entry, link = ("Q", 20, "Q") if big else ("H", 12, "I")
