@@ -257,7 +257,9 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
 class PartialReads(Protocol):
     """Finder of the parts of items that their samples need; one for each loader."""
 
-    async def narrow(self, spans: Spans, index: IntArray, epoch: IntArray) -> PartialItems | None:
+    async def narrow(
+        self, spans: Spans, index: IntArray, epoch: IntArray, position: IntArray
+    ) -> PartialItems | None:
         """Leave out what the samples do not need. One call at a time.
 
         A sample that cannot be made of the parts fails with `IncompleteItemError`; then the loader reads its item whole
@@ -265,7 +267,7 @@ class PartialReads(Protocol):
 
         Args:
             spans: of the items.
-            index, epoch: int64 (n,), numbers that seed the draws of each sample.
+            index, epoch, position: int64 (n,), numbers that seed the draws of each sample.
 
         Returns:
             None if all items are to be read whole.

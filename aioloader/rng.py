@@ -1,8 +1,9 @@
-"""Random draws that depend only on (seed, epoch, index).
+"""Random draws that depend only on (seed, epoch, index, position).
 
 Rule (docs/design.md, "Order and randomness"): the words are those of Philox 4x64-10 (Salmon et al., "Parallel random
 numbers: as easy as 1, 2, 3", 2011), whose stream numpy keeps stable. Everything drawn from the words is defined
-here, because numpy does not promise its distributions across versions. Counter words: (block, epoch, index, domain).
+here, because numpy does not promise its distributions across versions. Key words: (seed, position). Counter words:
+(block, epoch, index, domain).
 """
 
 from __future__ import annotations
@@ -57,12 +58,16 @@ class Rng:
         seed: 0 <= seed < 2**64.
         epoch: 0 <= epoch < 2**64.
         index: place in the dataset, 0 <= index < 2**64.
-        domain: distinguishes uses with the same seed, epoch and index.
+        domain: distinguishes uses with the same seed, epoch, index and position.
+        position: place in the epoch's order, 0 <= position < 2**64: an item that comes several times in an epoch draws
+            other numbers each time.
     """
 
     __slots__ = ("_bits", "_block", "_next", "_place", "_state", "_words")
 
-    def __init__(self, seed: int, epoch: int = 0, index: int = 0, domain: int = SAMPLE_DOMAIN) -> None:
+    def __init__(
+        self, seed: int, epoch: int = 0, index: int = 0, domain: int = SAMPLE_DOMAIN, *, position: int = 0
+    ) -> None:
         self._bits = np.random.Philox(key=0)
         # Tuples where numpy's own state has arrays, which it reads item by item: setting it takes half the time.
         self._state: Any = {
@@ -73,7 +78,7 @@ class Rng:
             "has_uint32": 0,
             "uinteger": 0,
         }
-        self.seek(seed, epoch, index, domain)
+        self.seek(seed, epoch, index, domain, position=position)
 
     def seek(
         self,
@@ -82,35 +87,36 @@ class Rng:
         index: int,
         domain: int = SAMPLE_DOMAIN,
         *,
+        position: int = 0,
         words: Sequence[int] = (),
     ) -> None:
-        """Move to the start of the stream of (seed, epoch, index, domain).
+        """Move to the start of the stream of (seed, epoch, index, position) in a domain.
 
         Args:
-            seed, epoch, index, domain: as for `Rng`.
+            seed, epoch, index, domain, position: as for `Rng`.
             words: the first words of the stream as drawn by `ahead`, or none.
         """
-        self._place: tuple[int, int, int, int] | None = (seed, epoch, index, domain)
+        self._place: tuple[int, int, int, int, int] | None = (seed, epoch, index, domain, position)
         # Block of the generator at which it continues once it is set.
         self._block = len(words) // _WORDS_OF_A_BLOCK
         self._words = words
         self._next = 0
 
-    def ahead(self, seed: int, places: Iterable[tuple[int, int]]) -> list[list[int]]:
+    def ahead(self, seed: int, places: Iterable[tuple[int, int, int]]) -> list[list[int]]:
         """Draw the first words of many streams, for `seek`: cheaper together than each at its first draw.
 
         Call `seek` before the next draw of this object.
 
         Args:
             seed: the seed of all.
-            places: (epoch, index) of each.
+            places: (epoch, index, position) of each.
 
         Returns:
             the words of each stream.
         """
         found = []
-        for epoch, index in places:
-            self._place, self._block = (seed, epoch, index, SAMPLE_DOMAIN), 0
+        for epoch, index, position in places:
+            self._place, self._block = (seed, epoch, index, SAMPLE_DOMAIN, position), 0
             found.append(self._raw(_BLOCK).tolist())
         return found
 
@@ -122,8 +128,8 @@ class Rng:
     def _raw(self, n: int) -> npt.NDArray[np.uint64]:
         if self._place is not None:
             # The generator is set at the first draw only: many samples draw nothing.
-            seed, epoch, index, domain = self._place
-            self._state["state"] = {"counter": (self._block, epoch, index, domain), "key": (seed, 0)}
+            seed, epoch, index, domain, position = self._place
+            self._state["state"] = {"counter": (self._block, epoch, index, domain), "key": (seed, position)}
             self._bits.state = self._state
             self._place = None
         words: npt.NDArray[np.uint64] = self._bits.random_raw(n)

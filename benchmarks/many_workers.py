@@ -42,7 +42,7 @@ import recordio
 from aioloader.executors import ProcessExecutor
 from aioloader.executors.process.child import ChildProcess
 from aioloader.executors.process.worker import Inbox, encode, pack_result, pack_value
-from aioloader.foundation.types import ROW, ChunkResult
+from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, ChunkResult
 from aioloader.samplers import RandomSampler
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def answer_all(number: int, decode_s: float) -> None:
 
 def _answer(request: list[Any], nowhere: mmap.mmap, decode_s: float) -> bytes:
     number, _, layout, table, *_ = request
-    rows = np.frombuffer(table, np.int64).reshape(8, -1)[ROW].tolist()
+    rows = np.frombuffer(table, np.int64).reshape(INDEX_TABLE_ROWS, -1)[ROW].tolist()
     result = ChunkResult()
     if layout < 0:
         result.values = {row: (np.zeros(_SHAPE, np.uint8), np.float32(row)) for row in rows}

@@ -1,7 +1,8 @@
 """The parts of image records that crops need, found before the records are read.
 
-Rule: the crop of a sample depends only on (seed, epoch, index) and on the size of the image, which its entry of a crop
-index has. So it is drawn here too, by the chain's own decode operation, from a second generator with the same draws.
+Rule: the crop of a sample depends only on (seed, epoch, index, position) and on the size of the image, which its entry
+of a crop index has. So it is drawn here too, by the chain's own decode operation, from a second generator with the same
+draws.
 What is left out is a range of rows above the crop, and everything below it. Nothing here decides whether the parts are
 right: the worker compares them with the CRCs of the entry.
 """
@@ -84,16 +85,20 @@ class CropReads:
         most = max(_MOST_EXCLUDED, _MOST_EXCLUDED_SHARE * self._tried[file])
         return len(excluded) < most and offset not in excluded
 
-    async def narrow(self, spans: Spans, index: IntArray, epoch: IntArray) -> PartialItems | None:
+    async def narrow(
+        self, spans: Spans, index: IntArray, epoch: IntArray, position: IntArray
+    ) -> PartialItems | None:
         """Leave out what the samples do not need.
 
         In a thread, because crop indexes are opened, and may not be in memory.
         """
         if self._threads is None:
             self._threads = Threads(1, "aioloader-crops")
-        return await self._threads.run(self._narrow, spans, index, epoch)
+        return await self._threads.run(self._narrow, spans, index, epoch, position)
 
-    def _narrow(self, spans: Spans, index: IntArray, epoch: IntArray) -> PartialItems | None:
+    def _narrow(
+        self, spans: Spans, index: IntArray, epoch: IntArray, position: IntArray
+    ) -> PartialItems | None:
         usual = ~doubtful(spans.length) & (spans.offset >= 0) & (spans.length & 3 == 0)
         length, gaps, extras = spans.length.copy(), np.zeros((len(spans), 2), np.int64), None
         columns = zip(
@@ -101,7 +106,7 @@ class CropReads:
             spans.file[usual].tolist(),
             spans.offset[usual].tolist(),
             spans.length[usual].tolist(),
-            zip(epoch[usual].tolist(), index[usual].tolist(), strict=True),
+            zip(epoch[usual].tolist(), index[usual].tolist(), position[usual].tolist(), strict=True),
             strict=True,
         )
         for place, file, offset, nbytes, sample in columns:
@@ -126,14 +131,14 @@ class CropReads:
         return PartialItems(Spans(spans.file, spans.offset, length, gaps), extras)
 
     def _parts(
-        self, entry: memoryview, nbytes: int, sample: tuple[int, int]
+        self, entry: memoryview, nbytes: int, sample: tuple[int, int, int]
     ) -> tuple[tuple[int, int], tuple[int, int], int] | None:
         """Find the parts of a record.
 
         Args:
             entry: of its image.
             nbytes: of the record.
-            sample: (epoch, index).
+            sample: (epoch, index, position).
 
         Returns:
             rows of MCUs, begin and bytes of the gap, end of the last part; None if the record is to be read whole.
@@ -151,7 +156,8 @@ class CropReads:
             return None
         orientation = head.orientation if self._upright else 1
         height, width = (head.width, head.height) if orientation >= 5 else (head.height, head.width)
-        self._rng.seek(self._seed, *sample)
+        epoch, index, position = sample
+        self._rng.seek(self._seed, epoch, index, position=position)
         needed = self._region.find(height, width, self._rng)
         if needed is None:
             return None

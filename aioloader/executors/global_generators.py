@@ -37,25 +37,25 @@ class GlobalGenerators:
         self._left = 0 if seeded else _SAMPLES_WATCHED
         self._changed_before = False
 
-    def before(self, epoch: int, index: int, segment: int = 0) -> Any:
+    def before(self, epoch: int, index: int, position: int, segment: int = 0) -> Any:
         """Prepare them for a sample; return their state for `after`.
 
         Args:
             epoch: number of the epoch.
-            index: of the sample.
+            index, position: of the sample.
             segment: number of the async transforms that it has passed.
         """
         if self._rng is None:
             return _state() if self._left else None
-        self.seed(epoch, index, segment)
+        self.seed(epoch, index, position, segment)
         return None
 
-    def seed(self, epoch: int, index: int, segment: int = 0) -> None:
+    def seed(self, epoch: int, index: int, position: int, segment: int = 0) -> None:
         """Seed them for a sample, if they are seeded at all; see `before`."""
         if self._rng is None:
             return
         # A separate stream: the draws of a sample's `rng` must not depend on whether this is done.
-        self._rng.seek(self._seed, epoch, index, GLOBALS_DOMAIN)
+        self._rng.seek(self._seed, epoch, index, GLOBALS_DOMAIN, position=position)
         word = int(self._rng.words(segment + 1)[segment])
         random.seed(word)
         np.random.seed(word & 0xFFFFFFFF)

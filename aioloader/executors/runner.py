@@ -28,6 +28,7 @@ from aioloader.foundation.types import (
     INDEX,
     LENGTH,
     OFFSET,
+    POSITION,
     ROW,
     START,
     Array,
@@ -324,7 +325,9 @@ class Runner:
                 break
             if self._draws and place >= words_end and not chunk.segment:
                 few = columns[place : place + _AHEAD]
-                words = self._rng.ahead(self.program.seed, [(each[EPOCH], each[INDEX]) for each in few])
+                words = self._rng.ahead(
+                    self.program.seed, [(each[EPOCH], each[INDEX], each[POSITION]) for each in few]
+                )
                 words_end = place + len(few)
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
@@ -360,7 +363,7 @@ class Runner:
             start = perf_counter()
             if self._many is not None and self._generators is not None:
                 # What the batchify function draws follows the last sample, however that was made.
-                self._generators.seed(*chunk.index_table[[EPOCH, INDEX], -1].tolist())
+                self._generators.seed(*chunk.index_table[[EPOCH, INDEX, POSITION], -1].tolist())
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
                 samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
@@ -467,9 +470,10 @@ class Runner:
     ) -> Any:
         program, leg = self.program, self._legs[0]
         rng = self._rng
-        rng.seek(program.seed, column[EPOCH], column[INDEX], words=words)
+        epoch, index, position = column[EPOCH], column[INDEX], column[POSITION]
+        rng.seek(program.seed, epoch, index, position=position, words=words)
         generators = self._generators
-        watched = None if generators is None else generators.before(column[EPOCH], column[INDEX])
+        watched = None if generators is None else generators.before(epoch, index, position)
         done = 0 if self._fused is None else self._fused.stages
         if parsed is not None:
             assert self._bulk_parser is not None
@@ -511,10 +515,11 @@ class Runner:
         """Return a sample after the stages of a later segment, or of one that did not begin with bytes."""
         assert chunk.samples is not None
         program, segment = self.program, chunk.segment
-        epoch, index = column[EPOCH], column[INDEX]
-        self._rng.seek(program.seed, epoch, index, LATER_DOMAIN + segment if segment else SAMPLE_DOMAIN)
+        epoch, index, position = column[EPOCH], column[INDEX], column[POSITION]
+        domain = LATER_DOMAIN + segment if segment else SAMPLE_DOMAIN
+        self._rng.seek(program.seed, epoch, index, domain, position=position)
         generators = self._generators
-        watched = None if generators is None else generators.before(epoch, index, segment)
+        watched = None if generators is None else generators.before(epoch, index, position, segment)
         sample = self._legs[segment].run(chunk.samples[place], self._rng, out, trace)
         if generators is not None:
             generators.after(watched)

@@ -135,11 +135,13 @@ class RankBatch(NamedTuple):
 
     Attributes:
         indices: int64 (n,), indices of the dataset.
+        number: its number among the epoch's batches of all ranks, from 0; one that repeats another has its own.
         consumed: batches of the epoch that all ranks together have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
     """
 
     indices: IntArray
+    number: int
     consumed: int
     padded: int = 0
 
@@ -226,7 +228,8 @@ def next_layout_number() -> int:
 
 
 # Rows of Chunk.index_table.
-ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)
+ROW, INDEX, EPOCH, POSITION, BASE, START, LENGTH, FILE, OFFSET = range(9)
+INDEX_TABLE_ROWS = 9
 
 
 def _nothing() -> None:
@@ -239,9 +242,9 @@ class Chunk:
 
     Attributes:
         batch: number of the batch in its epoch.
-        index_table: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
-            dataset, start and length of its bytes in the slab memory (0 where it has none; a start of -1: in the map of
-            its file), file and offset they came from.
+        index_table: int64 (9, n): row in the batch, index, epoch and position (the three seed the sample's draws),
+            index in the base dataset, start and length of its bytes in the slab memory (0 where it has none; a start of
+            -1: in the map of its file), file and offset they came from.
         extras: numbers of the dataset that travel along, (n, ...), or None.
         layout: rows to write, or None: every sample is returned by value.
         bases: place in the slab memory of each leaf's array of the whole batch.

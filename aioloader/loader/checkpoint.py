@@ -160,7 +160,8 @@ def _is_number(value: Any, low: int, end: int) -> bool:
 def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -> tuple[list[Any], int]:
     """Return a valid carry, and the number of positions in it.
 
-    By position it is [epoch, position in it] of the first sample left over; else it is [index, epoch] of each sample.
+    By position it is [epoch, position in it] of the first sample left over; else it is [index, epoch, position in it]
+    of each sample.
 
     Raises:
         ResumeError: the carry is not valid.
@@ -173,17 +174,20 @@ def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -
                 if carried < _MOST_CARRIED:
                     return [first, place], carried
         if unit.startswith("samples") and carry:
-            pairs = [list(pair) for pair in carry if isinstance(pair, (list, tuple)) and len(pair) == 2]
-            if len(pairs) == len(carry) and all(
-                _is_number(index, -length, length) and _is_number(of, 0, epoch) for index, of in pairs
+            left = [list(each) for each in carry if isinstance(each, (list, tuple)) and len(each) == 3]
+            if len(left) == len(carry) and all(
+                _is_number(index, -length, length)
+                and _is_number(of, 0, epoch)
+                and _is_number(place, 0, 1 << 62)
+                for index, of, place in left
             ):
-                return pairs, len(pairs)
+                return left, len(left)
     raise ResumeError("carry", "samples that an earlier epoch left over", carry, "the state is corrupt")
 
 
 _ADVICE = {
     "version": "it was written by another version of aioloader",
-    "order_version": "the order of samples has changed between the two versions of aioloader",
+    "order_version": "the order of samples or their random draws have changed between the two versions of aioloader",
     "fingerprint": "it was written for other data",
     "length": "it was written for another dataset",
     "order": "its sampler produces another order: weights, labels, ratios, a window or a number of samples differ",

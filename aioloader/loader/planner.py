@@ -108,7 +108,7 @@ def _compare(receipt: Receipt, stream: EpochStream) -> None:
     """
     digest = count = 0
     for low in range(receipt.start, receipt.stop, _COMPARED):
-        indices, epochs = stream.take(low, min(low + _COMPARED, receipt.stop))
+        indices, epochs, _ = stream.take(low, min(low + _COMPARED, receipt.stop))
         count += len(indices)
         digest = add_digests(digest, digest_of(indices, epochs))
     found = receipt.seen + receipt.skipped

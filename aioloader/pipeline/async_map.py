@@ -20,7 +20,17 @@ from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, Spi
 from aioloader.errors import StalledError
 from aioloader.foundation.concurrency import RefCount, deferred, run_each
 from aioloader.foundation.stacks import stack_of_coroutine
-from aioloader.foundation.types import EPOCH, INDEX, ROW, CallSpan, Chunk, ChunkResult, Failure, WorkerState
+from aioloader.foundation.types import (
+    EPOCH,
+    INDEX,
+    POSITION,
+    ROW,
+    CallSpan,
+    Chunk,
+    ChunkResult,
+    Failure,
+    WorkerState,
+)
 from aioloader.pipeline.cancellation import GraceScope, is_ours
 from aioloader.pipeline.collate import write_row
 from aioloader.rng import AWAITED_DOMAIN, Rng
@@ -256,20 +266,22 @@ class AsyncMapExecutor:
         There are as many tasks as can have calls in progress, and as many that wait for them: otherwise a later batch
         would be admitted whenever one of these tasks turns to its next sample.
         """
-        entries = zip(*(chunk.index_table[each].tolist() for each in (ROW, EPOCH, INDEX)), strict=True)
+        entries = zip(
+            *(chunk.index_table[each].tolist() for each in (ROW, EPOCH, INDEX, POSITION)), strict=True
+        )
         left = iter([each for each in entries if each[0] in given])
         made: dict[int, Any] = {}
 
         async def work() -> None:
             yielded_at = time.monotonic()
-            for row, epoch, index in left:
+            for row, epoch, index, position in left:
                 # A transform that swallows its cancellation must not keep it from the others.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 each = group[0]
                 try:
                     sample = given.pop(row)
                     for each in group:
-                        rng = self._rng(each, epoch, index)
+                        rng = self._rng(each, epoch, index, position)
                         async with each.limit.entered(chunk.batch):
                             call = _Call(
                                 each.stage.name, chunk.batch, index, each.stage.apply_async(sample, rng)
@@ -293,10 +305,10 @@ class AsyncMapExecutor:
                 tasks.start_soon(deferred(work))
         return made
 
-    def _rng(self, stage: _AsyncStage, epoch: int, index: int) -> Any:
+    def _rng(self, stage: _AsyncStage, epoch: int, index: int, position: int) -> Any:
         if not stage.stage.takes_rng:
             return None
-        return Rng(self._seed, epoch, index, AWAITED_DOMAIN + stage.number)
+        return Rng(self._seed, epoch, index, AWAITED_DOMAIN + stage.number, position=position)
 
     async def _call(self, call: _Call, result: ChunkResult) -> Any:
         """Return the result of a call, and record it."""

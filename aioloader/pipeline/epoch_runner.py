@@ -286,7 +286,9 @@ class BatchTask:
             self._fetch.slab = None
         by_value = BatchRows(self._arrays.rows)
         for index in fallback_indices(int(self._fetch.index_table[INDEX, 0]), context.items.length):
-            one = replace(plan, indices=np.asarray([index]), epochs=plan.epochs[:1])
+            one = replace(
+                plan, indices=np.asarray([index]), epochs=plan.epochs[:1], positions=plan.positions[:1]
+            )
             fetch = Fetch(context, one, self._source, whole=True)
             await fetch.plan()
             if fetch.nbytes:

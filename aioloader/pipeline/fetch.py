@@ -16,8 +16,10 @@ from aioloader.foundation.types import (
     EPOCH,
     FILE,
     INDEX,
+    INDEX_TABLE_ROWS,
     LENGTH,
     OFFSET,
+    POSITION,
     ROW,
     START,
     Array,
@@ -55,7 +57,7 @@ class Fetch:
         whole: read all items whole.
 
     Attributes:
-        index_table: int64 (8, n), see `aioloader.foundation.types.Chunk`.
+        index_table: int64 (9, n), see `aioloader.foundation.types.Chunk`.
         extras: numbers that belong to the samples, or None.
         failures: samples whose bytes could not be read.
         slab: takes the bytes; allocated between `plan` and `read`.
@@ -69,7 +71,7 @@ class Fetch:
         self._partial = None if whole else context.items.partial
         self._whole_nbytes: IntArray | None = None  # of each item, if some are partial
         n = len(plan.indices)
-        self.index_table = np.zeros((8, n), dtype=np.int64)
+        self.index_table = np.zeros((INDEX_TABLE_ROWS, n), dtype=np.int64)
         self.index_table[ROW] = np.arange(n)
         base = base_indices(context.items, plan.indices)
         # An item draws the same random numbers whether its index counts from the start or from the end.
@@ -77,6 +79,7 @@ class Fetch:
             plan.indices < 0, plan.indices + context.items.length, plan.indices
         )
         self.index_table[EPOCH] = plan.epochs
+        self.index_table[POSITION] = plan.positions
         self.index_table[BASE] = base
         self.extras: Array | None = None
         self.failures: list[Failure] = []
@@ -109,7 +112,8 @@ class Fetch:
         whole = spans.length
         narrowed = None
         if self._partial is not None:
-            narrowed = await self._partial.narrow(spans, self.index_table[INDEX], self.index_table[EPOCH])
+            draws = self.index_table[[INDEX, EPOCH, POSITION]]
+            narrowed = await self._partial.narrow(spans, *draws)
         if narrowed is not None:
             spans, self.extras = narrowed
         self._reads = reads = await self._source.plan(spans)

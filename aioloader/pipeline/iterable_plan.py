@@ -90,12 +90,14 @@ class IterablePlan:
             return None
         taken, self._held = self._held[:size], self._held[size:]
         samples, numbers, epochs = zip(*taken, strict=True)
+        indices = np.array(numbers, np.int64)
         position, self._consumed = self._consumed, self._consumed + len(taken)
         plan = BatchPlan(
             self._number,
             position,
-            np.array(numbers, np.int64),
+            indices,
             epochs=np.array(epochs, np.int64),
+            positions=indices,
             consumed=self._consumed,
             samples=list(samples),
             source_state=self._state_behind,

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aioloader.abc import ComputedBatchSampler
     from aioloader.foundation.types import IntArray, RankBatch
@@ -83,15 +83,15 @@ class BatchSchedule:
         return start, stop, self.batch_size - (stop - start) if self.pads else 0
 
     def padding(self, first: int, left: int) -> IntArray:
-        """Return the positions that fill up this rank's batch, int64: the stream repeats from its start.
+        """Return the positions that fill up this rank's batch, int64: behind the end, where the stream repeats.
 
         Args:
-            first, left: as for `batch`; the stream ends at position first + left.
+            first, left: as for `batch`; the stream ends at position first + left, so position p repeats p modulo it.
         """
         found = self.batch(first, left)
         padded = 0 if found is None else found[2]
         stop = first + (self.rank + 1) * self.batch_size
-        return np.arange(stop - padded, stop, dtype=np.int64) % max(1, first + left)
+        return np.arange(stop - padded, stop, dtype=np.int64)
 
 
 @dataclass(slots=True)  # not frozen: made for every batch, and that is four times as slow
@@ -103,6 +103,8 @@ class BatchPlan:
         position: stream position of its first sample.
         indices: int64 (n,), indices of the dataset.
         epochs: int64 (n,), the epoch whose random numbers each sample uses.
+        positions: int64 (n,), place of each sample in the order of its epoch, which with epoch and index seeds its
+            draws; a batch sampler's samples have `listed_positions`.
         consumed: stream positions that all ranks have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
         left: batches of the epoch after it; None if their number is not known. An estimate where a sampler's length is.
@@ -114,6 +116,7 @@ class BatchPlan:
     position: int
     indices: IntArray
     epochs: IntArray
+    positions: IntArray
     consumed: int
     padded: int = 0
     left: int | None = None
@@ -172,6 +175,41 @@ def announced_length(order: Iterable[Any]) -> int | None:
         return None
 
 
+def listed_positions(batch: int, count: int) -> IntArray:
+    """Return the positions of a batch sampler's samples, int64 (count,): batch * 2**32 + row.
+
+    The lengths of the batches before need not be known, so an epoch can be resumed at any batch.
+
+    Args:
+        batch: number of the batch in its epoch, among those of all ranks where the sampler deals them out.
+        count: its samples.
+    """
+    return np.arange(batch << 32, (batch << 32) + count, dtype=np.int64)
+
+
+class StreamedSamples(NamedTuple):
+    """Samples of a stream, int64 (n,) each.
+
+    Attributes:
+        indices: of the dataset.
+        epochs: the epoch that each belongs to.
+        positions: place in the order of that epoch.
+    """
+
+    indices: IntArray
+    epochs: IntArray
+    positions: IntArray
+
+
+def _joined(parts: Sequence[StreamedSamples]) -> StreamedSamples:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        none = np.empty(0, np.int64)
+        return StreamedSamples(none, none, none)
+    return StreamedSamples(*map(np.concatenate, zip(*parts, strict=True)))
+
+
 class EpochStream(Protocol):
     """Stream of one epoch.
 
@@ -182,8 +220,8 @@ class EpochStream(Protocol):
     @property
     def length(self) -> int | None: ...
 
-    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Return indices and epochs at stream positions start <= p < stop; fewer at the end of the stream."""
+    def take(self, start: int, stop: int) -> StreamedSamples:
+        """Return the samples at stream positions start <= p < stop; fewer at the end of the stream."""
         ...
 
     def available(self, start: int, stop: int) -> int:
@@ -228,25 +266,30 @@ class PositionalStream:
             self._block = (epoch, begin, end, block)
         return block[low - begin : high - begin]
 
-    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Return indices and epochs; see `EpochStream.take`."""
+    def take(self, start: int, stop: int) -> StreamedSamples:
+        """Return the samples; see `EpochStream.take`."""
         stop = min(stop, self.length)
         if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
             if len(self._same) < stop - start:
                 self._same = np.full(stop - start, self._epoch, dtype=np.int64)
-            return self._epoch_indices(self._epoch, start, stop), self._same[: stop - start]
-        indices, epochs = [], []
+            indices = self._epoch_indices(self._epoch, start, stop)
+            return StreamedSamples(
+                indices, self._same[: stop - start], np.arange(start, stop, dtype=np.int64)
+            )
+        parts = []
         while start < stop:
             ahead, low = divmod(start + self._skip, self._n)
             high = min(self._n, low + stop - start)
-            indices.append(self._epoch_indices(self._first + ahead, low, high))
-            epochs.append(np.full(high - low, self._first + ahead, dtype=np.int64))
+            epoch = self._first + ahead
+            parts.append(
+                StreamedSamples(
+                    self._epoch_indices(epoch, low, high),
+                    np.full(high - low, epoch, dtype=np.int64),
+                    np.arange(low, high, dtype=np.int64),
+                )
+            )
             start += high - low
-        if len(indices) == 1:
-            return indices[0], epochs[0]
-        if not indices:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate(indices), np.concatenate(epochs)
+        return _joined(parts)
 
     def available(self, start: int, stop: int) -> int:
         """Return how many positions are left; see `EpochStream.available`."""
@@ -266,7 +309,7 @@ class IteratedStream:
     Args:
         sampler: iterable over the indices of one epoch.
         epoch: the epoch.
-        carry: [index, epoch] of each sample carried over, or None.
+        carry: [index, epoch, position in it] of each sample carried over, or None.
         whole: read all of it at once, because padding reads positions again.
     """
 
@@ -278,15 +321,16 @@ class IteratedStream:
         self._name = type(sampler).__name__
         self._kept: list[list[int]] = list(carry or ())
         self._start = 0
+        self._places = count()  # positions in the epoch's own order
         self._whole = whole
         announced = announced_length(sampler)
         self.length = None if announced is None else announced + len(self._kept)
         if whole:
-            self._kept += [[_index(index, self._name), epoch] for index in self._source]
+            self._kept += [[_index(index, self._name), epoch, next(self._places)] for index in self._source]
             self.length = len(self._kept)
 
-    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Return indices and epochs; see `EpochStream.take`.
+    def take(self, start: int, stop: int) -> StreamedSamples:
+        """Return the samples; see `EpochStream.take`.
 
         `start` never decreases, unless the whole stream is kept.
         """
@@ -294,6 +338,7 @@ class IteratedStream:
             if start > self._start + len(self._kept):  # a resumed epoch: consumed indices are not kept
                 passed = start - self._start - len(self._kept)
                 next(islice(self._source, passed - 1, passed), None)
+                self._places = count(next(self._places) + passed)
                 self._kept.clear()
                 self._start = start
             while self._start + len(self._kept) < stop:
@@ -301,12 +346,11 @@ class IteratedStream:
                     index = next(self._source)
                 except StopIteration:
                     break
-                self._kept.append([_index(index, self._name), self._epoch])
+                self._kept.append([_index(index, self._name), self._epoch, next(self._places)])
             del self._kept[: start - self._start]
             self._start = max(start, self._start)
         chosen = self._kept[start - self._start : stop - self._start]
-        table = np.asarray(chosen, dtype=np.int64).reshape(-1, 2)
-        return table[:, 0], table[:, 1]
+        return StreamedSamples(*np.asarray(chosen, dtype=np.int64).reshape(-1, 3).T)
 
     def available(self, start: int, stop: int) -> int:
         """Return how many positions are left; reads up to `stop`. See `EpochStream.available`."""
@@ -315,7 +359,7 @@ class IteratedStream:
         return max(0, min(stop, len(self._kept)) - start)
 
     def carry(self, start: int) -> list[list[int]] | None:
-        """Return [index, epoch] of each sample left; see `EpochStream.carry`."""
+        """Return [index, epoch, position in it] of each sample left; see `EpochStream.carry`."""
         return self._kept[start - self._start :] or None
 
 
@@ -353,22 +397,23 @@ class EpochPlan:
             left = stream.available(first, first + stride)
             padded = 0
             if left == stride:
-                indices, epochs = stream.take(first + low, first + high)
+                taken = stream.take(first + low, first + high)
             else:
                 batch = schedule.batch(first, left)
                 if batch is None:
                     return
                 start, stop, padded = batch
-                indices, epochs = stream.take(start, stop)
+                taken = stream.take(start, stop)
             if padded:
-                fill = [stream.take(p, p + 1) for p in schedule.padding(first, left).tolist()]
-                indices = np.concatenate([indices, *[index for index, _ in fill]])
-                epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
+                fill = schedule.padding(first, left)
+                repeated = [stream.take(p, p + 1) for p in (fill % (first + left)).tolist()]
+                # The copies draw other random numbers.
+                taken = _joined([taken, _joined(repeated)._replace(positions=fill)])
             position = first + low
             self.rest = first = first + left
             length = stream.length
             after = None if length is None else schedule.steps(max(0, length - first))
-            yield BatchPlan(number, position, indices, epochs, first, padded=padded, left=after)
+            yield BatchPlan(number, position, *taken, consumed=first, padded=padded, left=after)
 
     def carry(self) -> Any:
         """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
@@ -410,7 +455,13 @@ class ComputedListPlan:
         while batch is not None:
             epochs = np.full(len(batch.indices), self._epoch, dtype=np.int64)
             yield BatchPlan(
-                next(numbers), self._position, batch.indices, epochs, batch.consumed, padded=batch.padded
+                next(numbers),
+                self._position,
+                batch.indices,
+                epochs,
+                listed_positions(batch.number, len(batch.indices)),
+                batch.consumed,
+                padded=batch.padded,
             )
             self._position = batch.consumed
             batch = next(self._batches, None)
@@ -452,7 +503,13 @@ class ListPlan:
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
             left = None if self._length is None else max(0, self._length - place - 1)
             yield BatchPlan(
-                place - self._start, place, indices, self._same[: len(indices)], place + 1, left=left
+                place - self._start,
+                place,
+                indices,
+                self._same[: len(indices)],
+                listed_positions(place, len(indices)),
+                place + 1,
+                left=left,
             )
 
     def carry(self) -> None:

@@ -73,10 +73,10 @@ class DealtBatchSampler(Sampler):
                 return
             after = done + len(step)
             if rank < len(step):
-                yield RankBatch(step[rank], after)
+                yield RankBatch(step[rank], done + rank, after)
             else:
                 repeated = begin[(done + rank) % after]
-                yield RankBatch(repeated, after, padded=len(repeated))
+                yield RankBatch(repeated, done + rank, after, padded=len(repeated))
             done = after
 
     def count(self, seed: int, epoch: int, start: int = 0) -> int:

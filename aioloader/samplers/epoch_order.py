@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-ORDER_VERSION = 1
-"""Number of this rule. A saved position is valid only under the rule that it was saved with."""
+ORDER_VERSION = 2
+"""Number of this rule and of that of a sample's draws. A saved position is valid only under the rules that it was saved
+with."""
 
 _SORT_BELOW = 1 << 16
 _ITEM_BITS = np.uint64(16)

@@ -15,6 +15,7 @@ from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
 from aioloader.foundation.types import (
     INDEX,
+    INDEX_TABLE_ROWS,
     LENGTH,
     ROW,
     START,
@@ -239,7 +240,7 @@ class ImageMaker:
 
     async def _fill(self, jobs: Sequence[Job], payloads: Sequence[memoryview], slab: Slab) -> Array:
         """Copy the bytes into the slab; return the index table of the chunk."""
-        table = np.zeros((8, len(jobs)), np.int64)
+        table = np.zeros((INDEX_TABLE_ROWS, len(jobs)), np.int64)
         out, place = self._memory.view(slab), 0
         for row, (job, data) in enumerate(zip(jobs, payloads, strict=True)):
             table[ROW, row] = row

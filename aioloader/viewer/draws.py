@@ -169,11 +169,11 @@ class Draws:
         return next((each for each in self.pipelines(record) if each.name == name), None)
 
     def make(self, contents: Contents, pipeline: Pipeline, epoch: int) -> Draw:
-        """Render the image that a loader delivers for the record in an epoch."""
+        """Render the image that a loader delivers for the record in an epoch that is not shuffled."""
         record = contents.record
         index = self._collection.index(record.position)
         assert index is not None
-        rng = Rng(self._seed, epoch, index)
+        rng = Rng(self._seed, epoch, index, position=index)
         try:
             image, table = self._sample(contents, pipeline, rng)
             pixels, note = as_pixels(image)

@@ -33,7 +33,7 @@ from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.executors.spill import Spill
 from aioloader.foundation.descriptors import fill_streams
 from aioloader.foundation.error_log import TRACEBACK
-from aioloader.foundation.types import Chunk, ChunkResult, RowLayout, StageTimer
+from aioloader.foundation.types import INDEX_TABLE_ROWS, Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -422,7 +422,7 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
         else:
             number, lane, layout_number, table, fields, packed = rest
             chunk = Chunk(
-                index_table=np.frombuffer(table, dtype=np.int64).reshape(8, -1),
+                index_table=np.frombuffer(table, dtype=np.int64).reshape(INDEX_TABLE_ROWS, -1),
                 layout=worker.layouts.get(layout_number),
                 **dict(zip(_SENT, fields, strict=True)),
             )

@@ -60,8 +60,8 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
       detected and sent again, unless ``persistent_workers=True``. `multiprocessing_context` is checked and has no other
       effect.
     - In worker processes Python's, numpy's and torch's global generators are seeded for every sample, from torch's
-      seed, the epoch and the index. So random transforms are reproducible after ``torch.manual_seed``, for any number
-      of workers; their random numbers differ from those with torch's loader.
+      seed, the epoch, the index and the position. So random transforms are reproducible after ``torch.manual_seed``,
+      for any number of workers; their random numbers differ from those with torch's loader.
     - A sample that fails raises its own exception, with a note that names the sample. A worker process that dies is
       replaced, and its samples are made again.
     - `timeout` is the time in seconds that a worker may spend on one sample before it is killed; 0: no limit.

@@ -21,7 +21,7 @@ from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
 from aioloader.executors.process.executor import ProcessHandle
 from aioloader.executors.shared_memory import SlabMemory
-from aioloader.foundation.types import ArraySpec, Chunk, RowLayout
+from aioloader.foundation.types import BASE, INDEX, INDEX_TABLE_ROWS, ROW, ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster
 
 SIZE = 8
@@ -98,9 +98,9 @@ class Bench:
         n = len(indices)
         offsets, total = layout.offsets(n) if layout else ([], 0)
         self.slab = self.memory.allocate(total + spill + 64)
-        index_table = np.zeros((8, n), np.int64)
-        index_table[0] = np.arange(n)
-        index_table[1] = index_table[3] = indices
+        index_table = np.zeros((INDEX_TABLE_ROWS, n), np.int64)
+        index_table[ROW] = np.arange(n)
+        index_table[INDEX] = index_table[BASE] = indices
         bases = tuple(self.slab.offset + offset for offset in offsets)
         return Chunk(
             batch=0,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aioloader.errors import StalledError, WorkerError, single
 from aioloader.executors.pool_base import PoolExecutor, WorkerHandle
 from aioloader.executors.retry import MAX_ATTEMPTS, WorkerDeath
-from aioloader.foundation.types import ROW, Chunk, ChunkResult
+from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, Chunk, ChunkResult
 
 
 class Pool(PoolExecutor):
@@ -36,7 +36,7 @@ class Pool(PoolExecutor):
         self._handles[0].ready = True
 
     def chunk(self, rows, custom_collate=False):
-        index_table = np.zeros((8, len(rows)), np.int64)
+        index_table = np.zeros((INDEX_TABLE_ROWS, len(rows)), np.int64)
         index_table[ROW] = rows
         return Chunk(
             batch=0,

@@ -1,6 +1,7 @@
 """Tests of torch's samplers: the order is that of torch's DataLoader."""
 
 import gc
+import random
 
 import numpy as np
 import pytest
@@ -104,3 +105,39 @@ def test_indices_that_are_no_numbers_are_refused(ours):
 
 
 # --- datasets ---
+
+
+class Drawn:
+    """Samples that draw from all global generators."""
+
+    def __init__(self, torch):
+        self.torch = torch
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return index, float(self.torch.rand(())), np.random.random(), random.random()
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a dataset of torch's", "a dataset of this project"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_copies_of_a_sample_draw_differently(torch, ours, workers, known):
+    from aioloader import SimpleDataset
+
+    def sample(index, rng):
+        return index, rng.random()
+
+    dataset = SimpleDataset(list(range(4))).transform(sample) if known else Drawn(torch)
+    weights = torch.utils.data.WeightedRandomSampler([1, 0, 0, 0], 12)
+    runs = []
+    for batches in ({"sampler": weights, "batch_size": 5}, {"batch_sampler": [[0, 0, 0], [0, 0], [0] * 7]}):
+        for _ in range(2):
+            torch.manual_seed(3)
+            loader = ours(dataset, num_workers=workers, **batches)
+            runs.append([column.tolist() for column in map(torch.cat, zip(*loader, strict=True))])
+            loader.close()
+        assert runs[-1] == runs[-2]
+        indices, *columns = runs[-1]
+        assert indices == [0] * 12
+        assert all(len(set(column)) == 12 for column in columns)

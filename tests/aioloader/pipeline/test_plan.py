@@ -135,7 +135,7 @@ def test_an_iterated_sampler_rolls_over():
     plan = EpochPlan(IteratedStream([5, 3, 1, 4], 0), BatchSchedule(3, "rollover"))
     assert [made.indices.tolist() for made in plan] == [[5, 3, 1]]
     carry = plan.carry()
-    assert carry == [[4, 0]]
+    assert carry == [[4, 0, 3]]
     plan = EpochPlan(IteratedStream([7, 8, 9], 1, carry), BatchSchedule(3, "rollover"))
     (first,) = plan
     assert first.indices.tolist() == [4, 7, 8]
@@ -198,10 +198,51 @@ def test_a_schedule_that_pads_fills_the_last_batch_from_the_start(length):
     while (batch := schedule.batch(first, length - first)) is not None:
         start, stop, padded = batch
         rows.append([*range(start, stop), *schedule.padding(first, length - first).tolist()])
+        assert rows[-1] == list(range(start, start + 4))
         assert padded == 4 - (stop - start)
         first += 4
     assert len(rows) == schedule.steps(length)
-    assert [row for batch in rows for row in batch] == [p % length for p in range(4 * len(rows))]
+
+
+@pytest.mark.parametrize("iterated", [False, True])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_positions_do_not_depend_on_the_ranks(world, iterated):
+    sampler = SequentialSampler(11)
+    seen = []
+    for rank in range(world):
+        stream = IteratedStream(sampler, 3, whole=True) if iterated else PositionalStream(sampler, 0, 3)
+        schedule = BatchSchedule(2, "pad", rank, world)
+        for plan in EpochPlan(stream, schedule):
+            seen += zip(plan.positions.tolist(), plan.indices.tolist(), plan.epochs.tolist(), strict=True)
+    # Repeated samples have positions behind the end.
+    assert sorted(seen) == [(p, p % 11, 3) for p in range(len(seen))]
+
+
+def test_samples_carried_over_keep_their_positions():
+    for sampler in (SequentialSampler(5), [0, 1, 2, 3, 4]):
+        carry, seen = None, []
+        for epoch in range(3):
+            if isinstance(sampler, list):
+                stream = IteratedStream(sampler, epoch, carry)
+            else:
+                stream = PositionalStream(sampler, 0, epoch, carry)
+            plan = EpochPlan(stream, BatchSchedule(3, "rollover"))
+            for made in plan:
+                seen += zip(made.epochs.tolist(), made.positions.tolist(), strict=True)
+                assert made.positions.tolist() == made.indices.tolist()
+            carry = plan.carry()
+        assert seen == [(epoch, place) for epoch in range(3) for place in range(5)]
+
+
+def test_a_resumed_iterated_sampler_counts_positions_from_its_start():
+    plan = EpochPlan(IteratedStream([7, 7, 7, 8, 8], 0), BatchSchedule(2), 2)
+    assert [made.positions.tolist() for made in plan] == [[2, 3], [4]]
+
+
+def test_positions_of_a_batch_sampler_tell_its_batches_apart():
+    whole = [plan.positions.tolist() for plan in ListPlan([[1, 1], [1], [1, 1]], 4)]
+    assert whole == [[0, 1], [1 << 32], [2 << 32, (2 << 32) + 1]]
+    assert [plan.positions.tolist() for plan in ListPlan([[1, 1], [1], [1, 1]], 4, 1)] == whole[1:]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +256,7 @@ def test_a_schedule_that_pads_fills_the_last_batch_from_the_start(length):
             EpochPlan(PositionalStream(SequentialSampler(9), 0, 0), BatchSchedule(2, rank=1, world=2)),
             [2, 1, 0],
         ),
-        (EpochPlan(IteratedStream(range(7), 0, [[9, 0]]), BatchSchedule(4)), [1, 0]),
+        (EpochPlan(IteratedStream(range(7), 0, [[9, 0, 0]]), BatchSchedule(4)), [1, 0]),
         (EpochPlan(IteratedStream(iter(range(4)), 0), BatchSchedule(2)), [None, None]),
         (EpochPlan(IteratedStream(iter(range(4)), 0, whole=True), BatchSchedule(1, world=2)), [1, 0]),
         (ListPlan([[1], [2], [3]], 0, 1), [1, 0]),
