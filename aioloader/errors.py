@@ -140,6 +140,24 @@ class WorkerError(LoaderError, RuntimeError):
         self.exit_code = exit_code
 
 
+class UnprintableError(LoaderError):
+    """Stand-in for an exception that a sample raised and whose ``__str__`` or ``__repr__`` fails.
+
+    They may also fail only in `DataLoader.errors`, where exceptions lose the large objects that they refer to.
+
+    Attributes:
+        type_name: name of that exception's class.
+    """
+
+    def __init__(self, type_name: str, text: str | None = None) -> None:
+        super().__init__(
+            f"a {type_name} without a text: its __str__ or __repr__ raises an exception itself"
+            if text is None
+            else text
+        )
+        self.type_name = type_name
+
+
 class StalledError(LoaderError, TimeoutError):
     """Error of a sample that made no progress for the loader's ``timeout``.
 
@@ -576,7 +594,7 @@ class SampleError(LoaderError):
             "reason",
             "replaced_by",
         )
-        facts = {**vars(self), "type": None if cause is None else type(cause).__name__}
+        facts = {**vars(self), "type": None if cause is None else class_name(cause)}
         return {name: _plain(facts[name]) for name in names}
 
     def __str__(self) -> str:
@@ -589,6 +607,12 @@ class SampleError(LoaderError):
         if self.offset is not None:
             place.append(f"offset {self.offset}")
         return f"{self.dataset}: sample at {', '.join(place)} failed in {self.stage}: {self.reason}"
+
+
+def class_name(error: BaseException) -> str:
+    """Return the name of an exception's class, whatever a metaclass shows as such."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
 
 
 def _plain(value: Any) -> int | str | None:

@@ -13,6 +13,19 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from aioloader.errors import UnprintableError, class_name
+from aioloader.foundation.foreign_errors import (
+    chained,
+    describe,
+    detach,
+    is_printable,
+    replace_chained,
+    set_args,
+    traceback_of,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, TracebackType
@@ -23,7 +36,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
 _LONGEST = 800
 _FEW = 16
 _PLACES = 256
-_PLAIN = (type(None), bool, int, float, complex, type, os.PathLike)
+_PLAIN = (type(None), bool, int, float, complex, type, os.PathLike, np.dtype)
 _texts: dict[tuple[tuple[CodeType, int], ...], str] = {}
 # Attributes outside of `__dict__` that refer to the object of the error.
 _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
@@ -50,40 +63,45 @@ def strip_exception(error: BaseException) -> None:
     Types, texts, short attributes and notes stay. A traceback becomes a note. Equal texts of several errors are one
     object.
     """
-    waiting: list[BaseException | None] = [error]
+    waiting: list[tuple[BaseException, BaseException | None]] = [(error, error)]
     seen: set[int] = set()
     while waiting and len(seen) < _FEW:
-        each = waiting.pop()
+        holder, each = waiting.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        waiting += [each.__cause__, each.__context__]
+        waiting += [(each, link) for link in chained(each)]
+        text = describe(each)
         _strip(each)
-    for each in waiting:
+        if not is_printable(each):  # its text was made of what it has lost
+            replace_chained(holder, each, UnprintableError(class_name(each), text))
+    for _, each in waiting:
         if each is not None and id(each) not in seen:
-            each.__traceback__ = each.__cause__ = each.__context__ = None
+            detach(each, links=True)
 
 
 def _strip(error: BaseException) -> None:
     notes = [_shared(note) for note in getattr(error, "__notes__", ())]
-    if error.__traceback__ is not None:
-        text = _text_of(error.__traceback__)
+    trace = traceback_of(error)
+    if trace is not None:
+        text = _text_of(trace)
         # One exception object may fail many samples.
         if text not in notes and len(notes) < _FEW:
             notes.insert(0, text)
-        error.__traceback__ = None
+        detach(error)
     # An exception's class may refuse any of these changes; then the attribute stays as it is.
     with contextlib.suppress(Exception):
-        error.args = tuple(map(_short, error.args))
+        set_args(error, tuple(map(_short, error.args)))
     for kind, name, empty in _HELD:
         if isinstance(error, kind):
             with contextlib.suppress(Exception):
                 setattr(error, name, empty)
-    for name, value in list(vars(error).items()):
-        with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):
+        for name, value in list(vars(error).items()):
             vars(error)[name] = _short(value)
     if notes:
-        error.__notes__ = notes
+        with contextlib.suppress(Exception):
+            error.__notes__ = notes
 
 
 def _text_of(trace: TracebackType) -> str:

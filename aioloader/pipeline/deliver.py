@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import LoaderError, SampleError
+from aioloader.foundation.foreign_errors import describe, printable
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
     BASE,
@@ -122,12 +123,8 @@ def _sample_error(
     row, cause = failure.row, failure.error
     items = context.items
     location = ItemLocation() if items.location is None else items.location(int(index_table[BASE, row]))
-    try:
-        text = str(cause)
-    except Exception as failed:  # the exception's own __str__ fails
-        text = f"(no text: {type(failed).__name__})"
     error = SampleError(
-        f"{type(cause).__name__}: {text}" if text else type(cause).__name__,
+        describe(cause),
         dataset=items.name,
         index=int(index_table[INDEX, row]),
         stage=failure.stage,
@@ -136,7 +133,7 @@ def _sample_error(
         path=location.path,
         offset=location.offset,
     )
-    error.__cause__ = cause
+    error.__cause__ = printable(cause)
     return error
 
 

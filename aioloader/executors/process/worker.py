@@ -33,6 +33,14 @@ from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.executors.spill import Spill
 from aioloader.foundation.descriptors import fill_streams
 from aioloader.foundation.error_log import TRACEBACK
+from aioloader.foundation.foreign_errors import (
+    add_note,
+    describe,
+    detach,
+    remove_note,
+    set_args,
+    traceback_of,
+)
 from aioloader.foundation.types import INDEX_TABLE_ROWS, Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
@@ -137,7 +145,7 @@ class _WithoutInit:
 
 def _restore(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
     error = cls.__new__(cls, *args)
-    error.args = args
+    set_args(error, args)
     error.__dict__.update(facts)
     return error
 
@@ -146,11 +154,11 @@ def portable_error(error: BaseException) -> bytes:
     """Return a pickled exception with its traceback as a note; a `WorkerError` where it cannot be pickled."""
     if error.__cause__ is None and error.__context__ is None:
         # Without the exception's text, so that errors of the same place have the same note.
-        lines = [TRACEBACK, *traceback.format_tb(error.__traceback__)]
+        lines = [TRACEBACK, *traceback.format_tb(traceback_of(error))]
     else:
         lines = traceback.format_exception(error)  # chained exceptions are not sent
     note = f"in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
-    error.add_note(note)
+    add_note(error, note)
     try:
         for portable in (error, _WithoutInit(error)):
             try:
@@ -161,9 +169,9 @@ def portable_error(error: BaseException) -> bytes:
             return blob
     finally:
         # The same object may be raised again.
-        error.__notes__.remove(note)
-        error.__traceback__ = None
-    replacement = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
+        remove_note(error, note)
+        detach(error)
+    replacement = WorkerError(f"{describe(error)} (the exception itself cannot be pickled)")
     replacement.add_note(note)
     blob = cloudpickle.dumps(replacement)
     return blob

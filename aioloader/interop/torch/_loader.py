@@ -22,6 +22,7 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
+from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
 from aioloader.interop.torch._mover import as_tensors
 from aioloader.interop.torch._samples import (
@@ -372,7 +373,7 @@ class _Batches:
                 or not (isinstance(cause, Exception) or self._loader.num_workers == 0)
             ):
                 raise
-            cause.add_note(str(error))
+            add_note(cause, str(error))
         try:
             raise cause
         finally:
