@@ -141,7 +141,7 @@ class WorkerError(LoaderError, RuntimeError):
 
 
 class UnprintableError(LoaderError):
-    """Stand-in for an exception that a sample raised and whose ``__str__`` or ``__repr__`` fails.
+    """Replacement of an exception that a sample raised and whose ``__str__`` or ``__repr__`` fails.
 
     They may also fail only in `DataLoader.errors`, where exceptions lose the large objects that they refer to.
 
@@ -610,7 +610,7 @@ class SampleError(LoaderError):
 
 
 def class_name(error: BaseException) -> str:
-    """Return the name of an exception's class, whatever a metaclass shows as such."""
+    """Return the name of an exception's class, also where a metaclass hides it."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return name
 

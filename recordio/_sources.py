@@ -182,6 +182,9 @@ def register_opener(
 ) -> None:
     """Register the opener for URLs of a scheme. A later call for the same scheme replaces it.
 
+    A package can do so at the first URL of a scheme: by an entry point of the group ``recordio.openers`` that has the
+    scheme's name, a function without arguments that calls this one. Openers registered before are kept.
+
     Args:
         scheme: For example "s3", without "://". Case does not matter.
         opener: Called with the whole URL; returns a `RangeSource`. It raises a FileNotFoundError if there is no such
@@ -226,16 +229,27 @@ def source_name(source: object, url: str | None = None) -> str:
     return str(named or url or f"<{type(source).__name__}>")
 
 
+def _register_installed(scheme: str) -> None:
+    """Let the installed packages that have openers for a scheme register them."""
+    from importlib.metadata import entry_points
+
+    before = dict(_registered)
+    for point in entry_points(group="recordio.openers", name=scheme):
+        point.load()()
+    _registered.update(before)
+
+
 def _openers_for(url: str) -> _Openers:
     scheme = scheme_of(url) or ""
-    try:
-        return _registered[scheme]
-    except KeyError:
+    if scheme not in _registered:
+        _register_installed(scheme)
+    if scheme not in _registered:
         raise UnknownSchemeError(
             f"{url}: no opener is registered for {scheme}://; "
             f"call recordio.register_opener({scheme!r}, opener), or pass a local path",
             url=url,
-        ) from None
+        )
+    return _registered[scheme]
 
 
 def open_source(target: OpenTarget) -> BlockingSource:

@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.crop_index.places import record_index
-    from aioloader.storage.urls import is_url, redact_url
+    from aioloader.storage.urls import redact_url
     from aioloader.tools.paths import read_progress
     from aioloader.tools.shards import recognize_shards
     from recordio import repair
@@ -49,10 +49,6 @@ def _run(options: argparse.Namespace) -> int:
         shards = recognize_shards(options.source)
         if shards is not None:
             raise ValueError(_no_repair(redact_url(options.source), shards.kind.name))
-        if is_url(options.source):
-            from aioloader.storage.remote import register
-
-            register()
         with read_progress("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
         if os.path.exists(record_index(options.source)):

@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from aioloader.crop_index.places import folder_index
     from aioloader.datasets.kinds import RECORDS, kind_of_name
     from aioloader.datasets.opening import kind_at, recognize
-    from aioloader.storage.urls import is_url, name_of
+    from aioloader.storage.urls import name_of
     from aioloader.tools.paths import is_folder
     from aioloader.tools.shards import shard_sets
     from aioloader.tools.verify import find_files
@@ -77,10 +77,6 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         files = find_files(words)
         if options.index is not None and (len(files) != 1 or sets):
             parser.error("--index can only be used with one .rec file")
-        if any(map(is_url, files)):
-            from aioloader.storage.remote import register
-
-            register()
         for path in files:
             if not is_folder(path) and kind_of_name(name_of(path)) is not RECORDS:
                 kind_at(path)  # an error that names the known formats if it is of none of them

@@ -48,7 +48,7 @@ def printable(error: BaseException) -> BaseException:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception, whatever its class shows as such."""
+    """Return the traceback of an exception, also where its class hides it."""
     found: TracebackType | None = _slots["__traceback__"].__get__(error)
     return found
 

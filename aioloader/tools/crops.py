@@ -361,10 +361,6 @@ def index_crops(
             (remote if is_url(each) else local).append(each)
         if not files:
             folders.append(pinned_path(path))
-    if any(map(is_url, (*remote, *folders))):
-        from aioloader.storage.remote import register
-
-        register()
     chosen = None if out is None else os.path.expanduser(os.fspath(out))
     names = [path for dataset in shards for path in dataset.paths]
     count = len(dict.fromkeys((*local, *remote, *folders, *names)))

@@ -40,10 +40,6 @@ def write_index(
     target = beside(path, ".idx") if out is None else out
     if target == path:
         raise recordio.RecordIOError(f"the index would overwrite {redact_url(path)}; choose another name")
-    if is_url(path):
-        from aioloader.storage.remote import register
-
-        register()
     if not is_url(target):
         return target, len(recordio.build_index(path, target, tick=tick))
     from aioloader.storage.remote.stores import upload

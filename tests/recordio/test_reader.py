@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -320,6 +322,49 @@ def test_urls_go_to_the_registered_opener(rec: Path, indexed: Path) -> None:
         list(RecordReader(f"mem://{rec}", "mem:///no.idx"))
     assert list(RecordReader(f"file://{rec}")) == RECORDS
     assert opened[0] == f"mem://{rec}"
+
+
+def test_installed_packages_register_openers_at_the_first_url(tmp_path: Path, rec: Path) -> None:
+    installed = tmp_path / "installed"
+    facts = installed / "files-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: files\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[recordio.openers]\nfirst = files:register\nsecond = files:register\n"
+    )
+    (installed / "files.py").write_text(
+        "from pathlib import Path\n"
+        "import recordio\n"
+        "from tests.recordio.sources import Memory\n"
+        "def opened(url):\n"
+        "    print('installed', url)\n"
+        "    return Memory(Path(url.partition('://')[2]).read_bytes())\n"
+        "def register():\n"
+        "    print('registered')\n"
+        "    recordio.register_opener('first', opened)\n"
+        "    recordio.register_opener('second', opened)\n"
+    )
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import recordio\n"
+        "from tests.recordio.sources import Memory\n"
+        "recordio.register_opener('second', lambda url: Memory(Path(url[9:]).read_bytes()))\n"
+        "for scheme in ('second', 'first', 'second', 'first'):\n"
+        "    print(len(list(recordio.RecordReader(f'{scheme}://{sys.argv[1]}'))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(rec)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # An opener that the program has registered is kept.
+    opened = [f"installed first://{rec}", f"installed first://{Path(rec).with_suffix('.idx')}"]
+    lines = [line for line in done.stdout.splitlines() if line not in opened]
+    assert lines == ["5", "registered", "5", "5", "5"]
+    assert opened[0] in done.stdout
 
 
 def test_threads_share_one_reader(indexed: Path) -> None:

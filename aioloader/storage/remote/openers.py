@@ -1,4 +1,4 @@
-"""Remote objects for the readers of `recordio`: `register` adds the schemes of this package."""
+"""Remote objects for the readers of `recordio`, which calls `register` at the first URL that nobody has registered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOCKS_AHEAD = 8
 def register() -> None:
     """Register openers of URLs with `recordio`: http, https, s3, gs, az and similar schemes. May be called again.
 
-    Datasets that are given a URL do it by themselves.
+    It is an entry point of the group ``recordio.openers``, so the readers of `recordio` call it by themselves.
     """
     for scheme in SCHEMES:
         recordio.register_opener(scheme, BlockingObject, async_opener=AsyncObject)

@@ -20,7 +20,7 @@ from aioloader.observability.progress import ProgressBar
 from aioloader.storage.hub_names import HubFile, parse_hub_url
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
-from aioloader.storage.remote.openers import BlockingObject, Stream, register
+from aioloader.storage.remote.openers import BlockingObject, Stream
 from aioloader.storage.remote.source import RemoteByteSource
 from aioloader.storage.remote.stores import library
 from aioloader.storage.urls import beside, can_list, is_hub, locate, name_of, redact_url
@@ -134,7 +134,6 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
         OSError: the file or its index cannot be read.
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
-    register()
     if idx_url is not None:
         return Index.open(idx_url, tolerant=tolerant)
     try:

@@ -60,10 +60,6 @@ def inspect(
     if sample < 1:
         raise ValueError(f"sample must be at least 1, got {sample}")
     name = path_of(path)
-    if is_url(name):
-        from aioloader.storage.remote import register
-
-        register()
     options = Options(sample, seconds, max_pixels, stage or _no_stage)
     found = _inspect(name, options)
     return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found)))

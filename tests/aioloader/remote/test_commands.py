@@ -12,7 +12,6 @@ import pytest
 import aioloader
 import recordio
 from aioloader.cli import main
-from aioloader.storage.remote import register
 from recordio.__main__ import main as record_main
 from tests.aioloader.remote.conftest import Served, assert_same, epoch
 
@@ -54,7 +53,6 @@ def test_verify_finds_the_same_damage_in_remote_files(
 
 
 def recordio_verify(url: str) -> recordio.Report:
-    register()
     return recordio.verify(url)
 
 
@@ -203,7 +201,6 @@ def test_an_index_that_is_denied_is_none(
 ) -> None:
     from aioloader.storage.remote import configure
 
-    register()
     s3_server.make_public(bucket, "set%201/photos.rec")  # and not its .idx
     url = f"s3://{bucket}/set 1/photos.rec"
     configure(f"s3://{bucket}/", skip_signature=True, region="us-east-1")

@@ -25,7 +25,6 @@ from aioloader.errors import (
     ObjectMissingError,
     RemoteReadError,
 )
-from aioloader.storage.remote import register
 from aioloader.storage.remote.failures import Kind, RequestFailedError
 from aioloader.storage.remote.hub import HubResolver
 from aioloader.storage.remote.hub_answers import Answer
@@ -132,7 +131,6 @@ def test_one_file_costs_few_requests_to_open(photos: HubSet) -> None:
 
 
 def test_readers_of_records_read_from_the_hub(photos: HubSet, photo_rec: Path, run_on: RunOn) -> None:
-    register()
     with recordio.RecordReader(photo_rec) as reader:
         expected = [bytes(record) for record in reader]
     with recordio.RecordReader(photos.rec) as reader:

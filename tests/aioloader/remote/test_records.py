@@ -77,7 +77,6 @@ def test_a_changed_index_is_fetched_again(served: Served) -> None:
 
 
 def test_the_readers_of_recordio_read_urls(served: Served, run_on: Any) -> None:
-    aioloader.storage.remote.register()
     with recordio.RecordReader(served.path) as reader:
         expected = list(reader)
     with recordio.RecordReader(served.url) as reader:
@@ -148,7 +147,6 @@ def test_the_stats_of_a_local_loader_have_no_requests(served: Served) -> None:
 @pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
 @pytest.mark.parametrize("waits", [True, False], ids=["async", "blocking"])
 def test_readers_fetch_an_index_once(served: Served, with_idx: bool, waits: bool, run_on: Any) -> None:
-    aioloader.storage.remote.register()
     if not with_idx:
         served.path.with_suffix(".idx").unlink()
 
@@ -172,7 +170,6 @@ def test_readers_fetch_an_index_once(served: Served, with_idx: bool, waits: bool
 
 
 def test_a_reader_sees_that_an_index_has_changed(served: Served, run_on: Any) -> None:
-    aioloader.storage.remote.register()
     index = served.path.with_suffix(".idx")
 
     async def count() -> int:

@@ -1,6 +1,7 @@
 """Tests of users' paths: local ones, ``file://``, and URLs of unsupported schemes."""
 
 import pickle
+from importlib.metadata import entry_points
 
 import pytest
 
@@ -61,3 +62,8 @@ def test_an_unknown_scheme_is_said_to_be_one(make, tmp_path, monkeypatch):
 def test_commands_say_it_in_a_line(command, capsys):
     assert main([command, "s3x://bucket/a.rec"])
     assert "s3x:// URLs are not read" in capsys.readouterr().err
+
+
+def test_recordio_finds_the_openers_of_all_schemes():
+    names = {point.name for point in entry_points(group="recordio.openers") if point.dist.name == "aioloader"}
+    assert names == set(SCHEMES)
