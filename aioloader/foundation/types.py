@@ -135,13 +135,13 @@ class RankBatch(NamedTuple):
 
     Attributes:
         indices: int64 (n,), indices of the dataset.
-        number: its number among the epoch's batches of all ranks, from 0; one that repeats another has its own.
+        position: number of samples in the epoch's batches of all ranks before it; one that repeats another has its own.
         consumed: batches of the epoch that all ranks together have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
     """
 
     indices: IntArray
-    number: int
+    position: int
     consumed: int
     padded: int = 0
 

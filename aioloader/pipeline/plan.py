@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from aioloader.abc import ContinuedBatchSampler
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -104,7 +106,7 @@ class BatchPlan:
         indices: int64 (n,), indices of the dataset.
         epochs: int64 (n,), the epoch whose random numbers each sample uses.
         positions: int64 (n,), place of each sample in the order of its epoch, which with epoch and index seeds its
-            draws; a batch sampler's samples have `listed_positions`.
+            draws. Those of a batch sampler are counted over its batches.
         consumed: stream positions that all ranks have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
         left: batches of the epoch after it; None if their number is not known. An estimate where a sampler's length is.
@@ -173,18 +175,6 @@ def announced_length(order: Iterable[Any]) -> int | None:
         return len(order)
     except (TypeError, NotImplementedError):
         return None
-
-
-def listed_positions(batch: int, count: int) -> IntArray:
-    """Return the positions of a batch sampler's samples, int64 (count,): batch * 2**32 + row.
-
-    The lengths of the batches before need not be known, so an epoch can be resumed at any batch.
-
-    Args:
-        batch: number of the batch in its epoch, among those of all ranks where the sampler deals them out.
-        count: its samples.
-    """
-    return np.arange(batch << 32, (batch << 32) + count, dtype=np.int64)
 
 
 class StreamedSamples(NamedTuple):
@@ -459,7 +449,7 @@ class ComputedListPlan:
                 self._position,
                 batch.indices,
                 epochs,
-                listed_positions(batch.number, len(batch.indices)),
+                np.arange(batch.position, batch.position + len(batch.indices), dtype=np.int64),
                 batch.consumed,
                 padded=batch.padded,
             )
@@ -488,11 +478,15 @@ class ListPlan:
         self._length = announced_length(batches)
         self._epoch = epoch
         self._start = start
+        self._first = batches.first_position if isinstance(batches, ContinuedBatchSampler) else 0
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order."""
-        for place, batch in islice(enumerate(self._batches), self._start, None):
+        position = self._first
+        for batch in islice(self._batches, self._start):
+            position += len(batch) if isinstance(batch, Sized) else sum(1 for _ in batch)
+        for place, batch in enumerate(self._batches, self._start):
             if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
                 indices = batch
             else:
@@ -507,10 +501,11 @@ class ListPlan:
                 place,
                 indices,
                 self._same[: len(indices)],
-                listed_positions(place, len(indices)),
+                np.arange(position, position + len(indices), dtype=np.int64),
                 place + 1,
                 left=left,
             )
+            position += len(indices)
 
     def carry(self) -> None:
         """Return None: a batch sampler keeps its own carry."""

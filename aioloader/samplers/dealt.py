@@ -62,21 +62,22 @@ class DealtBatchSampler(Sampler):
         rank, world = self._rank, self._world
         made = self.all_batches(seed, epoch)
         begin: list[IntArray] = []
-        done = 0
+        done = position = 0
         for batch in islice(made, start):
             if len(begin) < world:
                 begin.append(batch)
             done += 1
+            position += len(batch)
         while step := list(islice(made, world)):
             begin += step[: world - len(begin)]
             if len(step) < world and self._drop_last:
                 return
             after = done + len(step)
-            if rank < len(step):
-                yield RankBatch(step[rank], done + rank, after)
-            else:
-                repeated = begin[(done + rank) % after]
-                yield RankBatch(repeated, done + rank, after, padded=len(repeated))
+            padded = rank >= len(step)
+            step += [begin[place % after] for place in range(after, done + world)]
+            before = position + sum(map(len, step[:rank]))
+            yield RankBatch(step[rank], before, after, padded=len(step[rank]) if padded else 0)
+            position += sum(map(len, step))
             done = after
 
     def count(self, seed: int, epoch: int, start: int = 0) -> int:

@@ -147,6 +147,11 @@ class RecordSchedule:
         return self.batches - self.passed_over
 
     @property
+    def first_position(self) -> int:
+        """Return the number of samples before the current pass's first batch; see `ContinuedBatchSampler`."""
+        return self._part.first + self.passed_over * self._schedule.batch_size
+
+    @property
     def _rows(self) -> int:
         """Return the number of rows of the current pass, including those that it borrows."""
         return (

@@ -1,7 +1,6 @@
-"""`mx.np`: numpy's names, with NDArrays as results. New arrays are float32 unless a dtype is passed.
+"""`mx.np`: numpy's names, with arrays of `mx.np.ndarray` as results. New arrays are float32 unless a dtype is passed.
 
-There is one kind of array: `mx.np.ndarray` is `mx.nd.NDArray`. Every name that is not defined here is numpy's function
-of that name.
+Every name that is not defined here is numpy's function of that name.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import numpy
 from aioloader.mxnet import ndarray as _nd
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.mxnet.numpy import random
+from aioloader.mxnet.numpy.array import ndarray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aioloader.mxnet.context import Context
 
 __all__ = ("arange", "array", "empty", "full", "ndarray", "ones", "random", "zeros")
-
-ndarray = NDArray
 
 
 def array(
@@ -40,7 +38,7 @@ def array(
         dtype: default: that of an array, float32 for everything else.
         ctx, device: a context of this host.
     """
-    return _nd.array(object, ctx or device, dtype or getattr(object, "dtype", None))
+    return _nd.array(object, ctx or device, dtype or getattr(object, "dtype", None)).as_np_ndarray()
 
 
 def _maker(make: Callable[..., NDArray]) -> Callable[..., NDArray]:
@@ -54,7 +52,7 @@ def _maker(make: Callable[..., NDArray]) -> Callable[..., NDArray]:
         device: Context | None = None,
     ) -> NDArray:
         del order
-        return make(shape, ctx or device, dtype)
+        return make(shape, ctx or device, dtype).as_np_ndarray()
 
     call.__name__ = call.__qualname__ = make.__name__
     call.__doc__ = make.__doc__
@@ -74,7 +72,7 @@ def full(
 ) -> NDArray:
     """Return an array filled with `fill_value`."""
     del order
-    return _nd.full(shape, fill_value, ctx or device, dtype)
+    return _nd.full(shape, fill_value, ctx or device, dtype).as_np_ndarray()
 
 
 def arange(
@@ -86,7 +84,7 @@ def arange(
     device: Context | None = None,
 ) -> NDArray:
     """Return numbers from `start` up to but without `stop`."""
-    return _nd.arange(start, stop, step, ctx=ctx or device, dtype=dtype)
+    return _nd.arange(start, stop, step, ctx=ctx or device, dtype=dtype).as_np_ndarray()
 
 
 def _giving_ndarrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,8 +96,8 @@ def _giving_ndarrays(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_ndarrays(made: Any) -> Any:
-    if type(made) is numpy.ndarray:
-        return made.view(NDArray)
+    if type(made) in (numpy.ndarray, NDArray):
+        return made.view(ndarray)
     if type(made) in (list, tuple):
         return type(made)([_as_ndarrays(each) for each in made])
     return made

@@ -30,7 +30,8 @@ def uniform(
     device: Context | None = None,
 ) -> NDArray:
     """Draw numbers uniform in [low, high)."""
-    return mx_random.uniform(low, high, _shape(size), dtype=dtype or np.float32, ctx=ctx or device, out=out)
+    made = mx_random.uniform(low, high, _shape(size), dtype=dtype or np.float32, ctx=ctx or device, out=out)
+    return made.as_np_ndarray()
 
 
 def normal(
@@ -43,7 +44,8 @@ def normal(
     device: Context | None = None,
 ) -> NDArray:
     """Draw normal numbers with mean `loc` and standard deviation `scale`."""
-    return mx_random.normal(loc, scale, _shape(size), dtype=dtype or np.float32, ctx=ctx or device, out=out)
+    made = mx_random.normal(loc, scale, _shape(size), dtype=dtype or np.float32, ctx=ctx or device, out=out)
+    return made.as_np_ndarray()
 
 
 def randint(
@@ -57,7 +59,8 @@ def randint(
 ) -> NDArray:
     """Draw integers uniform in [low, high), or in [0, low) without `high`."""
     low, high = (0, low) if high is None else (low, high)
-    return mx_random.randint(low, high, _shape(size), dtype=dtype or np.int64, ctx=ctx or device, out=out)
+    made = mx_random.randint(low, high, _shape(size), dtype=dtype or np.int64, ctx=ctx or device, out=out)
+    return made.as_np_ndarray()
 
 
 def rand(*size: int, **kwargs: Any) -> NDArray:

@@ -1,0 +1,362 @@
+"""Functions of `mx.nd` on NDArrays. Each returns a new array, or writes it to `out`."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.ndarray.ndarray import NDArray, as_ndarray, from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+
+__all__ = (
+    "Cast",
+    "Concat",
+    "Flatten",
+    "L2Normalization",
+    "Pad",
+    "Reshape",
+    "SliceChannel",
+    "SwapAxis",
+    "abs",
+    "add",
+    "add_n",
+    "argmax",
+    "argmin",
+    "argsort",
+    "broadcast_add",
+    "broadcast_div",
+    "broadcast_equal",
+    "broadcast_greater",
+    "broadcast_greater_equal",
+    "broadcast_lesser",
+    "broadcast_lesser_equal",
+    "broadcast_like",
+    "broadcast_logical_and",
+    "broadcast_logical_or",
+    "broadcast_logical_xor",
+    "broadcast_maximum",
+    "broadcast_minimum",
+    "broadcast_minus",
+    "broadcast_mod",
+    "broadcast_mul",
+    "broadcast_not_equal",
+    "broadcast_plus",
+    "broadcast_power",
+    "broadcast_sub",
+    "broadcast_to",
+    "cast",
+    "ceil",
+    "clip",
+    "concat",
+    "concatenate",
+    "divide",
+    "dot",
+    "equal",
+    "exp",
+    "expand_dims",
+    "flatten",
+    "flip",
+    "floor",
+    "greater",
+    "greater_equal",
+    "lesser",
+    "lesser_equal",
+    "log",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "modulo",
+    "moveaxis",
+    "multiply",
+    "norm",
+    "not_equal",
+    "one_hot",
+    "pad",
+    "power",
+    "prod",
+    "repeat",
+    "reshape",
+    "reshape_like",
+    "reverse",
+    "rint",
+    "round",
+    "sign",
+    "slice",
+    "slice_axis",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "subtract",
+    "sum",
+    "sum_axis",
+    "swapaxes",
+    "take",
+    "tile",
+    "transpose",
+    "trunc",
+    "waitall",
+    "where",
+)
+
+
+def _function(method: str, name: str | None = None) -> Callable[..., Any]:
+    """Return the function for a method of NDArray, whose first argument is `data`."""
+    work = getattr(NDArray, method)
+
+    def call(data: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        return _into(work(as_ndarray(data), *args, **kwargs), out)
+
+    call.__name__ = call.__qualname__ = name or method
+    call.__doc__ = (
+        f"{work.__doc__}\n\n    See `NDArray.{method}`; `data` is the array, and `out` receives the result."
+    )
+    return call
+
+
+def _into(result: Any, out: Any) -> Any:
+    """Return a result, or write it to `out` and return that."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+abs = _function("abs")
+argmax = _function("argmax")
+argmin = _function("argmin")
+argsort = _function("argsort")
+broadcast_like = _function("broadcast_like")
+broadcast_to = _function("broadcast_to")
+ceil = _function("ceil")
+clip = _function("clip")
+dot = _function("dot")
+exp = _function("exp")
+expand_dims = _function("expand_dims")
+flatten = Flatten = _function("flatten")
+flip = reverse = _function("flip")
+floor = _function("floor")
+log = _function("log")
+max = _function("max")
+mean = _function("mean")
+min = _function("min")
+norm = _function("norm")
+one_hot = _function("one_hot")
+prod = _function("prod")
+repeat = _function("repeat")
+reshape_like = _function("reshape_like")
+rint = _function("rint")
+round = _function("round")
+sign = _function("sign")
+slice = _function("slice")
+slice_axis = _function("slice_axis")
+sort = _function("sort")
+split = SliceChannel = _function("split")
+sqrt = _function("sqrt")
+square = _function("square")
+squeeze = _function("squeeze")
+sum = sum_axis = _function("sum")
+take = _function("take")
+tile = _function("tile")
+transpose = _function("transpose")
+trunc = _function("trunc")
+
+
+def swapaxes(data: Any, dim1: int = 0, dim2: int = 0, out: Any = None) -> Any:
+    """Return a copy of `data` with two axes exchanged."""
+    return _into(as_ndarray(data).swapaxes(dim1, dim2), out)
+
+
+SwapAxis = swapaxes
+
+
+def moveaxis(tensor: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> NDArray:
+    """Return a copy of an array with axes moved to other places."""
+    return from_numpy(np.array(np.moveaxis(np.asarray(tensor), source, destination), order="C"))
+
+
+def reshape(data: Any, shape: Any = (), out: Any = None, **kwargs: Any) -> Any:
+    """Return a copy of `data` in another shape; see `NDArray.reshape`."""
+    return _into(as_ndarray(data).reshape(shape, **kwargs).copy(), out)
+
+
+Reshape = reshape
+
+
+def cast(data: Any, dtype: npt.DTypeLike, out: Any = None) -> Any:
+    """Return a copy of `data` with another dtype."""
+    return _into(as_ndarray(data).astype(dtype), out)
+
+
+Cast = cast
+
+
+def stack(*data: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
+    """Stack arrays of one shape along a new axis. Takes arrays, or one list of them."""
+    return _into(from_numpy(np.stack(_arrays(data), axis=axis)), out)
+
+
+def concat(*data: Any, dim: int = 1, out: Any = None, **kwargs: Any) -> Any:
+    """Concatenate arrays along the axis `dim`, by default 1. Takes arrays, or one list of them."""
+    return _into(from_numpy(np.concatenate(_arrays(data), axis=dim)), out)
+
+
+Concat = concat
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0, always_copy: bool = True) -> NDArray:
+    """Concatenate arrays along `axis`, by default 0."""
+    return from_numpy(np.concatenate(_arrays(arrays), axis=axis))
+
+
+def add_n(*args: Any, out: Any = None) -> Any:
+    """Return the sum of arrays of one shape."""
+    first, *others = _arrays(args)
+    total = first.copy()
+    for each in others:
+        total += each
+    return _into(from_numpy(total), out)
+
+
+def _arrays(data: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    if len(data) == 1 and isinstance(data[0], list | tuple):
+        data = data[0]
+    return [np.asarray(one) for one in data]
+
+
+def where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """Return elements of `x` where the condition is not 0, else of `y`; or rows, for one condition a row."""
+    chosen, first, second = np.asarray(condition) != 0, np.asarray(x), np.asarray(y)
+    if chosen.ndim == 1 and first.ndim > 1:
+        chosen = chosen.reshape(-1, *[1] * (first.ndim - 1))
+    return _into(from_numpy(np.where(chosen, first, second)), out)
+
+
+def pad(
+    data: Any,
+    mode: str = "constant",
+    pad_width: Sequence[int] = (),
+    constant_value: float = 0,
+    out: Any = None,
+) -> Any:
+    """Return `data` with more elements at both ends of its axes.
+
+    Args:
+        data: the array.
+        mode: "constant", "edge" (repeats the last element) or "reflect".
+        pad_width: two numbers for each axis, before and after.
+        constant_value: the value with "constant".
+        out: receives the result.
+    """
+    widths = np.reshape(pad_width, (-1, 2)).tolist()
+    extra = {"constant_values": constant_value} if mode == "constant" else {}
+    return _into(from_numpy(np.pad(np.asarray(data), widths, mode, **extra)), out)  # type: ignore[call-overload]
+
+
+Pad = pad
+
+
+def L2Normalization(data: Any, eps: float = 1e-10, mode: str = "instance", out: Any = None) -> Any:
+    """Return `data` divided by its norm of order 2, the root of the sum of squares and `eps`.
+
+    Args:
+        data: (n, ...).
+        eps: is added to the sum.
+        mode: over which axes: "instance" all but the first, "channel" the second, "spatial" all behind the second.
+        out: receives the result.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    values = np.asarray(data)
+    axes = {"instance": range(1, values.ndim), "channel": (1,), "spatial": range(2, values.ndim)}
+    if mode not in axes:
+        raise ValueError(f"mode must be one of {', '.join(axes)}, got {mode!r}")
+    total = np.square(values).sum(axis=tuple(axes[mode]), keepdims=True, dtype=values.dtype)
+    return _into(from_numpy(values / np.sqrt(total + values.dtype.type(eps))), out)
+
+
+def _binary(name: str, work: Callable[[Any, Any], Any], text: str) -> Callable[..., Any]:
+    """Return the function for an operator on two arrays, or an array and a number."""
+
+    def call(lhs: Any, rhs: Any, out: Any = None) -> Any:
+        first = as_ndarray(lhs) if isinstance(lhs, np.ndarray | list) else lhs
+        second = as_ndarray(rhs) if isinstance(rhs, np.ndarray | list) else rhs
+        found = work(first, second)
+        return _into(found, out)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Return {text}, with broadcasting."
+    return call
+
+
+def _logical(work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        like = lhs if isinstance(lhs, NDArray) else rhs
+        return from_numpy(work(np.asarray(lhs), np.asarray(rhs)).astype(like.dtype))
+
+    return call
+
+
+def _selected(work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        found = work(lhs, rhs)
+        return found if isinstance(found, np.ndarray) else found.item()  # of two numbers
+
+    return call
+
+
+add = broadcast_add = broadcast_plus = _binary("broadcast_add", operator.add, "the sum")
+subtract = broadcast_sub = broadcast_minus = _binary("broadcast_sub", operator.sub, "the difference")
+multiply = broadcast_mul = _binary("broadcast_mul", operator.mul, "the product")
+divide = broadcast_div = _binary("broadcast_div", operator.truediv, "the quotient")
+modulo = broadcast_mod = _binary("broadcast_mod", operator.mod, "the remainder")
+power = broadcast_power = _binary("broadcast_power", operator.pow, "the power")
+maximum = broadcast_maximum = _binary("broadcast_maximum", _selected(np.maximum), "the larger elements")
+minimum = broadcast_minimum = _binary("broadcast_minimum", _selected(np.minimum), "the smaller elements")
+equal = broadcast_equal = _binary("broadcast_equal", operator.eq, "1 where they are equal, else 0")
+not_equal = broadcast_not_equal = _binary("broadcast_not_equal", operator.ne, "1 where they differ, else 0")
+greater = broadcast_greater = _binary(
+    "broadcast_greater", operator.gt, "1 where the first is greater, else 0"
+)
+greater_equal = broadcast_greater_equal = _binary(
+    "broadcast_greater_equal", operator.ge, "1 where the first is not less, else 0"
+)
+lesser = broadcast_lesser = _binary("broadcast_lesser", operator.lt, "1 where the first is less, else 0")
+lesser_equal = broadcast_lesser_equal = _binary(
+    "broadcast_lesser_equal", operator.le, "1 where the first is not greater, else 0"
+)
+logical_and = broadcast_logical_and = _binary(
+    "broadcast_logical_and", _logical(np.logical_and), "1 where both are not 0, else 0"
+)
+logical_or = broadcast_logical_or = _binary(
+    "broadcast_logical_or", _logical(np.logical_or), "1 where one is not 0, else 0"
+)
+logical_xor = broadcast_logical_xor = _binary(
+    "broadcast_logical_xor", _logical(np.logical_xor), "1 where exactly one is not 0, else 0"
+)
+
+
+def logical_not(data: Any, out: Any = None) -> Any:
+    """Return 1 where an element is 0, else 0."""
+    array = as_ndarray(data)
+    return _into(from_numpy(np.logical_not(np.asarray(array)).astype(array.dtype)), out)
+
+
+def waitall() -> None:
+    """Do nothing: arrays are complete when they are returned."""
