@@ -158,7 +158,7 @@ class UnprintableError(LoaderError):
         self.type_name = type_name
 
 
-class StalledError(LoaderError, TimeoutError):
+class StalledError(LoaderError, TimeoutError, RuntimeError):
     """Error of a sample that made no progress for the loader's ``timeout``.
 
     Attributes:

@@ -61,7 +61,9 @@ class GlobalGenerators:
         np.random.seed(word & 0xFFFFFFFF)
         torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
         if torch is not None and hasattr(torch, "default_generator"):
-            torch.default_generator.manual_seed(word)
+            torch.default_generator.manual_seed(
+                word >> 1
+            )  # `torch.initial_seed()` then fits int64, as torch's own
 
     def after(self, before: Any) -> None:
         """Warn, once in a process, if the sample drew numbers that depend on the order of work."""

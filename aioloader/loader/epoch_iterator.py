@@ -162,6 +162,7 @@ class Epoch:
         record_request: `CallerMetrics.record_request`; on the hot path of in-memory data.
         record_delivery: `CallerMetrics.record_delivery`; on the same path.
         end: closes what the epoch has open.
+        goes_on: the epoch goes on after a batch that failed, and that batch counts as delivered. False: it is over.
     """
 
     def __init__(
@@ -197,6 +198,7 @@ class Epoch:
         self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry, cursor.taken)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
+        self.goes_on = False
         self.over = False
 
     @property
@@ -247,7 +249,7 @@ class Epoch:
             self._record(delivery.skipped)
         self._samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
-            self.over = True
+            self._lose(delivery)
             if isinstance(delivery.error, SampleError):
                 self._errors().append(delivery.error)
             try:
@@ -261,7 +263,7 @@ class Epoch:
             try:
                 delivery.batch = convert(delivery.batch)
             except BaseException:
-                self.over = True  # or the next batch would be recorded as if this one had been taken
+                self._lose(delivery)
                 raise
         plan = self.delivery_log.enter(delivery)
         self._cursor.consumed = self.delivery_log.consumed
@@ -272,6 +274,14 @@ class Epoch:
         if self._shows:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _lose(self, delivery: Delivery) -> None:
+        """End the epoch, or log a batch that failed as delivered: else the next one would be logged in its place."""
+        if not self.goes_on or delivery.consumed < 0:  # the epoch itself failed
+            self.over = True
+            return
+        self.delivery_log.enter(delivery)
+        self._cursor.consumed = self.delivery_log.consumed
 
     def _record(self, failed: list[SampleError]) -> None:
         for error in failed:
@@ -362,6 +372,10 @@ class EpochIterator(Generic[B, R]):
     def ready(self) -> bool:
         """Return True if the next batch is ready, so that requesting it does not wait."""
         return self._running is not None and self._running.ready
+
+    def continue_after_errors(self) -> None:
+        """Let the epoch go on after the error of a batch, as torch's loaders do; that batch counts as delivered."""
+        self._epoch.goes_on = True
 
     def _run(self, running: R) -> R:
         """Take batches from `running`, and stop it with the iterator."""

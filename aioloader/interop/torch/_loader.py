@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import warnings
 import weakref
 import zlib
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -17,7 +19,6 @@ import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate
 
 from aioloader.abc import GatherDataset, MapDataset
-from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
 _log = logging.getLogger("aioloader")
-_MANY = 10_000_000  # limit of the number of indices that are drawn before the first batch
+T = TypeVar("T")
+_HANDED_OVER = 2  # batches that the engine has finished and the caller has not requested
 
 
-class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is not installed where types are checked
+class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]  # torch is absent where types are checked
     """Replacement of ``torch.utils.data.DataLoader``: the same arguments, the same batches, another engine.
 
     ::
@@ -122,12 +124,13 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             in_order=in_order,
         )
         self._engine: sync.DataLoader[Any] | None = None
+        self._order: _Order | None = None
         self._made_of: tuple[Any, ...] = ()
         if self._streams:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None, "_made_of": (), "_iterator": None}
+        return {**self.__dict__, "_engine": None, "_order": None, "_made_of": (), "_iterator": None}
 
     @property
     def _streams(self) -> bool:
@@ -143,10 +146,11 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
                 UserWarning,
                 stacklevel=2,
             )
-        return _Batches(self, iter(self._ready_engine()))
+        engine = self._ready_engine()
+        return _Batches(self, iter(engine), self._order)
 
     def _ready_engine(self) -> sync.DataLoader[Any]:
-        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._dataset_checksum())
+        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._checksum())
         if self._engine is None or made_of != self._made_of:
             if self._engine is not None:
                 _log.info("the dataset or its functions have changed: worker processes are restarted")
@@ -154,15 +158,19 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             self._made_of = made_of
         return self._engine
 
-    def _dataset_checksum(self) -> Any:
-        """Return a value that changes when the dataset changes; None if the dataset must not be checked."""
-        # Torch's workers are forked for every epoch, so they see changes of the dataset since the last epoch.
-        return None if self.persistent_workers or not self.num_workers else _checksum(self.dataset)
+    def _checksum(self) -> Any:
+        """Return a value that changes when the dataset or a function changes; None if they must not be checked."""
+        # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
+        if self.persistent_workers or not self.num_workers:
+            return None
+        return [_checksum(part) for part in (self.dataset, self.collate_fn, self.worker_init_fn)]
 
     def _make_engine(self) -> sync.DataLoader[Any]:
         setup = WorkerSetup(self.dataset, self.num_workers, self.worker_init_fn)
         default = self._auto_collation and self.collate_fn is default_collate
-        items = known_dataset(self.dataset, tensors=default)
+        # Arrays in memory need no worker, in which worker_init_fn could be called.
+        arrays = self.worker_init_fn is None or not self.num_workers
+        items = known_dataset(self.dataset, tensors=default and arrays)
         known = items is not None
         single = items is not None and isinstance(self.dataset, torch.utils.data.Dataset) and _single(items)
         together = not known and self._auto_collation and reads_batches(self.dataset)
@@ -170,11 +178,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             items = Items(
                 self.dataset, setup, None if together else encode_sample if default else UnencodedSample
             )
-        elif (
-            self.worker_init_fn is not None
-            and isinstance(items, Dataset)
-            and not isinstance(items, ArrayDataset)
-        ):
+        elif self.worker_init_fn is not None and isinstance(items, Dataset):
             items = items.transform(partial(set_up_worker, setup))
         batchify: Any = None
         restore: Any = restore_batch
@@ -194,7 +198,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             batch_sampler=order,
             batchify_fn=batchify,
             num_workers=self.num_workers,
-            prefetch=max(1, (self.prefetch_factor or 1) * self.num_workers),
+            prefetch=_prefetch(self),
             timeout=self.timeout or math.inf,
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
@@ -203,6 +207,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             watch_globals=False,
         )
         order.runtime = weakref.ref(engine._runtime)
+        self._order = order
         return engine
 
     def close(self) -> None:
@@ -253,18 +258,24 @@ def _checksum(parts: Any) -> tuple[int, ...]:
     return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
 
 
+def _prefetch(loader: DataLoader[Any]) -> int:
+    batches: int = (loader.prefetch_factor or 1) * loader.num_workers
+    return max(1, batches)
+
+
 class _Order:
     """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them."""
 
-    def __init__(self, loader: DataLoader, setup: WorkerSetup) -> None:
+    def __init__(self, loader: DataLoader[Any], setup: WorkerSetup) -> None:
         self._lists = loader._index_sampler
         self._single = not loader._auto_collation
         self._generator = loader.generator
-        self._ahead = loader.num_workers > 0
+        self._ahead = loader.num_workers and _prefetch(loader) + _HANDED_OVER
         self._kept = loader.persistent_workers
         self._setup = setup
         self._begun = False
         self.batch_size = loader.batch_size
+        self.latest: _DrawnAhead | None = None
         self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
 
     def __len__(self) -> int:
@@ -282,16 +293,9 @@ class _Order:
             assert runtime is not None
             runtime.planner.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
-        if self._ahead and self._few():
-            # The engine iterates in a separate thread, but the caller's generators must be used in this thread, now.
-            batches = iter(list(batches))
+        if self._ahead:
+            batches = self.latest = _DrawnAhead(batches, self._ahead)
         return batches
-
-    def _few(self) -> bool:
-        try:
-            return len(self._lists) * (self.batch_size or 1) <= _MANY
-        except (TypeError, NotImplementedError):  # of samplers without an end
-            return False
 
     def _checked(self, indices: Any) -> Any:
         if self._single:
@@ -306,6 +310,47 @@ class _Order:
         if not numbers:
             raise ValueError("the batch sampler returned an empty batch: skip empty batches")
         return np.asarray(numbers, np.int64)
+
+
+class _DrawnAhead:
+    """Iterator over the lists of a sampler that uses the sampler in the caller's thread, when torch does.
+
+    The engine asks for lists in a thread of its own, but samplers draw from the script's generators, and may depend on
+    what the training loop has done. So the caller draws about as many as torch's loader does: a few at the start of the
+    epoch, and one more for each batch that it takes.
+
+    Args:
+        lists: the sampler's lists.
+        ahead: how many to draw now.
+    """
+
+    def __init__(self, lists: Iterator[Any], ahead: int) -> None:
+        self._lists = lists
+        self._drawn: deque[Any] = deque()
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+        for _ in range(ahead):
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw one more list, unless the sampler has ended. Its error is raised in the place of the list."""
+        with self._lock:
+            if self._error is None:
+                try:
+                    self._drawn.append(next(self._lists))
+                except Exception as error:  # StopIteration too
+                    self._error = error
+
+    def __iter__(self) -> _DrawnAhead:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._drawn:
+            self.draw()  # the engine is ahead of the caller
+        if self._drawn:
+            return self._drawn.popleft()
+        assert self._error is not None
+        raise self._error
 
 
 def _restore_known(batch: Any, *, single: bool) -> Any:
@@ -335,9 +380,11 @@ def _pinned(restore: Callable[[Any], Any], batch: Any) -> Any:
 class _Batches:
     """Iterator over the batches of one epoch."""
 
-    def __init__(self, loader: DataLoader, batches: Any) -> None:
+    def __init__(self, loader: DataLoader[Any], batches: Any, order: _Order | None) -> None:
         self._loader = loader  # an iterator keeps its loader alive
         self._batches = batches
+        self._drawn = None if order is None else order.latest
+        batches.continue_after_errors()
 
     def __iter__(self) -> _Batches:
         return self
@@ -355,6 +402,8 @@ class _Batches:
             return self._next()
 
     def _next(self) -> Any:
+        if self._drawn is not None:
+            self._drawn.draw()
         try:
             return next(self._batches)
         except WorkerError as error:

@@ -1,0 +1,179 @@
+"""Tests of what changes while our DataLoader is used, compared with torch's: functions, samplers, failing samples."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.aioloader.interop.torch_samples import Samples
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
+]
+
+
+class Mixing:
+    """Collate function that a training loop switches off, as timm's mixup."""
+
+    def __init__(self):
+        self.enabled = True
+
+    def __call__(self, samples):
+        return [self.enabled, *samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_changed_collate_function_is_seen(torch, ours, workers):
+    runs = []
+    for make in (torch.utils.data.DataLoader, ours):
+        mixing = Mixing()
+        loader = make(Samples(list(range(4))), 2, num_workers=workers, collate_fn=mixing)
+        run = [list(loader)]
+        mixing.enabled = False
+        run.append(list(loader))
+        runs.append(run)
+    assert runs[0] == runs[1]
+    assert runs[1] == [[[True, 0, 1], [True, 2, 3]], [[False, 0, 1], [False, 2, 3]]]
+
+
+class Endless:
+    """Sampler with a length, without an end."""
+
+    def __len__(self):
+        return 10
+
+    def __iter__(self):
+        return itertools.cycle(range(10))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_without_an_end_can_be_used(torch, ours, workers):
+    loader = ours(Samples(list(range(10))), 4, sampler=Endless(), num_workers=workers)
+    found = list(itertools.islice(loader, 5))
+    assert torch.cat(found).tolist() == list(itertools.islice(itertools.cycle(range(10)), 20))
+    loader.close()
+
+
+class Hard:
+    """Sampler that a training loop steers: it yields the item that was chosen last."""
+
+    def __init__(self):
+        self.chosen = 0
+
+    def __len__(self):
+        return 24
+
+    def __iter__(self):
+        for _ in range(24):
+            yield self.chosen
+
+
+@pytest.mark.parametrize(("workers", "factor"), [(0, None), (1, 1), (2, 1), (2, 3)])
+def test_a_sampler_sees_what_the_training_loop_does(torch, ours, workers, factor):
+    runs = []
+    for make in (torch.utils.data.DataLoader, ours, ours, ours):
+        sampler = Hard()
+        loader = make(
+            Samples(list(range(30))), 2, sampler=sampler, num_workers=workers, prefetch_factor=factor
+        )
+        run = []
+        for number, batch in enumerate(loader):
+            run.append(batch.tolist())
+            sampler.chosen = number + 1
+        runs.append(run)
+    torchs, *others = runs
+    assert all(run == others[0] for run in others)
+    # Two batches may be finished before they are requested.
+    ahead = 2 if workers else 0
+    assert others[0] == [torchs[0]] * ahead + torchs[: len(torchs) - ahead]
+
+
+def begin_worker(slot):
+    from pathlib import Path
+
+    import torch
+
+    folder = torch.utils.data.get_worker_info().dataset.tensors[1]
+    Path(bytes(folder[0].tolist()).decode(), f"worker-{slot}").touch()
+
+
+def test_workers_are_begun_for_tensors_too(torch, ours, tmp_path):
+    folder = torch.tensor([list(str(tmp_path).encode())] * 8)
+    dataset = torch.utils.data.TensorDataset(torch.arange(8), folder)
+    loader = ours(dataset, 2, num_workers=1, worker_init_fn=begin_worker)
+    assert [numbers.tolist() for numbers, _ in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [path.name for path in tmp_path.iterdir()] == ["worker-0"]
+    loader.close()
+
+
+class Failing:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index in (2, 5):
+            raise ValueError(f"item {index}")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_pass_goes_on_after_a_failing_sample(torch, ours, workers, own):
+    runs = []
+    for make in (torch.utils.data.DataLoader, ours):
+        options = {"collate_fn": list} if own else {}
+        loader = make(Failing(), 2, num_workers=workers, **options)
+        batches, run = iter(loader), []
+        while True:
+            try:
+                run.append(np.asarray(next(batches)).tolist())
+            except ValueError as error:
+                run.append(type(error))
+            except StopIteration:
+                break
+        runs.append(run)
+    assert runs[1] == [[0, 1], ValueError, ValueError, [6, 7]]
+    # Without workers torch's pass goes on, too.
+    assert runs[0] == runs[1]
+
+
+def test_a_loader_can_be_annotated(torch, ours):
+    assert ours[torch.Tensor] is not None
+
+
+class Slow:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        import time
+
+        time.sleep(60 if index else 0)
+        return index
+
+
+def test_a_timeout_is_a_runtime_error(ours):
+    loader = ours(Slow(), 1, num_workers=1, timeout=1)
+    with pytest.raises(RuntimeError, match="timeout"):
+        list(loader)
+    loader.close()
+
+
+class Seeds:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.tensor(torch.initial_seed())
+
+
+def test_seeds_in_workers_fit_int64(torch, ours):
+    loader = ours(Seeds(), 5, num_workers=1)
+    seeds = torch.cat(list(loader))
+    assert seeds.min() >= 0
+    assert len(seeds.unique()) == 20
+    loader.close()
