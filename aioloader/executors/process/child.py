@@ -19,6 +19,7 @@ import anyio
 import cloudpickle
 
 from aioloader.errors import WorkerError
+from aioloader.executors.memory_maps import dumps
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.shared_memory import CONTROL_BYTES
 from aioloader.foundation.descriptors import above_streams
@@ -56,20 +57,23 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def pickled_program(program: Program) -> bytes:
+def pickled_program(program: Program, *, same_host: bool = True) -> bytes:
     """Return a program as it is sent to workers.
+
+    Args:
+        program: the program.
+        same_host: the workers are on this host, so memory maps can be sent by the names of their files.
 
     Raises:
         WorkerError: some part of it cannot be pickled.
     """
     try:
-        blob: bytes = cloudpickle.dumps(program, protocol=5)
+        return dumps(program) if same_host else cloudpickle.dumps(program, protocol=5)
     except Exception as error:
         raise WorkerError(
             f"the dataset or a transform cannot be sent to worker processes: {error}; "
             "make it picklable, or use executor='thread'"
         ) from error
-    return blob
 
 
 def import_aliases() -> list[tuple[str, str]]:

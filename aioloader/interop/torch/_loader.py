@@ -12,7 +12,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import cloudpickle
 import numpy as np
 import torch
 import torch.utils.data
@@ -23,6 +22,7 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
+from aioloader.executors.memory_maps import dumps
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
 from aioloader.interop.torch._mover import as_tensors
@@ -252,7 +252,7 @@ def _checksum(parts: Any) -> tuple[int, ...]:
     """Return checksums of the pickles that workers receive; empty if pickling fails, which its use will report."""
     buffers: list[pickle.PickleBuffer] = []
     try:
-        blob = cloudpickle.dumps(parts, protocol=5, buffer_callback=buffers.append)
+        blob = dumps(parts, buffers.append)
     except Exception:  # pickling a foreign object can raise any exception
         return ()
     return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
