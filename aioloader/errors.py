@@ -140,6 +140,21 @@ class WorkerError(LoaderError, RuntimeError):
         self.exit_code = exit_code
 
 
+class ThreadStartError(LoaderError, RuntimeError):
+    """Error raised when the system refuses a thread, because of a limit of processes or of memory.
+
+    Attributes:
+        name: name of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the system refused the thread {name}: raise the limit of processes (ulimit -u, the container's pids), or "
+            "use fewer workers and loaders at a time"
+        )
+        self.name = name
+
+
 class UnprintableError(LoaderError):
     """Replacement of an exception that a sample raised and whose ``__str__`` or ``__repr__`` fails.
 

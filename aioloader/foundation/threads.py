@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import queue
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from aioloader.errors import ThreadStartError
 from aioloader.foundation.concurrency import Notify, loop_notifier
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def run_off_loop(fn: Callable[[], object]) -> None:
 
 def _start(fn: Callable[[], object]) -> None:
     try:
-        threading.Thread(target=fn, name="aioloader-end", daemon=True).start()
+        start_thread(fn, "aioloader-end")
     except RuntimeError:
         fn()
 
@@ -54,6 +56,20 @@ def _in_a_loop() -> bool:
         trio = sys.modules.get("trio")
         return trio is not None and bool(trio.lowlevel.in_trio_run())
     return True
+
+
+def start_thread(target: Callable[..., object], name: str, *args: object) -> threading.Thread:
+    """Start a daemon thread that calls ``target(*args)``, and return it.
+
+    Raises:
+        ThreadStartError: the system refuses the thread.
+    """
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ThreadStartError(name) from error
+    return thread
 
 
 class _Job:
@@ -113,6 +129,9 @@ class Threads:
         """Call `fn(*args)` in a thread.
 
         On cancellation it waits for the function to end, so that what it uses can be freed.
+
+        Raises:
+            ThreadStartError: the system refuses the first thread.
         """
         job = self._start(fn, args)
         try:
@@ -158,8 +177,9 @@ class Threads:
             self._limit += 1
             # Queued functions start no threads later: they need one now, or they wait until the abandoned one ends.
             if self._backlog and len(self._threads) < self._limit and not self._closed:
-                self._backlog -= 1
-                self._add()
+                with contextlib.suppress(ThreadStartError):  # then they wait
+                    self._add()
+                    self._backlog -= 1
 
         def call() -> None:
             with self._lock:
@@ -184,18 +204,23 @@ class Threads:
                 raise RuntimeError(f"threads {self._name!r} are closed")
             if self._idle:
                 self._idle -= 1
-            elif len(self._threads) < self._limit:
-                self._add()
-            else:
+            elif not (len(self._threads) < self._limit and self._added()):
                 self._backlog += 1
             self._queue.put(job)
         return job
 
+    def _added(self) -> bool:
+        """Add a thread; return False if the system refuses it and other threads can do its work."""
+        try:
+            self._add()
+        except ThreadStartError:
+            if not self._threads:
+                raise
+            return False
+        return True
+
     def _add(self) -> None:
-        name = f"{self._name}-{len(self._threads)}"
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(start_thread(self._work, f"{self._name}-{len(self._threads)}"))
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -221,10 +246,23 @@ class Threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
 
-async def run_in_own_thread(name: str, fn: Callable[[], T]) -> T:
-    """Call a function in a new thread, and wait for its end, also when cancelled; then the thread ends too."""
+async def run_in_own_thread(name: str, fn: Callable[[], T], *, or_here: bool = False) -> T:
+    """Call a function in a new thread, and wait for its end, also when cancelled; then the thread ends too.
+
+    Args:
+        name: name of the thread.
+        fn: the function.
+        or_here: call it in this thread if the system refuses another one, although it may block.
+
+    Raises:
+        ThreadStartError: the system refuses the thread.
+    """
     threads = Threads(1, name)
     try:
         return await threads.run(fn)
+    except ThreadStartError:
+        if not or_here:
+            raise
+        return fn()
     finally:  # asyncio's own cancellation passes a shield
         threads.close(0)

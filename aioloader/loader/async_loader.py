@@ -150,7 +150,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             if self._runtime.in_memory:
                 self._shutdown()
             elif not self._runtime.closed:
-                await run_in_own_thread("aioloader-close", self._shutdown)
+                await run_in_own_thread("aioloader-close", self._shutdown, or_here=True)
 
     def _shutdown(self) -> None:
         if self._finalizer.detach() is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
+from aioloader.foundation.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,8 @@ class Portal:
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
+        self.thread = start_thread(self._run, "aioloader-portal")
         try:
-            self.thread.start()
             self._ready.wait()
         except BaseException:  # an interruption: no caller receives this portal
             if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:

@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.threads import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -141,8 +143,12 @@ class Tracer:
         with self._lock:
             if self._file is None and not self._closing:
                 self._file = TraceFile(self.path, self._limit)
-                self._thread = threading.Thread(target=self._work, name="aioloader-trace", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread = start_thread(self._work, "aioloader-trace")
+                except BaseException:
+                    self._file.close()
+                    self._file = None
+                    raise
 
     # -- recording ---------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aioloader.errors import ThreadStartError
 from aioloader.foundation.stacks import stack_of
+from aioloader.foundation.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +44,8 @@ class HeldLoopWatch:
         self._ended = threading.Event()
 
     def __enter__(self) -> None:
-        threading.Thread(target=self._watch, name="aioloader-watch", daemon=True).start()
+        with suppress(ThreadStartError):  # without the watch the epoch can be run all the same
+            start_thread(self._watch, "aioloader-watch")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -276,7 +276,7 @@ class AsyncImageService:
             await self._reader.aclose()
             if self._memory is not None:
                 self._final = self._final or self._snapshot()
-                await run_in_own_thread("aioloader-close", self._close)
+                await run_in_own_thread("aioloader-close", self._close, or_here=True)
 
     def _close(self) -> None:
         self._cache.clear()

@@ -23,7 +23,7 @@ from aioloader.executors.memory_maps import dumps
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.shared_memory import CONTROL_BYTES
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.threads import Threads
+from aioloader.foundation.threads import Threads, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,7 +282,7 @@ class ChildProcess:
         if process is not None and process.poll() is None:
             # The kernel is busy with its memory. A thread reaps it: closing does not wait, and no zombie is left.
             with contextlib.suppress(RuntimeError):  # no thread can be started while the interpreter ends
-                threading.Thread(target=process.wait, name="aioloader-reaper", daemon=True).start()
+                start_thread(process.wait, "aioloader-reaper")
         if stacks is not None:
             stacks.close()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
+from aioloader.foundation.threads import start_thread
 from aioloader.foundation.validation import require
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
@@ -116,7 +116,7 @@ def _next_batch(iterator: Any) -> Future[Any]:
         except BaseException as error:
             batch.set_exception(error)
 
-    threading.Thread(target=run, name="aioloader-prefetching-iter", daemon=True).start()
+    start_thread(run, "aioloader-prefetching-iter")
     return batch
 
 

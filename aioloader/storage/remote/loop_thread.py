@@ -17,6 +17,7 @@ import anyio.lowlevel
 
 from aioloader.errors import ForkedError
 from aioloader.foundation.concurrency import loop_notifier
+from aioloader.foundation.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -67,8 +68,11 @@ class _Running:
         self.pid = os.getpid()
         self.users = 0
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="aioloader-remote", daemon=True)
-        self._thread.start()
+        try:
+            self._thread = start_thread(self._run, "aioloader-remote")
+        except BaseException:
+            self.loop.close()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -1,0 +1,169 @@
+"""Tests of a system that refuses a thread, a process or a descriptor: an error with a name, and nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import random
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import anyio
+import numpy as np
+import psutil
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader, SimpleDataset
+from aioloader.errors import LoaderError, ThreadStartError
+from aioloader.foundation.threads import Threads
+from tests.executors import pool
+
+EXECUTORS = ["inline", "thread", "process"]
+STARTS: dict[str, tuple[Any, str, Callable[[], Exception]]] = {
+    "thread": (threading.Thread, "start", lambda: RuntimeError("can't start new thread")),
+    "memfd": (os, "memfd_create", lambda: OSError(24, "Too many open files")),
+    "socketpair": (socket, "socketpair", lambda: OSError(24, "Too many open files")),
+    "pipe": (os, "pipe", lambda: OSError(24, "Too many open files")),
+    "epoll": (select, "epoll", lambda: OSError(24, "Too many open files")),
+    "process": (
+        subprocess.Popen,
+        "__init__",
+        lambda: BlockingIOError(11, "Resource temporarily unavailable"),
+    ),
+    "pidfd": (os, "pidfd_open", lambda: OSError(24, "Too many open files")),
+}
+STARTS = {name: start for name, start in STARTS.items() if hasattr(start[0], start[1])}
+TIMEOUT_S = 3.0
+# asyncio's own loop, half made, complains when it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def twice(x: int) -> np.float32:
+    return np.float32(2 * x)
+
+
+DATASET = SimpleDataset(list(range(12))).transform(twice)
+
+
+@contextmanager
+def refused(kind: str, turn: int) -> Iterator[list[int]]:
+    """Refuse one start, the one with number `turn`; the list has its number once it was refused."""
+    owner, name, error = STARTS[kind]
+    real = getattr(owner, name)
+    turns = itertools.count()
+    fired: list[int] = []
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        if next(turns) == turn:
+            fired.append(turn)
+            raise error()
+        return real(*args, **kwargs)
+
+    with mock.patch.object(owner, name, start):
+        yield fired
+
+
+def blocking(executor: str) -> int:
+    with DataLoader(DATASET, 4, timeout=TIMEOUT_S, **pool(executor, 2)) as loader:
+        return sum(len(batch) for batch in loader)
+
+
+def awaited(executor: str) -> int:
+    async def main() -> int:
+        async with AsyncDataLoader(DATASET, 4, timeout=TIMEOUT_S, **pool(executor, 2)) as loader:
+            return sum([len(batch) async for batch in loader])
+
+    return anyio.run(main)
+
+
+def count_open() -> tuple[int, int, int]:
+    process = psutil.Process()
+    return process.num_fds(), threading.active_count(), len(process.children())
+
+
+def settled(before: tuple[int, int, int]) -> bool:
+    """Return True once nothing more is open than before; threads and processes may take a moment to end."""
+    for _ in range(100):
+        gc.collect()  # asyncio leaves a loop that it could not make to the collector
+        if all(now <= then for now, then in zip(count_open(), before, strict=True)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def check(run: Callable[[str], int], executor: str, kind: str, turn: int) -> bool:
+    """Refuse one start in a pass; return whether there was such a start."""
+    before = count_open()
+    begin = time.monotonic()
+    with refused(kind, turn) as fired:
+        try:
+            assert run(executor) == 12
+        except (LoaderError, OSError) as error:
+            assert str(error)
+            assert isinstance(error, ThreadStartError) == (kind == "thread")
+    assert time.monotonic() - begin < TIMEOUT_S + 1
+    assert settled(before), (count_open(), before)
+    return bool(fired)
+
+
+@pytest.mark.parametrize("kind", STARTS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("run", [blocking, awaited])
+def test_each_refused_start_ends_in_a_result_or_a_named_error(
+    run: Callable[[str], int], executor: str, kind: str
+) -> None:
+    run(executor)  # what a process starts only once
+    turn = 0
+    while check(run, executor, kind, turn):
+        turn += 1
+    assert turn or kind not in ("memfd", "socketpair") or executor == "inline"
+    assert run(executor) == 12
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_loader_can_be_used_after_a_refused_thread(executor: str) -> None:
+    with DataLoader(DATASET, 4, timeout=TIMEOUT_S, **pool(executor, 2)) as loader:
+        with refused("thread", 0), pytest.raises(ThreadStartError, match="refused the thread aioloader-"):
+            list(loader) if executor != "inline" else loader._open_portal()
+        assert sum(len(batch) for batch in loader) == 12
+
+
+async def test_threads_that_are_there_do_the_work_of_one_that_is_refused() -> None:
+    threads = Threads(4, "worker")
+    await threads.run(int)
+    waiting = threading.Event()
+    found = []
+
+    async def run(work: Callable[[], object]) -> None:
+        found.append(await threads.run(work))
+
+    with refused("thread", 0) as fired:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, waiting.wait)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(run, int)
+            await anyio.wait_all_tasks_blocked()
+            assert fired
+            waiting.set()
+    assert sorted(found) == [False, True]
+    threads.close()
+
+
+@pytest.mark.slow
+def test_a_thousand_random_refusals() -> None:
+    draws = random.Random(5)
+    ways = [(run, executor) for run in (blocking, awaited) for executor in EXECUTORS]
+    for run, executor in ways:
+        run(executor)
+    done = 0
+    while done < 1000:
+        run, executor = draws.choice(ways)
+        done += check(run, executor, draws.choice([*STARTS]), draws.randrange(8)) or 0.25
