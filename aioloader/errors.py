@@ -609,8 +609,12 @@ class SampleError(LoaderError):
             "reason",
             "replaced_by",
         )
-        facts = {**vars(self), "type": None if cause is None else class_name(cause)}
-        return {name: _plain(facts[name]) for name in names}
+        if isinstance(cause, UnprintableError):
+            name: str | None = cause.type_name
+        else:
+            name = None if cause is None else class_name(cause)
+        facts = {**vars(self), "type": name}
+        return {each: _plain(facts[each]) for each in names}
 
     def __str__(self) -> str:
         # Formatted on demand: a run may record very many of these.

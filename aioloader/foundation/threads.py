@@ -19,6 +19,7 @@ import anyio
 
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.concurrency import Notify, loop_notifier
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,20 +57,6 @@ def _in_a_loop() -> bool:
         trio = sys.modules.get("trio")
         return trio is not None and bool(trio.lowlevel.in_trio_run())
     return True
-
-
-def start_thread(target: Callable[..., object], name: str, *args: object) -> threading.Thread:
-    """Start a daemon thread that calls ``target(*args)``, and return it.
-
-    Raises:
-        ThreadStartError: the system refuses the thread.
-    """
-    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise ThreadStartError(name) from error
-    return thread
 
 
 class _Job:

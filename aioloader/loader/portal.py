@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,9 @@ class Portal:
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
-        self.thread = start_thread(self._run, "aioloader-portal")
+        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
         try:
+            start(self.thread)
             self._ready.wait()
         except BaseException:  # an interruption: no caller receives this portal
             if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

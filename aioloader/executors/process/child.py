@@ -23,7 +23,8 @@ from aioloader.executors.memory_maps import dumps
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.shared_memory import CONTROL_BYTES
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.threads import Threads, start_thread
+from aioloader.foundation.thread_start import start_thread
+from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

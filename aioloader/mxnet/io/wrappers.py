@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.validation import require
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number

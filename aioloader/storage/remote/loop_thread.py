@@ -17,7 +17,7 @@ import anyio.lowlevel
 
 from aioloader.errors import ForkedError
 from aioloader.foundation.concurrency import loop_notifier
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -189,7 +189,7 @@ def datasets(tmp_path: Any, write_rec: Any) -> list[Any]:
 @pytest.mark.parametrize("chain", [TRAIN, FLOAT], ids=["uint8", "float32"])
 def test_a_loader_gives_what_the_dataset_gives_by_hand(datasets: list[Any], chain: Any) -> None:
     for dataset in datasets:
-        expected = [chain(dataset[n][0], rng=Rng(5, 0, n)) for n in range(len(dataset))]
+        expected = [chain(dataset[n][0], rng=Rng(5, 0, n, position=n)) for n in range(len(dataset))]
         for stages in ([chain], list(chain.transforms)):
             view = dataset
             for stage in stages:

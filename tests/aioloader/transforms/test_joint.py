@@ -207,6 +207,6 @@ def test_in_a_loader(workers: int) -> None:
     with DataLoader(data.transform(chain), 4, num_workers=workers, seed=3) as loader:
         batches = [(batch["image"].copy(), batch["masks"].copy()) for batch in loader]
     assert [image.shape for image, _ in batches] == [(4, 16, 16, 3)] * 2
-    expected = chain(data[5], rng=Rng(3, 0, 5))
+    expected = chain(data[5], rng=Rng(3, 0, 5, position=5))
     assert np.array_equal(batches[1][0][1], expected["image"])
     assert np.array_equal(batches[1][1][1], expected["masks"])
