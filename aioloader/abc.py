@@ -1004,6 +1004,7 @@ class Program:
         foreign: code of the caller runs; only such code can draw from the global generators.
         maps: maps of the files whose records are looked up, or None.
         replaces: in a batch that `batchify` collates, another sample replaces one that failed.
+        raises: the first failed sample ends its batch, so that after one that timed out no other need be made.
         lists: `batchify` is `AsList`, which costs next to nothing and belongs to the library.
         traced: results report when and where they were made.
     """
@@ -1018,6 +1019,7 @@ class Program:
     foreign: bool
     maps: FileMaps | None = None
     replaces: bool = False
+    raises: bool = False
     lists: bool = False
     traced: bool = False
     later: tuple[tuple[Stage, ...], ...] = ()

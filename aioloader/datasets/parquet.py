@@ -20,6 +20,7 @@ from aioloader.datasets.shards import record_files
 from aioloader.errors import ParquetError
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.host_limits import usable_memory
+from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.foundation.validation import at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
@@ -407,7 +408,7 @@ class ParquetDataset(ShardDataset):
         try:
             reader = self._row_groups(lay_out_blocks(footers, (self._label,)), (column,), frozenset(), source)
             with ThreadPoolExecutor(min(_LABEL_THREADS, len(footers)), "aioloader-labels") as pool:
-                found = np.concatenate(list(pool.map(reader.numbers, range(len(footers)))))
+                found = np.concatenate(list(pool.map(in_this_opening(reader.numbers), range(len(footers)))))
         finally:
             source.close()
         if self._label_dtype is not None:

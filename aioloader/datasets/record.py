@@ -15,6 +15,7 @@ from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import unreadable_line
@@ -177,7 +178,7 @@ def open_tables(paths: Sequence[str], versions: Sequence[Version | None]) -> lis
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
-        return list(pool.map(open_table, paths, versions))
+        return list(pool.map(in_this_opening(open_table), paths, versions))
 
 
 def _scan(path: str) -> Index:

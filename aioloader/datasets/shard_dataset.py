@@ -17,6 +17,7 @@ from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDeco
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import SampleFormatError
+from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.sample_index.scan_progress import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
@@ -313,7 +314,7 @@ class ShardDataset(FileDataset):
         # Local shards are scanned one after the other: the scan is CPU work under the interpreter's lock.
         workers = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
         with ThreadPoolExecutor(workers, "aioloader-index") as pool:
-            yield from pool.map(self._counted_table, self.paths, self._versions)
+            yield from pool.map(in_this_opening(self._counted_table), self.paths, self._versions)
 
     def _counted_table(self, path: str, version: Version | None) -> ShardTable:
         table = self._open_table(path, version)

@@ -122,6 +122,8 @@ class PoolExecutor(Generic[H]):
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.restarts = 0
+        # See `Program`; set by `open` where the sample is known at which a worker hangs.
+        self._raises = False
         self._handles: list[H] = []
         self._closed = False
         self._numbers = itertools.count(1)
@@ -129,6 +131,7 @@ class PoolExecutor(Generic[H]):
         # For each number of chunks that a worker may have already, the workers that can take another one: a bit for
         # each place, so that finding the first costs the same for any number of workers. None: to be made.
         self._vacant: list[int] | None = None
+        self._any_ready = False
         self._ending: dict[int, Attempt] = {}
         self._fatal: BaseException | None = None
         self._drained = Notification()
@@ -207,7 +210,7 @@ class PoolExecutor(Generic[H]):
 
     async def _watch(self) -> None:
         while True:
-            await anyio.sleep(min(1.0, self.timeout / 4))
+            await anyio.sleep(min(0.5, self.timeout / 8))
             now = time.monotonic()
             for handle in self._handles:
                 if handle.state == "up":
@@ -261,6 +264,7 @@ class PoolExecutor(Generic[H]):
         """Return the first of the workers that have the fewest chunks; None if none may take another one."""
         if self._vacant is None:
             self._vacant = [0] * OUTSTANDING
+            self._any_ready = any(handle.ready and handle.state == "up" for handle in self._handles)
             for place, handle in enumerate(self._handles):
                 handle.place = place
                 self._note(handle)
@@ -268,7 +272,7 @@ class PoolExecutor(Generic[H]):
             while places:
                 first = places & -places
                 handle = self._handles[first.bit_length() - 1]
-                if len(handle.running) == outstanding < handle.capacity:
+                if len(handle.running) == outstanding < self._capacity(handle):
                     return handle
                 places ^= first  # a worker that is gone or was dismissed
         return None
@@ -278,14 +282,19 @@ class PoolExecutor(Generic[H]):
         if self._vacant is None:
             return
         bit, running = 1 << handle.place, len(handle.running)
-        capacity = (
-            handle.capacity if handle.place < self.workers else 0
-        )  # else it leaves when it has no chunk
+        capacity = self._capacity(handle)
         for outstanding in range(OUTSTANDING):
             if outstanding == running < capacity:
                 self._vacant[outstanding] |= bit
             else:
                 self._vacant[outstanding] &= ~bit
+
+    def _capacity(self, handle: H) -> int:
+        """Return how many chunks a worker may have."""
+        if handle.place >= self.workers:  # it leaves when it has no chunk
+            return 0
+        # A chunk would wait until the worker has started, and the batches behind it too.
+        return handle.capacity if handle.ready or not self._any_ready else 0
 
     def _any_queued(self) -> bool:
         """Drop abandoned chunks from the head of the queue; return whether a chunk is left."""
@@ -319,7 +328,7 @@ class PoolExecutor(Generic[H]):
         if retry is None and isinstance(outcome, ChunkResult):
             batch.result.merge(outcome)
         elif not batch.abandoned:
-            retry = retry or ChunkRetry(attempt.chunk, self.timeout)
+            retry = retry or ChunkRetry(attempt.chunk, self.timeout, raises=self._raises)
             error = retry.handle_outcome(attempt.part, outcome, batch.result)
             rest = None if error is not None else retry.next_part()
         if rest is None:
@@ -349,6 +358,7 @@ class PoolExecutor(Generic[H]):
     def _handle_death(self, handle: H) -> None:
         """Retry the chunks of a worker that is gone, and make room for the next worker."""
         handle.state = "dead"
+        self._vacant = None
         running, handle.running = handle.running, {}
         for number, attempt in enumerate(running.values()):
             if not attempt.ended:

@@ -3,7 +3,8 @@
 A death counts as a failed attempt of the sample that the worker was making, never of its neighbours. That sample runs
 again alone, after the rest of its chunk; a batch with a custom batchify function runs again as a whole. The sample is a
 failure once `MAX_ATTEMPTS` workers have died of it: after the second death on one sample it runs a third time. A
-worker that is killed because it made no progress for the loader's ``timeout`` fails its sample without a retry.
+worker that is killed because it made no progress for the loader's ``timeout`` fails its sample without a retry, or the
+batch if it was in a custom batchify function. Where the first failure ends the batch, no other sample is made then.
 Deaths between samples count against no sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between
 the samples of a chunk, the cause is taken to be an unknown sample of that chunk.
 
@@ -130,11 +131,13 @@ class ChunkRetry:
     Args:
         chunk: the whole chunk.
         timeout: seconds, for messages.
+        raises: the first failed sample ends the batch.
     """
 
-    def __init__(self, chunk: Chunk, timeout: float) -> None:
+    def __init__(self, chunk: Chunk, timeout: float, *, raises: bool = False) -> None:
         self._chunk = chunk
         self._timeout = timeout
+        self._raises = raises
         self._parts: list[Chunk] = []
         self._deaths: Counter[int] = Counter()
         self._deaths_of_batch = 0
@@ -183,6 +186,8 @@ class ChunkRetry:
         if at == "between":
             self._deaths_between += 1
             at = "unknown" if self._deaths_between > MAX_ATTEMPTS else "queued"
+        if death.timed_out and ((at == "unknown" and self._raises) or _collating(part, death)):
+            return death.error(self._timeout)
         if at == "unknown" and len(part) == 1:
             at = 0
         if at == "unknown":
@@ -195,6 +200,9 @@ class ChunkRetry:
         rest = part.part(np.arange(len(part)) != at)
         if self._deaths[row] >= MAX_ATTEMPTS or death.timed_out:
             result.failures.append(Failure(row, death.stage, death.error(self._timeout)))
+            if death.timed_out and self._raises:
+                self._parts = []
+                return None
             self._parts = [each.part(each.index_table[ROW] != row) for each in [rest, *self._parts]]
         elif part.custom_collate:
             self._parts.insert(0, part)  # a batch is collated as a whole
@@ -213,6 +221,11 @@ class ChunkRetry:
             singles.append(part)
         self._parts[:0] = singles
         return None
+
+
+def _collating(part: Chunk, death: WorkerDeath) -> bool:
+    """Return whether a worker was in the custom batchify function."""
+    return part.custom_collate and death.stage == "collate" and isinstance(death.at, int)
 
 
 def _singles(part: Chunk) -> list[Chunk]:

@@ -361,6 +361,7 @@ class Runner:
         # With incomplete items the whole batch is made again: the batchify function never gets a part of it.
         if chunk.custom_collate and samples and not (result.failures and result.incomplete):
             start = perf_counter()
+            trace.stage = "collate"
             if self._many is not None and self._generators is not None:
                 # What the batchify function draws follows the last sample, however that was made.
                 self._generators.seed(*chunk.index_table[[EPOCH, INDEX, POSITION], -1].tolist())

@@ -49,6 +49,11 @@ class _Task(StageTimer):
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     timed_out: bool = False
 
+    def enter(self) -> None:
+        """Note that the chunk begins, in this thread."""
+        self.place_at = time.monotonic()
+        self.thread = threading.current_thread()
+
     def begin(self, place: int) -> bool:
         if not self.cancelled:
             self.stage = "decode"
@@ -94,20 +99,20 @@ class ThreadExecutor:
 
     async def _watch(self) -> None:
         while True:
-            await anyio.sleep(min(1.0, self.timeout / 4))
+            await anyio.sleep(min(0.5, self.timeout / 8))
             latest = time.monotonic() - self.timeout
             for task in self._running:
-                if task.place >= 0 and task.place_at < latest and not task.timed_out:
+                if task.thread is not None and task.place_at < latest and not task.timed_out:
                     task.timed_out = True
                     task.stack = _stack(task.thread)
                     task.cancelled = True
                     task.scope.cancel()
 
     def _work(self, chunk: Chunk, task: _Task) -> ChunkResult:
+        task.enter()
         runner: Runner | None = getattr(self._local, "runner", None)
         if runner is None:
             runner = self._local.runner = Runner(self._program, self._region)
-        task.thread = threading.current_thread()
         return runner.run(chunk, task)
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
@@ -126,10 +131,17 @@ class ThreadExecutor:
                     break
                 # The stuck thread may still write to its row, so the batch must not be delivered from that memory.
                 result.tainted = True
-                result.failures.append(
-                    Failure(int(part.index_table[ROW, task.place]), task.stage, self._stuck(task))
-                )
-                part = part.part(np.arange(len(part)) != task.place)
+                if part.custom_collate and task.stage == "collate":
+                    raise self._stuck(task)
+                # Before the first sample it is not known which one it waits for.
+                stuck = np.arange(len(part)) == task.place if task.place >= 0 else np.ones(len(part), bool)
+                result.failures += [
+                    Failure(row, task.stage, self._stuck(task))
+                    for row in part.index_table[ROW, stuck].tolist()
+                ]
+                if self._program.raises:
+                    break
+                part = part.part(~stuck)
         finally:
             holders.leave()
         return result

@@ -44,6 +44,7 @@ from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
+from aioloader.loader.opening import limits, open_in_thread, reported
 from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner
@@ -70,6 +71,10 @@ def _is_default(batchify: Any) -> bool:
     if batchify is None or type(batchify) is Stack:
         return True
     return isinstance(batchify, RowBatchify) and batchify.by_rows
+
+
+def _name_of(dataset: Any) -> str:
+    return dataset.display_name if isinstance(dataset, NamedDataset) else type(dataset).__name__
 
 
 def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:
@@ -108,6 +113,9 @@ class LoaderRuntime:
         self.own_loop = False
         self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
+        self._parts = (
+            threading.RLock()
+        )  # the garbage collector may close the loader in the thread that has it
         self._pid = os.getpid()
         self.running: weakref.WeakSet[EpochRunner] = weakref.WeakSet()
 
@@ -168,11 +176,32 @@ class LoaderRuntime:
     def open(self) -> PipelineContext:
         """Return the parts that all epochs share. The first call reads indexes and opens files. From any thread."""
         self.check_open()
-        if self._context is None:
+        context = self._context
+        if context is None:
             with self._opening:
-                if self._context is None:
-                    self._context = self._make_context()
-        return self._context
+                context = self._context
+                if context is None:
+                    stall_timeout = None if self.in_memory else self.options.stall_timeout
+                    with limits(self.options.timeout), reported(_name_of(self._resolved.base), stall_timeout):
+                        context = self._make_context()
+                    self._keep(context)
+        return context
+
+    async def aopen(self) -> None:
+        """Do what `open` does, in a thread if that may block. Cancellation returns at once."""
+        if self.is_open or self.in_memory:
+            self.open()
+        else:
+            await open_in_thread(self.open, self.options.timeout)
+
+    def _keep(self, context: PipelineContext) -> None:
+        """Take the parts that a thread has opened, or close them if the loader was closed meanwhile."""
+        with self._parts:
+            if not self.closed:
+                self._context = context
+                return
+        self._close_parts(context)
+        raise LoaderClosedError("this loader was closed while it was being opened; make a new one")
 
     @property
     def is_open(self) -> bool:
@@ -245,7 +274,7 @@ class LoaderRuntime:
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base = self._resolved.base
         items = ItemSource(
-            name=base.display_name if isinstance(base, NamedDataset) else type(base).__name__,
+            name=_name_of(base),
             length=_ENDLESS if self.planner.streams else self.planner.length,
             index_map=self._resolved.remap,
         )
@@ -314,6 +343,7 @@ class LoaderRuntime:
             foreign=foreign and (seed_globals or options.watch_globals),
             maps=maps,
             replaces=options.on_error == "replace",
+            raises=options.on_error == "raise",
             lists=lists,
             traced=self.tracer is not None,
         )
@@ -437,12 +467,13 @@ class LoaderRuntime:
 
     def shutdown(self) -> None:
         """End workers, close files, release memory. From any thread; blocks for a second at most."""
-        if self.closed:
-            return
-        self.closed = True
+        with self._parts:
+            if self.closed:
+                return
+            self.closed = True
+            context, self._context = self._context, None
         for running in list(self.running):
             running.stop()
-        context, self._context = self._context, None
         if not self.check_pid():
             return
         latest = None if self._latest is None else self._latest()
@@ -450,13 +481,16 @@ class LoaderRuntime:
             latest.end()
         if context is not None and self._workers is not None:
             self._final_stats = self._snapshot(context, self._workers)
-            context.executor.close()
-            if context.threads is not None:
-                context.threads.close()
-            if context.source is not None:
-                context.source.close()
-            if context.items.partial is not None:
-                context.items.partial.close()
-            context.memory.close()
+            self._close_parts(context)
         if self.tracer is not None:
             self.tracer.close()
+
+    def _close_parts(self, context: PipelineContext) -> None:
+        context.executor.close()
+        if context.threads is not None:
+            context.threads.close()
+        if context.source is not None:
+            context.source.close()
+        if context.items.partial is not None:
+            context.items.partial.close()
+        context.memory.close()

@@ -69,7 +69,7 @@ class _HandOver:
 
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[Any]:
-        self._runtime.open()  # no other code runs in this loop: it may block here
+        await self._runtime.aopen()
         running = self._runtime.start(self._epoch)
         if isinstance(running, InlinePipeline):
             yield running
@@ -203,7 +203,8 @@ class DataLoader(BaseLoader, Generic[B]):
         prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
             work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and
             each chunk costs the event loop time.
-        timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
+        timeout: seconds without progress on a sample after which its worker is ended and the sample fails; and seconds
+            to wait for the answer of a server.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
             "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
@@ -226,7 +227,7 @@ class DataLoader(BaseLoader, Generic[B]):
             where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
         stall_timeout: seconds without any progress, while the caller waits for a batch, after which the logger
             "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
-            the workers; None: never.
+            the workers; or, before the first batch, where the loader opens the dataset. None: never.
         trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
         in_order: False delivers batches as they are ready, so that a slow one holds up no other. Their content is the
             same, and an epoch has each of them once; a state then names those that were taken, and is resumed with the

@@ -86,6 +86,7 @@ class BatchTask:
         self._result = ChunkResult()
         self._done: list[int] = []
         self._is_read = False
+        self._is_over = False  # a sample failed that ends the batch
         # Not a method of this task: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Slab] = []
         self._holders = RefCount(functools.partial(context.memory.free_later, self._owned))
@@ -179,6 +180,9 @@ class BatchTask:
             result.spill_nbytes = 0
             self._done.append(row)
             self._result.merge(result)
+            if result.failures and self.context.on_error == "raise":
+                self._is_over = True
+                break
             for sample in result.values.values():
                 self._dispatch.learn_layout(sample)
         slab = self._arrays.drop()  # it has no rows
@@ -200,7 +204,7 @@ class BatchTask:
             await self._read()
             self.timeline.enter("work")
             result, arrays = self._result, self._arrays
-            chunks = self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
+            chunks = [] if self._is_over else self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
             if chunks:
                 made = await self._dispatch.run(chunks)
                 incomplete = made.incomplete if made.failures else []

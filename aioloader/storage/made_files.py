@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, Generic, Protocol, TypeVar
 
+from aioloader.foundation.opening import in_this_opening
 from aioloader.observability.progress import ProgressBar
 from aioloader.storage.local.locked_files import open_locked
 
@@ -105,7 +106,8 @@ class FileMaker(ABC, Generic[F]):
             self._bar = ProgressBar(self._label, total >> 20, unit="MiB")
         with ThreadPoolExecutor(_MADE_AT_A_TIME, "aioloader-files") as pool:
             try:
-                futures = {place: pool.submit(self._make_one, file) for place, file in missing.items()}
+                make = in_this_opening(self._make_one)
+                futures = {place: pool.submit(make, file) for place, file in missing.items()}
                 for place, future in futures.items():
                     errors[place] = future.result()
                     if errors[place] is not None and self._stop_at_error:

@@ -89,6 +89,7 @@ class ProcessHandle(WorkerHandle):
         slot: row of the control memory.
         child: the process.
         killed_starts: processes in this place that were killed one after the other before they were ready.
+        received: messages of the process so far.
         progress: `progress_token` when the worker was last checked.
         parts: large buffers of the next answer.
         large: functions that make large copies in a thread: of samples to be sent, and of results.
@@ -105,7 +106,8 @@ class ProcessHandle(WorkerHandle):
     def clear(self) -> None:
         super().clear()
         self.child.clear()
-        self.progress: tuple[int, int] = (0, 0)
+        self.received = 0
+        self.progress: tuple[int, int, int] = (0, 0, 0)
         self._inbox = Inbox()
         self.parts = PartBuffers()
         self.large: deque[Callable[[], Awaitable[None]]] = deque()
@@ -206,24 +208,28 @@ class ProcessHandle(WorkerHandle):
             with contextlib.suppress(OSError):
                 self.child.sock.shutdown(socket.SHUT_WR)
 
-    def progress_token(self, control: IntArray) -> tuple[int, int]:
+    def progress_token(self, control: IntArray) -> tuple[int, int, int]:
         """Return a token that changes on any progress, and is (0, ...) for an idle worker.
 
         Args:
             control: the control memory.
 
         Returns:
-            the number of the attempt that the worker works on (0: none; -1: it is still starting), and the place of its
-            sample.
+            the number of the attempt that the worker works on (0: it has none; -1: it is still starting; -2: it has
+            not begun one that it has, or has not sent its answer), the place of its sample, and the number of messages.
         """
         current, place = (int(word) for word in control[self.slot, [CURRENT, PLACE]])
-        return (current if self.ready else -1), place
+        if not self.ready:
+            current = -1
+        elif not current and self.running and not self.large:  # large copies are made here
+            current = -2
+        return current, place, self.received
 
     def worker_state(self, control: IntArray) -> WorkerState:
         """Return the current state, without a stack."""
         if self.process is None:
             return WorkerState(f"worker {self.slot}", "starting")
-        current, place = self.progress_token(control)
+        current, place, _ = self.progress_token(control)
         working = self.running.get(current)
         # The two words are not read at once: the place may be that of the next chunk.
         begun = working is not None and 0 <= place < len(working.part)
@@ -281,6 +287,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         self._program = program
+        self._raises = program.raises
         self._memory = memory
         self._control = control_array(memory.memory)
         self._stages = stage_names(program)
@@ -371,6 +378,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
 
     def _receive(self, handle: ProcessHandle, message: Any) -> None:
         kind, *rest = message
+        handle.received += 1
         if kind == "ready":
             handle.ready = True
             handle.failed_starts = handle.killed_starts = 0
@@ -514,9 +522,10 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
 
     def _describe_death(self, handle: ProcessHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
         current, place, stage = self._control[handle.slot, [CURRENT, PLACE, STAGE]].tolist()
-        at: int | Literal["between", "queued"] = "queued"
+        at: int | Literal["unknown", "between", "queued"] = "queued"
         if attempt.number == current:
-            at = place if place >= 0 else "between"
+            # One that hung before its first sample would hang again.
+            at = place if place >= 0 else "unknown" if handle.timed_out else "between"
         elif handle.ready and oldest and not current:
             at = "between"
         child = handle.child

@@ -372,9 +372,9 @@ class _Worker:
             error = portable_error(failure)
         if os.getpid() != self.pid:
             os._exit(0)  # a fork that returned here: the worker itself answers
-        self.control[CURRENT] = 0
         with contextlib.suppress(*_NO_STREAM):
-            sys.stdout.flush()
+            sys.stdout.flush()  # a pipe that nobody reads holds it; the core then blames the chunk
+        self.control[CURRENT] = 0
         written, failures, value, counters = answer
         if value is not None:
             blob, places, needed = value

@@ -315,7 +315,7 @@ class _Order:
 class _DrawnAhead:
     """Iterator over the lists of a sampler that uses the sampler in the caller's thread, when torch does.
 
-    The engine asks for lists in a thread of its own, but samplers draw from the script's generators, and may depend on
+    The engine asks for lists in another thread, but samplers draw from the script's generators, and may depend on
     what the training loop has done. So the caller draws about as many as torch's loader does: a few at the start of the
     epoch, and one more for each batch that it takes.
 

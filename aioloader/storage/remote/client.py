@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
+from aioloader.foundation.opening import limited
 from aioloader.storage.hub_names import crowded_folders
 from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
 from aioloader.storage.remote.failures import Kind, RequestFailure, backoff_s, classify, remote_error
@@ -151,7 +152,7 @@ class Client:
         Args:
             ranges: to read.
             take: called with the number of a range and its response, once for each that arrives, in any order.
-            timeout_s: seconds for all of them together.
+            timeout_s: seconds for all of them together, or those of the opening that they are part of.
 
         Returns:
             the error of every range that could not be read, by its number.
@@ -160,6 +161,7 @@ class Client:
             return {}
         task = asyncio.current_task()
         assert task is not None
+        timeout_s = limited(timeout_s)
         call = _Call(task, take, timeout_s, monotonic() + timeout_s)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -482,7 +484,7 @@ class Client:
         self, url: str, timeout_s: float, *, recursive: bool, most_pages: int
     ) -> tuple[Level, bool]:
         """Return the first pages of a listing of the Hub, and whether there are no others."""
-        deadline = anyio.current_time() + timeout_s
+        deadline = anyio.current_time() + limited(timeout_s)
         found = Level([], [])
         page: str | None = None
         for _ in range(most_pages):
@@ -509,13 +511,14 @@ class Client:
         Args:
             send: sends it.
             url: of the object or prefix.
-            timeout_s: seconds for all attempts.
+            timeout_s: seconds for all attempts, or those of the opening that it is part of.
             attempt_s: seconds for one; None: twice as many for each further attempt.
             counts: an attempt is a request; False: the transport counts it.
 
         Raises:
             RemoteReadError: there was no response before the deadline, or it is an error that retries do not fix.
         """
+        timeout_s = limited(timeout_s)
         begin = anyio.current_time()
         attempts = 0
         while True:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader.errors import ForkedError
+from aioloader.errors import ForkedError, LoaderClosedError
 from aioloader.foundation.concurrency import loop_notifier
+from aioloader.foundation.opening import current_opening
 from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ if hasattr(os, "register_at_fork"):
 class LoopThread:
     """Share of one user in the thread.
 
-    Coroutines run there in a new context: the caller's context may name the loop of another library.
+    Coroutines run there in a new context: the caller's context may name the loop of another library. It contains the
+    caller's `Opening`, which limits them.
     """
 
     def __init__(self) -> None:
@@ -126,12 +128,20 @@ class LoopThread:
 
         Raises:
             RuntimeError: the share is closed, or was closed meanwhile.
+            LoaderClosedError: the loader that is being opened was left.
             ForkedError: this process was forked from the one that has the thread.
         """
         ended = threading.Event()
         job, loop = self._start(fn, args, ended.set)
+        opening = current_opening.get()
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(job.cancel)
+
         try:
-            ended.wait()
+            with contextlib.nullcontext() if opening is None else opening.ending(cancel):
+                ended.wait()
         except BaseException:
             loop.call_soon_threadsafe(job.cancel)
             ended.wait()
@@ -168,7 +178,9 @@ class LoopThread:
         self._jobs.add(job)
         if self._running is None:  # closed meanwhile, perhaps before the job was among those that it cancels
             job.cancel()
-        running.loop.call_soon_threadsafe(job.start, context=contextvars.Context())
+        context = contextvars.Context()
+        context.run(current_opening.set, current_opening.get())
+        running.loop.call_soon_threadsafe(job.start, context=context)
         return job, running.loop
 
     def _result(self, job: _Job[T]) -> T:
@@ -177,6 +189,9 @@ class LoopThread:
         except asyncio.CancelledError:
             if self._running is None:
                 raise RuntimeError("the byte source was closed while it was read") from None
+            opening = current_opening.get()
+            if opening is not None and opening.cancelled:
+                raise LoaderClosedError("the loader was left while it was being opened") from None
             raise
 
     def close(self) -> None:

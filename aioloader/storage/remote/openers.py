@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import recordio
+from aioloader.foundation.opening import in_this_opening
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.request_merging import MOST_BYTES
@@ -198,7 +199,7 @@ class Stream:
         if not self._blocks:
             self._next = offset
         while len(self._blocks) < _BLOCKS_AHEAD and self._next < self._size:
-            self._blocks.append((self._next, self._pool.submit(self._block, self._next)))
+            self._blocks.append((self._next, self._pool.submit(in_this_opening(self._block), self._next)))
             self._next += _BLOCK_BYTES
         if self._reached is not None:
             self._reached(offset)

@@ -68,7 +68,7 @@ class Pool(PoolExecutor):
 
         try:
             return anyio.run(main)
-        except* WorkerError as errors:
+        except* (StalledError, WorkerError) as errors:
             raise single(errors) from None
 
     def outcome(self, part):
@@ -117,6 +117,15 @@ def test_who_takes_too_long_alone_is_a_failure_at_once():
     assert failure.row == 1
     assert isinstance(failure.error, StalledError)
     assert pool.attempts.count([1]) == 1
+
+
+def test_a_timeout_ends_a_pass_that_the_first_failure_ends():
+    pool = Pool(deadly={1}, timed_out=True)
+    pool._raises = True
+    with pytest.raises(StalledError):
+        pool.run_to_end(pool.chunk(range(3)))
+    assert pool.attempts == [[0, 1, 2]]
+    assert pool.release == 1
 
 
 def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():

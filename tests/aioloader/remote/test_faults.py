@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 from typing import Any
 
 import anyio
@@ -140,6 +142,62 @@ def test_cancelling_leaves_nothing_behind(served: Served, backend: str, leftover
             assert scope.cancelled_caught
 
     anyio.run(main, backend=backend)
+    served.proxy.behave()
+
+
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_a_server_that_is_silent_while_a_loader_opens_is_reported_and_given_up(
+    served: Served, executor: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = aioloader.ImageRecordDataset(served.proxied)
+    served.proxy.behave(Rule("stall", seconds=60))
+    workers = 0 if executor == "inline" else 1
+    with aioloader.DataLoader(
+        images,
+        4,
+        num_workers=workers,
+        executor=executor,
+        timeout=2,
+        stall_timeout=0.5,
+        batchify_fn=aioloader.batchify.AsList(),
+    ) as loader:
+        begin = time.monotonic()
+        with pytest.raises(RemoteReadError, match="given up at the deadline of 2 s"):
+            next(iter(loader))
+        assert time.monotonic() - begin < 10
+        stages = [record.stage for record in caplog.records if hasattr(record, "stage")]
+        assert stages.count("open") >= 2
+        served.proxy.behave()
+        next(iter(loader))  # it can be opened once the server answers
+    served.proxy.behave()
+
+
+@pytest.mark.parametrize("way", ["cancel", "interrupt"])
+def test_a_loader_that_waits_for_a_silent_server_is_left_at_once(
+    served: Served, way: str, backend: str, leftovers: Any
+) -> None:
+    """Without the opening's cancellation this would take as long as its timeout."""
+    images = aioloader.ImageRecordDataset(served.proxied)
+    served.proxy.behave(Rule("stall", seconds=60))
+
+    async def cancel() -> None:
+        async with aioloader.AsyncDataLoader(images, 4, num_workers=1) as loader:
+            with anyio.move_on_after(0.5):
+                async for _ in loader:
+                    pass
+
+    begin = time.monotonic()
+    if way == "cancel":
+        anyio.run(cancel, backend=backend)
+    else:
+        main = threading.main_thread().ident
+        assert main is not None
+        timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+        with aioloader.DataLoader(images, 4, num_workers=1) as loader, pytest.raises(KeyboardInterrupt):
+            timer.start()
+            next(iter(loader))
+        timer.join()
+    assert time.monotonic() - begin < 10
     served.proxy.behave()
 
 

@@ -1,0 +1,102 @@
+"""Opening a loader in a thread: it can be left at any moment, and one that takes long is reported."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from aioloader.errors import ThreadStartError
+from aioloader.foundation.opening import Opening, current_opening
+from aioloader.foundation.stacks import stack_of
+from aioloader.foundation.thread_start import start_thread
+from aioloader.foundation.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_log = logging.getLogger("aioloader")
+_END_S = 0.2
+
+
+async def open_in_thread(open_parts: Callable[[], object], timeout: float) -> None:
+    """Call the function that opens a loader, in a thread, and wait for it.
+
+    On cancellation it returns at once. The requests of the opening are cancelled then; what else the thread waits for,
+    such as a file of a network drive, may keep it longer.
+
+    Args:
+        open_parts: opens the loader; blocking.
+        timeout: most seconds that it may wait for one answer of a server.
+
+    Raises:
+        ThreadStartError: the system refuses the thread.
+    """
+    opening = Opening(timeout)
+
+    def run() -> None:
+        current_opening.set(opening)
+        open_parts()
+
+    threads = Threads(1, "aioloader-open")
+    try:
+        await threads.run_abandonable(contextvars.Context().run, run, abandoned=lambda: None)
+    except BaseException:
+        opening.cancel()
+        raise
+    finally:
+        threads.close(0)
+
+
+@contextlib.contextmanager
+def limits(timeout: float) -> Iterator[None]:
+    """Return a context for opening a loader in the caller's thread, where no other limits are set."""
+    if current_opening.get() is not None:
+        yield
+        return
+    token = current_opening.set(Opening(timeout))
+    try:
+        yield
+    finally:
+        current_opening.reset(token)
+
+
+@contextlib.contextmanager
+def reported(name: str, after_s: float | None) -> Iterator[None]:
+    """Return a context that logs a warning with the stack of this thread while it lasts long.
+
+    Args:
+        name: what is opened.
+        after_s: seconds after which it is reported, and again at growing intervals; None: never.
+    """
+    if after_s is None:
+        yield
+        return
+    done = threading.Event()
+    thread = threading.get_ident()
+    begin = time.monotonic()
+
+    def watch() -> None:
+        wait_s = after_s
+        while not done.wait(wait_s):
+            wait_s = seconds = time.monotonic() - begin
+            _log.warning(
+                "no batch yet: the loader has been opening %s for %.1f s. It is at:\n%s",
+                name,
+                seconds,
+                stack_of(thread) or "(unknown)",
+                extra={"stage": "open", "seconds": seconds},
+            )
+
+    watcher = None
+    with contextlib.suppress(ThreadStartError):  # then it is not reported
+        watcher = start_thread(watch, "aioloader-watch")
+    try:
+        yield
+    finally:
+        done.set()
+        if watcher is not None:
+            watcher.join(_END_S)
