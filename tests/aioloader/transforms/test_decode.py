@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
+from tests.aioloader.transforms.many_scans import jpeg_of_scans
 from tests.aioloader.transforms.orientations import TURNED
 
 FILES = Path(__file__).parents[2] / "data" / "images"
@@ -443,11 +444,34 @@ def test_a_jpeg_of_very_many_scans_is_refused():
     # The last scan, repeated: each makes the decoder process all coefficients again.
     last = data.rindex(b"\xff\xda")
     many = data[:last] + data[last:-2] * 600 + data[-2:]
-    assert "more than 500 scans" in error_of(many).reason
+    assert "more than 500; no encoder" in error_of(many).reason
     assert decode_image(data).shape == BGR.shape
     # After a complete scan nothing more is decoded.
     plain = encode(".jpg", BGR)
     assert decode_image(plain + plain * 600).shape == BGR.shape
+
+
+@pytest.mark.parametrize(
+    ("extent", "scans", "components", "most"),
+    [
+        (8, 500, 3, None),
+        (8, 501, 3, 500),
+        (1024, 400, 1, None),
+        (4096, 128, 3, None),  # 2^31 pixels in all scans together
+        (4096, 129, 3, 128),
+        (8192, 64, 1, None),
+        (8192, 65, 1, 64),
+    ],
+)
+def test_the_larger_an_image_the_fewer_scans_it_may_have(extent, scans, components, most):
+    """Each scan costs time for every block of the image, whether it has data for it or not."""
+    data = jpeg_of_scans(extent, scans, components)
+    if most is None:
+        image = decode_image(data)
+        assert image.shape == (extent, extent, 3)
+        assert (image == 128).all()
+    else:
+        assert f"more than {most}; no encoder" in error_of(data).reason
 
 
 def test_a_chunk_of_a_png_that_is_longer_than_the_data_is_refused_unread():

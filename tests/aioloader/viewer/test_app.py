@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -123,6 +124,21 @@ def test_names_of_folders_are_escaped(serve: Serve) -> None:
     assert "&lt;script&gt;alert(&#39;x&#39;)" in page.get("/labels").text
     name = page.get("/?label=" + "".join(f"%{byte:02x}" for byte in EVIL.encode()))
     assert name.text.count('<li class="tile ') == 1
+
+
+def test_names_that_are_not_utf8_are_shown_with_escapes(
+    serve: Serve, sets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = os.fsencode(tmp_path_factory.mktemp("names")) + b"/caf\xe9"
+    os.makedirs(root + b"/\xff\xfe")
+    image = min((sets / "folder").rglob("*.jpg"))
+    shutil.copy(image, os.fsdecode(root + b"/\xff\xfe/a\xe9.jpg"))
+    page = serve(os.fsdecode(root))
+    assert "caf\\xe9" in page.get("/").text
+    assert "a\\xe9.jpg" in page.get("/?at=0").text
+    assert "\\xff\\xfe" in page.get("/labels").text
+    for path in ("/?label=0", "/?label=%ff%fe", "/?key=%ff%fe", "/?label=caf%e9"):
+        assert page.get(path).status in (200, 404)
 
 
 def test_what_is_no_image_is_never_shown_as_a_page(serve: Serve) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -138,3 +140,22 @@ def test_an_index_that_cannot_be_read_is_one_error(
     rec.with_suffix(".idx").write_text("")
     assert main(["view", str(rec), "--export", str(tmp_path / "out")]) == 1
     assert "the index is empty" in capsys.readouterr().err
+
+
+def test_names_that_are_not_utf8_are_shown_with_escapes(sets: Path, tmp_path: Path) -> None:
+    """A name of a file, of a class and of the folder itself may be any bytes on Linux."""
+    root = os.fsencode(tmp_path) + b"/caf\xe9"
+    for place, name in enumerate((b"caf\xe9", b"\xff\xfe")):
+        os.makedirs(root + b"/" + name)
+        image = sorted((sets / "folder").rglob("*.jpg"))[place]
+        shutil.copy(image, os.fsdecode(root + b"/" + name + b"/a\xe9.jpg"))
+    out = tmp_path / "out"
+    report = export(open_collection(Path(os.fsdecode(root))), Options(size=32), out, limit=9)
+    assert report.records == 2
+    page = (out / "record-0.html").read_text("utf-8")
+    assert "a\\xe9.jpg" in page
+    assert "caf\\xe9" in (out / "labels.html").read_text("utf-8")
+    assert "\\xff\\xfe" in (out / "labels.html").read_text("utf-8")
+    for each in out.glob("*.html"):
+        for link in links(each):
+            assert (out / link.partition("#")[0]).exists()
