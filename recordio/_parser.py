@@ -18,6 +18,7 @@ from recordio._framing import (
     LAST,
     MAGIC,
     MAGIC_BYTES,
+    MANY_PARTS,
     MAX_PAYLOAD,
     MIDDLE,
     WHOLE,
@@ -26,6 +27,8 @@ from recordio._framing import (
     check_non_final_length,
     check_total,
     framed_length,
+    join_run,
+    middle_run,
     truncated_error,
     unpack_head,
 )
@@ -148,12 +151,26 @@ class RecordParser:
                 return data
             self._parts.append(data)
             self._total += length + len(MAGIC_BYTES)
+            if flag != LAST and len(self._parts) >= MANY_PARTS:
+                self._take_run()
             if flag == LAST:
                 record = MAGIC_BYTES.join(self._parts)
                 self._parts.clear()
                 self._total = 0
                 self.record_offset = self._start
                 return record
+
+    def _take_run(self) -> None:
+        """Take the middle parts that follow and are held already."""
+        view = memoryview(self._buffer)
+        end, heads = middle_run(view, self._position)
+        if len(heads):
+            data = join_run(view, self._position, end, heads)
+            self._parts.append(data)
+            self._total += len(data) + len(MAGIC_BYTES)
+            self.offset += end - self._position
+            self._position = end
+            self._check_part(MIDDLE, 0)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the records that are complete with the bytes pushed so far."""

@@ -17,6 +17,7 @@ from recordio._framing import (
     FIRST,
     HEAD_SIZE,
     MAGIC,
+    MANY_PARTS,
     MAX_PAYLOAD,
     MIDDLE,
     UNKNOWN_SIZE,
@@ -24,6 +25,7 @@ from recordio._framing import (
     check_part,
     check_total,
     extract,
+    middle_run,
     overlap_error,
     starts_record,
     truncated_error,
@@ -314,6 +316,7 @@ def scan_offsets(size: int, *, path: str | None = None) -> ReadGenerator[NDArray
     block = b""
     wanted = _BLOCK_BYTES
     continuing = False
+    parts = 0
     while position < size:
         at = position - begin
         if not 0 <= at <= len(block) - HEAD_SIZE:
@@ -344,6 +347,9 @@ def scan_offsets(size: int, *, path: str | None = None) -> ReadGenerator[NDArray
         continuing = flag in (FIRST, MIDDLE)
         last = position
         position += framed
+        parts = parts + 1 if continuing else 0
+        if parts >= MANY_PARTS:
+            position = begin + middle_run(memoryview(block), position - begin)[0]
     if continuing:
         raise truncated_error(path=path, offset=size, needed=HEAD_SIZE, held=0)
     return np.array(offsets, dtype=np.int64)

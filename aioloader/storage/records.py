@@ -23,6 +23,7 @@ from recordio._framing import (
     WHOLE,
     check_head,
     framed_length,
+    middle_run,
     overlap_error,
     short_record_error,
     starts_record,
@@ -221,6 +222,7 @@ def _ends_elsewhere(data: memoryview) -> bool:
         extent += framed_length(size)
         if flag in (WHOLE, LAST):
             break
+        extent, _ = middle_run(data, extent)
     else:
         return True
     return extent > len(data) or (extent < len(data) and not starts_record(data[extent : extent + HEAD_SIZE]))

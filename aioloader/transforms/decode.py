@@ -29,7 +29,7 @@ DEFAULT_MAX_PIXELS = 178_956_970
 
 # Progressive files have about ten. libjpeg-turbo's tools have the same limit.
 _MOST_SCANS = 500
-# The decoder visits every block in each scan, which takes 0.15 ns a pixel, however few bytes the scan has: 64 scans take
+# The decoder visits every block in each scan, which takes 0.15 ns a pixel, however few bytes it has: 64 scans take
 # about as long as decoding the image does. More of them are allowed as long as they take a third of a second.
 _SCANS_OF_ANY_SIZE = 64
 _MOST_SCANNED_PIXELS = 1 << 31

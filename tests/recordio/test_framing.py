@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import struct
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,13 +15,20 @@ from hypothesis import strategies as st
 import recordio
 from recordio import (
     CorruptRecordError,
+    Index,
+    RecordParser,
     RecordTooLargeError,
     TruncatedRecordError,
+    _framing,
+    _parser,
+    _sansio,
     extract,
     serialize,
     testing,
 )
+from recordio._framing import MAGIC_BYTES
 from recordio.errors import PayloadTypeError
+from tests.recordio.sources import Memory
 
 M = "0a23d7ce"
 VECTORS = {
@@ -139,3 +149,69 @@ def test_the_length_limit_is_two_to_the_29th() -> None:
     with pytest.raises(RecordTooLargeError, match=r"less than 2\^29 bytes") as caught:
         serialize(huge.data)
     assert caught.value.length == 2**29
+
+
+def part(flag: int, data: bytes) -> bytes:
+    return MAGIC_BYTES + struct.pack("<I", flag << 29 | len(data)) + data + bytes(-len(data) % 4)
+
+
+def outcome(read: Callable[[bytes], object], framed: bytes) -> object:
+    try:
+        return read(framed)
+    except CorruptRecordError as error:
+        return type(error), str(error), error.offset
+
+
+def parsed(framed: bytes) -> list[bytes]:
+    parser = RecordParser()
+    records: list[bytes] = []
+    for at in range(0, len(framed), 1000):
+        parser.push(framed[at : at + 1000])
+        records += parser
+    parser.finish()
+    return [*records, *parser]
+
+
+def scanned(framed: bytes) -> list[int]:
+    offsets: list[int] = Index.scan(Memory(framed)).offsets.tolist()
+    return offsets
+
+
+@given(
+    st.lists(st.sampled_from([0, 0, 0, 4, 8, 400]), min_size=0, max_size=200),
+    st.binary(max_size=5),
+    st.one_of(st.none(), st.tuples(st.floats(0, 0.999), st.integers(1, 255))),
+    st.data(),
+)
+@settings(max_examples=300)
+def test_many_parts_are_read_as_one_at_a_time(
+    lengths: list[int], last: bytes, damage: tuple[float, int] | None, data: st.DataObject
+) -> None:
+    """Also damaged ones: the runs that are joined at once end before the damage, which is found as ever."""
+    filler = data.draw(st.binary(min_size=400, max_size=400))
+    parts = [part(2, filler[:length]) for length in lengths]
+    framed = bytearray(b"".join([part(1, b"head"), *parts, part(3, last), part(0, b"next")]))
+    if damage is not None:
+        framed[int(damage[0] * len(framed))] ^= damage[1]
+    for read in (extract, parsed, scanned):
+        found = outcome(read, bytes(framed))
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (_framing, _parser, _sansio):
+                patch.setattr(module, "MANY_PARTS", 1 << 40)
+            assert found == outcome(read, bytes(framed))
+    if damage is None:
+        pieces = [b"head", *(filler[:length] for length in lengths), last]
+        assert extract(framed) == MAGIC_BYTES.join(pieces)
+
+
+def test_a_record_of_very_many_empty_parts_takes_about_the_memory_of_its_bytes() -> None:
+    count = 500_000
+    framed = part(1, b"") + part(2, b"") * count + part(3, b"")
+    for read in (extract, parsed):
+        tracemalloc.start()
+        found = read(framed)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        payload = found[0] if isinstance(found, list) else found
+        assert len(payload) == 4 * (count + 1)
+        assert peak < 6 * len(framed)
