@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import anyio
 
@@ -26,28 +26,84 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# What is called in this way takes a second at most; a thread that the interpreter ends never answers.
+_END_S = 3.0
+_FINALIZER_S = 0.01
+
 
 def run_off_loop(fn: Callable[[], object]) -> None:
     """Call a function that may block: in a new thread, without waiting for it, if an event loop runs in this one.
 
-    For finalizers: the garbage collector may run in any thread.
+    Otherwise as `run_uninterrupted`. For finalizers: the garbage collector may run in any thread. Python ignores what a
+    finalizer raises, so Ctrl-C is signalled again when this has returned.
     """
     if _in_a_loop():
-        try:
-            # Started from another new thread, because `Thread.start` waits for locks of `threading`, which this thread
-            # may hold when the collector interrupts it.
-            _thread.start_new_thread(_start, (fn,))
-            return
-        except RuntimeError:  # no more threads can be started
-            pass
-    fn()
-
-
-def _start(fn: Callable[[], object]) -> None:
+        _begin(fn, or_else=fn)
+        return
     try:
-        start_thread(fn, "aioloader-end")
-    except RuntimeError:
+        run_uninterrupted(fn)
+    except KeyboardInterrupt:
+        _begin(_interrupt_soon, or_else=_thread.interrupt_main)
+
+
+def _interrupt_soon() -> None:
+    time.sleep(_FINALIZER_S)
+    _thread.interrupt_main()
+
+
+def run_uninterrupted(fn: Callable[[], object]) -> None:
+    """Call a function to its end, although Ctrl-C may come: that is raised in the main thread, so another one calls it.
+
+    The KeyboardInterrupt is raised when the function has ended, or after some seconds. If the system refuses the other
+    thread, this one calls it.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
         fn()
+        return
+    ended = _thread.allocate_lock()
+    ended.acquire()
+    outcome: list[BaseException | Literal["returned", "refused"]] = []
+
+    def run() -> None:
+        try:
+            fn()
+            outcome.append("returned")
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            ended.release()
+
+    def refuse() -> None:
+        outcome.append("refused")
+        ended.release()
+
+    _begin(run, or_else=refuse)
+    try:
+        ended.acquire(timeout=_END_S)
+    finally:
+        if not outcome:  # interrupted
+            ended.acquire(timeout=_END_S)
+        if outcome == ["refused"]:
+            fn()
+    if outcome and isinstance(error := outcome.pop(), BaseException):
+        raise error
+
+
+def _begin(fn: Callable[[], object], *, or_else: Callable[[], object]) -> None:
+    """Call a function in a new thread, or another one, from any thread, if the system refuses that."""
+
+    def start() -> None:
+        try:
+            start_thread(fn, "aioloader-end")
+        except ThreadStartError:
+            or_else()
+
+    try:
+        # Started from another new thread, because `Thread.start` waits for locks of `threading`, which this thread may
+        # hold when the collector interrupts it.
+        _thread.start_new_thread(start, ())
+    except RuntimeError:
+        or_else()
 
 
 def _in_a_loop() -> bool:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.opening import Opening, current_opening
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.thread_start import start_thread
+from aioloader.foundation.thread_start import start
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("aioloader")
-_END_S = 0.2
+_LEAVE_S = 0.5
 
 
 async def open_in_thread(open_parts: Callable[[], object], timeout: float) -> None:
@@ -49,6 +49,44 @@ async def open_in_thread(open_parts: Callable[[], object], timeout: float) -> No
         raise
     finally:
         threads.close(0)
+
+
+def open_blocking(open_parts: Callable[[], object], timeout: float) -> None:
+    """Call the function that opens a loader, and wait for it, in code without an event loop.
+
+    Ctrl-C, which is raised in the main thread, cancels the requests of the opening. For that another thread opens the
+    loader; what it has opened is kept or closed.
+
+    Args:
+        open_parts: opens the loader; blocking.
+        timeout: most seconds that it may wait for one answer of a server.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        open_parts()
+        return
+    opening = Opening(timeout)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        current_opening.set(opening)
+        try:
+            open_parts()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="aioloader-open", daemon=True)
+    try:
+        start(thread)
+        thread.join()
+    except ThreadStartError:
+        open_parts()
+    except BaseException:
+        opening.cancel()
+        if thread.is_alive():
+            thread.join(_LEAVE_S)
+        raise
+    if errors:
+        raise errors.pop()
 
 
 @contextlib.contextmanager
@@ -91,12 +129,12 @@ def reported(name: str, after_s: float | None) -> Iterator[None]:
                 extra={"stage": "open", "seconds": seconds},
             )
 
-    watcher = None
-    with contextlib.suppress(ThreadStartError):  # then it is not reported
-        watcher = start_thread(watch, "aioloader-watch")
+    watcher = threading.Thread(target=watch, name="aioloader-watch", daemon=True)
     try:
+        with contextlib.suppress(ThreadStartError):  # then it is not reported
+            start(watcher)
         yield
     finally:
         done.set()
-        if watcher is not None:
-            watcher.join(_END_S)
+        if watcher.is_alive():
+            watcher.join(_LEAVE_S)

@@ -15,13 +15,14 @@ from aioloader.foundation.thread_start import start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CHECK_S = 1.0
+_END_S = 1.0
 
 
 class Portal:
     """A daemon thread with an event loop, which lives as long as its owner.
 
-    It is a daemon so that an interpreter that exits with the owner open does not wait for it.
+    It is a daemon so that an interpreter that exits with the owner open does not wait for it. It is made first and
+    opened when the owner has it, who can then stop it however far an interruption lets the opening come.
     """
 
     def __init__(self) -> None:
@@ -31,13 +32,20 @@ class Portal:
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
+        self._stopped = False
         self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
+
+    def open(self) -> None:
+        """Start the thread and wait for its loop.
+
+        Raises:
+            ThreadStartError, OSError: the system refuses the thread or the loop.
+        """
         try:
             start(self.thread)
             self._ready.wait()
-        except BaseException:  # an interruption: no caller receives this portal
-            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
-                self.stop()
+        except BaseException:
+            self.stop()
             raise
         if self._error is not None:  # without descriptors there is no loop
             try:
@@ -60,6 +68,8 @@ class Portal:
             self._scope = tasks.cancel_scope
             self._notify = loop_notifier()
             self._ready.set()
+            if self._stopped:
+                return
             while True:
                 while self._waiting:
                     task, callers = self._waiting.popleft()
@@ -78,12 +88,12 @@ class Portal:
         self._notify(fn)
 
     def stop(self) -> None:
-        """Cancel all tasks and wait for the thread's end, a second at most."""
-        assert self._notify is not None
-        assert self._scope is not None
-        self._notify(self._scope.cancel)
-        if self.thread is not threading.current_thread():
-            self.thread.join(1.0)
+        """Cancel all tasks and wait for the thread's end, a second at most. Also if it was not opened, or half."""
+        self._stopped = True
+        if self._notify is not None and self._scope is not None:
+            self._notify(self._scope.cancel)
+        if self.thread.is_alive() and self.thread is not threading.current_thread():
+            self.thread.join(_END_S)
 
 
 def _context_here(callers: contextvars.Context) -> contextvars.Context:

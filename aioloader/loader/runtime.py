@@ -44,7 +44,7 @@ from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
-from aioloader.loader.opening import limits, open_in_thread, reported
+from aioloader.loader.opening import limits, open_blocking, open_in_thread, reported
 from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner
@@ -156,6 +156,8 @@ class LoaderRuntime:
         """Return True if an epoch needs no event loop."""
         if not self.inline:
             return False
+        if not self.is_open and not self.in_memory:
+            open_blocking(self.open, self.options.timeout)
         context = self.open()
         source = context.source
         return source is None or (context.items.partial is None and isinstance(source, BlockingByteSource))

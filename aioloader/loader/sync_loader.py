@@ -18,7 +18,7 @@ import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
-from aioloader.foundation.threads import run_off_loop
+from aioloader.foundation.threads import run_off_loop, run_uninterrupted
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import Epoch, EpochIterator
 from aioloader.loader.portal import Portal
@@ -249,7 +249,13 @@ class DataLoader(BaseLoader, Generic[B]):
 
     def _open_portal(self) -> Portal:
         if not self._portal_cell:
-            self._portal_cell.append(Portal())
+            portal = Portal()
+            self._portal_cell.append(portal)
+            try:
+                portal.open()
+            except BaseException:  # the next pass makes another one
+                self._portal_cell.remove(portal)
+                raise
         return self._portal_cell[0]
 
     def __enter__(self) -> DataLoader[B]:
@@ -264,8 +270,11 @@ class DataLoader(BaseLoader, Generic[B]):
 
         Delivered batches stay valid. May be called twice.
         """
-        if self._finalizer.detach() is not None:
+        if self._runtime.in_memory:
             _shutdown(self._runtime, self._portal_cell)
+        elif self._finalizer.alive:
+            run_uninterrupted(partial(_shutdown, self._runtime, self._portal_cell))
+        self._finalizer.detach()
 
     def __iter__(self) -> BlockingBatches[B]:
         """Begin a new epoch."""

@@ -158,6 +158,7 @@ class AsyncImageService:
         self._requests: ImageRequests | None = None
         self._maker: ImageMaker | None = None
         self._threads: Threads | None = None
+        self._ended: anyio.Event | None = None  # the supervisor was started
         self._used = False
         self._loop: object = None
         self._final: ServiceStats | None = None
@@ -170,26 +171,26 @@ class AsyncImageService:
             raise ServiceClosedError("an image service can be entered once; make a new one")
         self._used = True
         self._loop = anyio.lowlevel.current_token().native_token
+        self._stop, self._started = anyio.Event(), anyio.Event()
         try:
             await run_in_own_thread("aioloader-open", self._open)
-            self._stop, self._ended, started = anyio.Event(), anyio.Event(), anyio.Event()
-            self._started = started
+            self._ended = anyio.Event()
             spawn(self._supervise, "aioloader image service")
-            await self._until_started(started)
+            await self._until_started(self._ended)
         except BaseException:
             await self.aclose()
             raise
         return self
 
-    async def _until_started(self, started: anyio.Event) -> None:
+    async def _until_started(self, ended: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:
 
-            async def ended() -> None:
-                await self._ended.wait()
-                started.set()
+            async def wait_for_end() -> None:
+                await ended.wait()
+                self._started.set()
 
-            tasks.start_soon(ended)
-            await started.wait()
+            tasks.start_soon(wait_for_end)
+            await self._started.wait()
             tasks.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
@@ -253,6 +254,7 @@ class AsyncImageService:
 
     async def _supervise(self) -> None:
         assert self._dispatcher is not None
+        assert self._ended is not None
         try:
             await self._dispatcher.run(self._started, self._stop)
         except Exception as error:
@@ -269,7 +271,7 @@ class AsyncImageService:
         Whoever waits for an image gets a `ServiceClosedError`. Images that were returned stay valid.
         """
         with anyio.CancelScope(shield=True):
-            if self._dispatcher is not None and self._dispatcher.closed is False:
+            if self._ended is not None:  # the supervisor was started
                 self._stop.set()
                 with anyio.move_on_after(_CLOSE_S):
                     await self._ended.wait()

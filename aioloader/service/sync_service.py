@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from aioloader.errors import ServiceClosedError
+from aioloader.foundation.threads import run_off_loop, run_uninterrupted
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -87,8 +88,16 @@ class _Life:
         self._begun = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._portal.start(self._run)
-        self._begun.wait()
+
+    def start(self) -> None:
+        """Start the thread and the service, and wait until it has begun."""
+        try:
+            self._portal.open()
+            self._portal.start(self._run)
+            self._begun.wait()
+        except BaseException:
+            self.stop()
+            raise
         if self._error is not None:
             self._portal.stop()
             raise self._error
@@ -125,7 +134,7 @@ class _Life:
             return
         if self._closing is not None:
             self._portal.notify(self._closing)
-        self._ended.wait(3.0)
+            self._ended.wait(3.0)
         self._portal.stop()
 
 
@@ -191,8 +200,9 @@ class ImageService:
     def __enter__(self) -> ImageService:
         if self._life is not None:
             raise ServiceClosedError("an image service can be entered once; make a new one")
-        self._life = _Life(self._service)
-        self._finalizer = weakref.finalize(self, self._life.stop)
+        self._life = life = _Life(self._service)
+        self._finalizer = weakref.finalize(self, run_off_loop, life.stop)
+        life.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -200,8 +210,10 @@ class ImageService:
 
     def close(self) -> None:
         """End the workers and release the memory; may be called twice. Other threads get a `ServiceClosedError`."""
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._life is not None and self._finalizer is not None:
+            if self._finalizer.alive:
+                run_uninterrupted(self._life.stop)
+            self._finalizer.detach()
 
     def _call(self, fn: Callable[[], Awaitable[T]]) -> T:
         if self._life is None:

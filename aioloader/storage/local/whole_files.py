@@ -11,11 +11,12 @@ import os
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from aioloader.storage.local.descriptors import check_regular, open_regular, read_into
+from aioloader.storage.local.descriptors import check_regular, open_regular_file, read_into
 from aioloader.storage.local.page_cache import ReadLatency, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from io import FileIO
 
     from aioloader.foundation.types import IntArray
     from aioloader.storage.layout import Read
@@ -75,34 +76,33 @@ class WholeFiles:
 
     def _read(self, reads: list[Read], out: memoryview) -> Iterator[tuple[Read, int | OSError]]:
         begin = perf_counter()
-        ahead: dict[int, int] = {}
+        ahead: dict[int, FileIO] = {}
         try:
             if self.latency.slow:
                 self._open_ahead(reads, ahead)
             for read in reads:
                 number, _, nbytes, place = read
                 try:
-                    fd = ahead.pop(place) if place in ahead else open_regular(self._paths[number])
-                    try:
-                        held = read_into(fd, out[place : place + nbytes], 0)
-                    finally:
-                        os.close(fd)
+                    with (
+                        ahead.pop(place) if place in ahead else open_regular_file(self._paths[number]) as file
+                    ):
+                        held = read_into(file.fileno(), out[place : place + nbytes], 0)
                 except OSError as error:
                     yield read, error
                 else:
                     yield read, held
         finally:
-            for fd in ahead.values():
-                os.close(fd)
+            for file in ahead.values():
+                file.close()
         self.latency.add(perf_counter() - begin, len(reads), sum(nbytes for _, _, nbytes, _ in reads))
 
-    def _open_ahead(self, reads: list[Read], opened: dict[int, int]) -> None:
+    def _open_ahead(self, reads: list[Read], opened: dict[int, FileIO]) -> None:
         for number, _, nbytes, place in reads:
             try:
-                opened[place] = open_regular(self._paths[number])
+                opened[place] = open_regular_file(self._paths[number])
             except OSError:
                 continue  # the read reports it
-            read_ahead(opened[place], 0, nbytes)
+            read_ahead(opened[place].fileno(), 0, nbytes)
 
 
 def sample_status(path: str) -> os.stat_result:

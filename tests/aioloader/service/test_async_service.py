@@ -610,3 +610,17 @@ def test_probe_reads_the_header_and_decodes_nothing(run_on: Any) -> None:
                 await service.probe(jpeg(200, 200))
 
     run_on(main)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 30])
+async def test_a_service_whose_opening_is_cancelled_leaves_nothing(turns: int, leftovers: Any) -> None:
+    async def use() -> None:
+        async with AsyncImageService(num_workers=1, executor="thread"):
+            await anyio.sleep_forever()
+
+    task = asyncio.create_task(use())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -60,7 +60,7 @@ def test_several_files_are_not_mixed_and_few_stay_open(
 
 
 def test_descriptors_are_not_inherited(path: str) -> None:
-    with descriptors.Descriptors(1).borrow(0, path) as fd:
+    with descriptors.Descriptors(0).borrow(0, path) as fd:
         assert not os.get_inheritable(fd)
 
 
