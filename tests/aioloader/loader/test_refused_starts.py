@@ -25,6 +25,7 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, SimpleDataset
 from aioloader.errors import LoaderError, ThreadStartError
 from aioloader.foundation.threads import Threads
+from tests.aioloader.loader.programs import run_program
 from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -181,3 +182,40 @@ def test_random_refusals() -> None:
     for _ in range(int(os.environ.get("AIOLOADER_TEST_REFUSALS", "200"))):
         run, executor = draws.choice(ways)
         check(run, executor, draws.choice([*STARTS]), draws.randrange(5))
+
+
+UNPRIVILEGED = """
+import os, resource, time
+from aioloader.errors import LoaderError
+from tests.aioloader.loader.test_refused_starts import awaited, blocking, count_open, settled
+
+ways = [(run, executor) for run in (blocking, awaited) for executor in ("inline", "thread")]
+for run, executor in ways:  # reads all modules, which the other user may not be allowed to
+    run(executor)
+os.setgid(65534)
+os.setuid(65534)
+before = count_open()
+outcomes = set()
+hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+for run, executor in ways:
+    for spare in range(8):
+        resource.setrlimit(resource.RLIMIT_NPROC, (1 + spare, hard))
+        begin = time.monotonic()
+        try:
+            outcomes.add(run(executor))
+        except LoaderError as error:
+            outcomes.add(type(error).__name__)
+        assert time.monotonic() - begin < 10
+        assert settled(before), (run, executor, spare)
+print(sorted(outcomes, key=str))
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "setuid") or os.getuid() != 0, reason="it becomes another user, to whom limits apply"
+)
+def test_a_limit_of_processes_is_named() -> None:
+    done = run_program(
+        UNPRIVILEGED, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    )
+    assert (done.returncode, done.stdout) == (0, "[12, 'ThreadStartError']\n"), done.stderr
