@@ -174,12 +174,13 @@ async def test_threads_that_are_there_do_the_work_of_one_that_is_refused() -> No
 
 
 @pytest.mark.slow
-def test_random_refusals() -> None:
-    draws = random.Random(5)
+@pytest.mark.parametrize("part", range(10))
+def test_random_refusals(part: int) -> None:
+    draws = random.Random(part)
     ways = [(run, executor) for run in (blocking, awaited) for executor in EXECUTORS]
     for run, executor in ways:
         run(executor)
-    for _ in range(int(os.environ.get("AIOLOADER_TEST_REFUSALS", "200"))):
+    for _ in range(int(os.environ.get("AIOLOADER_TEST_REFUSALS", "200")) // 10):
         run, executor = draws.choice(ways)
         check(run, executor, draws.choice([*STARTS]), draws.randrange(5))
 
