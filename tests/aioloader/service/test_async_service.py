@@ -14,12 +14,14 @@ import anyio.lowlevel
 import anyio.to_thread
 import numpy as np
 import pytest
+import simplejpeg
 
 import aioloader
 from aioloader import AsyncImageService
-from aioloader.errors import ImageNotAllowedError, ImageTooLargeError
+from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
+from tests.conftest import with_orientation
 
 EXECUTORS = ["process", "thread"]
 
@@ -624,3 +626,26 @@ async def test_a_service_whose_opening_is_cancelled_leaves_nothing(turns: int, l
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("shapes", ["equal", "mixed"])
+def test_small_images_of_a_chunk_are_independent_arrays(executor: str, shapes: str, run_on: Any) -> None:
+    """Chunks of one shape are written to rows: with turned, grey and damaged images between the others."""
+    photos = [jpeg(32, 48 if shapes == "equal" else 24 + 8 * (n % 3), seed=n) for n in range(200)]
+    photos[50] = with_orientation(photos[50], 6)
+    photos[51] = simplejpeg.encode_jpeg(np.full((32, 48, 1), 9, np.uint8), colorspace="GRAY")
+    photos[52] = photos[52][: len(photos[52]) // 2]
+
+    async def main() -> None:
+        async with AsyncImageService(num_workers=2, executor=executor) as service:
+            for _ in range(2):  # from the second time on the structure of the results is known
+                made = await service.gather(photos, on_error="return")
+                assert isinstance(made[52], ImageError)
+                for photo, image in zip(photos, made, strict=True):
+                    if photo is not photos[52]:
+                        assert np.array_equal(image, decode_image(photo))
+                        image[:] = 0  # nobody else has it
+            assert service.stats().held_nbytes == 0
+
+    run_on(main)
