@@ -90,12 +90,16 @@ class MissingPackageError(LoaderError, ImportError):
     Attributes:
         package: its name.
         extra: name of the extra that installs it; by default the package's name.
+
+    Args:
+        package, extra: see above.
+        what: what needs it, with the verb.
     """
 
-    def __init__(self, package: str, *, extra: str | None = None) -> None:
+    def __init__(self, package: str, *, extra: str | None = None, what: str = "this needs") -> None:
         extra = extra or package
         super().__init__(
-            f'this needs the package {package}, which is not installed: pip install "aioloader[{extra}]"'
+            f'{what} the package {package}, which is not installed: pip install "aioloader[{extra}]"'
         )
         self.package = self.name = package
         self.extra = extra

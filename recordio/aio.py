@@ -55,12 +55,10 @@ def _under_trio() -> bool:
     """Return True if the calling task runs in a trio loop; guest mode counts as trio."""
     if "trio" not in sys.modules:
         return False
-    import sniffio
+    import trio
 
-    try:
-        return bool(sniffio.current_async_library() == "trio")
-    except sniffio.AsyncLibraryNotFoundError:
-        return False
+    # Not `in_trio_run`: in guest mode that is true in the tasks of the host's loop too.
+    return bool(trio.lowlevel.in_trio_task())
 
 
 async def _run_in_thread(call: Callable[..., _T], *args: Any) -> _T:

@@ -12,13 +12,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.import_scan import ALL_IMPORTS, ROOT, SOURCES, imports_of, where
 
 
 def _of(package: str, names: str) -> set[str]:
@@ -156,7 +153,7 @@ MAY_IMPORT = {
 
 # Outsiders: who may import them. "Lazily": inside a function only, so that importing aioloader stays cheap.
 FILES = {"os", "io", "pathlib", "tempfile", "shutil", "mmap"}
-LOOPS = {"anyio", "asyncio", "trio", "aiofiles", "sniffio"}
+LOOPS = {"anyio", "asyncio", "trio", "aiofiles"}
 NOT_FOR = {
     "format": FILES | LOOPS | {"threading", "cv2", "simplejpeg"},
     "errors": LOOPS | {"cv2", "simplejpeg"},
@@ -214,60 +211,6 @@ LAZY_EXCEPTIONS = {
 }
 
 
-class Import(NamedTuple):
-    """One import statement of one module.
-
-    Attributes:
-        importer: the module that contains the statement.
-        module: the imported module.
-        lazy: the statement is in a function and runs when that is called.
-        annotation: the statement is under ``if TYPE_CHECKING`` and never runs.
-        line: line number of the statement.
-    """
-
-    importer: str
-    module: str
-    lazy: bool
-    annotation: bool
-    line: int
-
-
-def _module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-SOURCES = {
-    _module_name(p): p for name in ("aioloader", "recordio") for p in sorted((ROOT / name).rglob("*.py"))
-}
-
-
-def _imports(importer: str) -> Iterator[Import]:
-    """Yield all imports of a module, those in functions and those for annotations included."""
-
-    def visit(node: ast.AST, lazy: bool, annotation: bool) -> Iterator[Import]:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(importer, alias.name, lazy, annotation, node.lineno)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{importer}: relative imports hide the path; write the full name"
-            base = node.module or ""
-            for alias in node.names:
-                full = f"{base}.{alias.name}"
-                yield Import(importer, full if full in SOURCES else base, lazy, annotation, node.lineno)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            for child in node.body:
-                yield from visit(child, lazy, True)
-            for child in node.orelse:
-                yield from visit(child, lazy, annotation)
-        else:
-            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-            for child in ast.iter_child_nodes(node):
-                yield from visit(child, lazy or inside, annotation)
-
-    return visit(ast.parse(SOURCES[importer].read_text(encoding="utf-8")), False, False)
-
-
 def _group(module: str) -> str | None:
     """The group that names the module, or else its nearest package."""
     owners = {name: group for group, names in GROUPS.items() for name in names}
@@ -280,13 +223,8 @@ def _group(module: str) -> str | None:
     return _group(parent) if "." in parent else None
 
 
-ALL_IMPORTS = [found for importer in SOURCES for found in _imports(importer)]
 # The imports that run, at import time or in a function.
 RUNNING_IMPORTS = [found for found in ALL_IMPORTS if not found.annotation]
-
-
-def _where(found: Import) -> str:
-    return f"{SOURCES[found.importer].relative_to(ROOT)}:{found.line} imports {found.module}"
 
 
 def test_every_module_has_its_place() -> None:
@@ -300,7 +238,7 @@ def test_imports_go_one_way() -> None:
             continue
         mine, other = _group(found.importer), _group(found.module)
         if other != mine and other not in MAY_IMPORT.get(mine or "", ()):
-            wrong.append(f"{_where(found)}: {mine} may not import {other}")
+            wrong.append(f"{where(found)}: {mine} may not import {other}")
     assert wrong == []
 
 
@@ -363,7 +301,7 @@ def test_no_modules_import_each_other() -> None:
 
 def test_pure_parts_open_nothing_and_wait_for_nothing() -> None:
     wrong = [
-        _where(found)
+        where(found)
         for found in RUNNING_IMPORTS
         if found.module.partition(".")[0] in NOT_FOR.get(_group(found.importer) or "", ())
         and (found.importer, found.module) not in IN_MEMORY
@@ -373,7 +311,7 @@ def test_pure_parts_open_nothing_and_wait_for_nothing() -> None:
 
 def test_heavy_and_optional_packages_are_imported_when_used() -> None:
     wrong = [
-        _where(found)
+        where(found)
         for found in RUNNING_IMPORTS
         if not found.lazy
         and (top := found.module.partition(".")[0]) in LAZY
@@ -398,7 +336,7 @@ def test_private_parts_of_recordio_stay_inside() -> None:
         for part in ("crop_index", "sample_index", "storage.cache")
     }
     wrong = [
-        _where(found)
+        where(found)
         for found in RUNNING_IMPORTS
         if found.module.startswith("recordio._")
         and found.module != "recordio.__main__"
@@ -447,7 +385,7 @@ print(json.dumps([sorted(sys.modules), threading.active_count(), len(logging.roo
 def test_the_command_line_answers_before_it_loads_anything(module: str) -> None:
     # `aioloader --version` still runs aioloader/__init__; the module's own imports must add nothing.
     own = {
-        found.module.partition(".")[0] for found in _imports(module) if not (found.lazy or found.annotation)
+        found.module.partition(".")[0] for found in imports_of(module) if not (found.lazy or found.annotation)
     }
     assert own <= {*sys.stdlib_module_names, "aioloader", "__future__"}
 

@@ -18,10 +18,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.metrics import CallbackOptions, Observation, get_meter_provider
-
+from aioloader.errors import MissingPackageError
 from aioloader.foundation.version import __version__
 from aioloader.interop._measures import MEASURES, Loaders, Measure
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Observation, get_meter_provider
+except ImportError as error:
+    raise MissingPackageError("opentelemetry-api", extra="metrics") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,10 +17,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import REGISTRY
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
+from aioloader.errors import MissingPackageError
 from aioloader.interop._measures import MEASURES, Loaders, Measure
+
+try:
+    from prometheus_client import REGISTRY
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+except ImportError as error:
+    raise MissingPackageError("prometheus-client", extra="metrics") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from ray.data import Datasource, ReadTask
-from ray.data.block import BlockMetadata
 
+from aioloader.errors import MissingPackageError
 from recordio import Index, RecordReader
+
+try:
+    import pyarrow as pa
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockMetadata
+except ImportError as error:
+    raise MissingPackageError("ray[data]", extra="ray") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

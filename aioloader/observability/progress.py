@@ -14,6 +14,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, ClassVar, TextIO
 
+from aioloader.errors import MissingPackageError
+
 MODES = ("tqdm", "rich", "plain")
 _REDRAW_S = 0.1
 _LINE_S = 10.0
@@ -120,7 +122,7 @@ def open_progress_bar(
         unit: the unit, in the plural.
 
     Raises:
-        ModuleNotFoundError: rich is asked for and not installed.
+        MissingPackageError: rich is asked for and not installed.
     """
     if sys.stderr is None or not mode:
         return None
@@ -129,7 +131,7 @@ def open_progress_bar(
             return None
         mode = "tqdm"
     if mode == "rich" and importlib.util.find_spec("rich") is None:
-        raise ModuleNotFoundError("progress='rich' needs the package: pip install rich", name="rich")
+        raise MissingPackageError("rich", extra="progress", what="progress='rich' needs")
     return ProgressBar(label, total, unit=unit, mode=str(mode))
 
 

@@ -77,7 +77,7 @@ class ObjectClient:
         Raises:
             ImageFetchError: it cannot be read; the `RemoteReadError` is chained.
             ImageTooLargeError: it has too many bytes.
-            ImportError: obstore is not installed.
+            MissingPackageError: obstore is not installed.
 
         On cancellation the request is given up.
         """

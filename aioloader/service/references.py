@@ -305,7 +305,7 @@ class ReferenceReader:
 
         Raises:
             ImageReferenceError: it is malformed, too large, not allowed, or could not be read; see its subclasses.
-            ImportError: a package for this kind is not installed.
+            MissingPackageError: a package for this kind is not installed.
 
         Cancellation ends a request at once; a file that is being read is left to its thread.
         """

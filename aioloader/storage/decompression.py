@@ -6,6 +6,8 @@ import importlib
 import io
 from typing import TYPE_CHECKING, Any, Final
 
+from aioloader.errors import MissingPackageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -70,7 +72,7 @@ def decompressed(stream: BlockStream, codec: str, nbytes: int) -> Iterator[bytes
 
     Raises:
         DecompressionError: the bytes are damaged, are cut short, or have another number.
-        ImportError: the package that decompresses them is not installed.
+        MissingPackageError: the package that decompresses them is not installed.
         OSError: they cannot be read.
     """
     done = 0
@@ -149,6 +151,4 @@ def _library(codec: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(
-            f"decompressing {codec!r} needs the package {name}: pip install 'aioloader[mds]'", name=name
-        ) from error
+        raise MissingPackageError(name, extra="mds", what=f"decompressing {codec!r} needs") from error

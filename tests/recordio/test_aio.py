@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 
 import recordio
 from recordio import (
@@ -371,3 +372,27 @@ def test_an_index_that_is_too_large_is_refused_and_its_source_closed(run_on: Run
         assert source.closed
 
     run_on(main)
+
+
+# --- which loop it is ---
+
+
+async def _count(path: Path) -> int:
+    async with AsyncRecordReader(path) as reader:
+        return len([record async for record in reader])
+
+
+def test_tasks_of_both_loops_read_in_guest_mode(rec: Path) -> None:
+    async def host() -> list[int]:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            _count,
+            rec,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=lambda outcome: done.set_result(outcome.unwrap()),
+        )
+        counts = [await _count(rec) for _ in range(3)]  # while the guest runs
+        return [*counts, await done]
+
+    assert asyncio.run(host()) == [len(RECORDS)] * 4

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import WorkerError
+from aioloader.errors import MissingPackageError, WorkerError
 from aioloader.executors.process.worker import read_error
 from aioloader.executors.ray.messages import pack_request, write_rows
 from aioloader.executors.ray.worker import RayWorker
@@ -28,13 +28,13 @@ def ray_in_use() -> Any:
     """Return the module of Ray, which is connected to a cluster.
 
     Raises:
-        ImportError: Ray is not installed.
+        MissingPackageError: Ray is not installed.
         WorkerError: it is not connected.
     """
     try:
         import ray
     except ImportError as error:
-        raise ImportError("RayExecutor needs Ray: pip install 'aioloader[ray]'") from error
+        raise MissingPackageError("ray", what="a RayExecutor needs") from error
     if not ray.is_initialized():
         raise WorkerError(
             "Ray is not initialised in this process, so there is no cluster to work on: call ray.init() first, or "

@@ -98,7 +98,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         """Return the number of actors. The first call may ask the cluster.
 
         Raises:
-            ImportError: Ray is not installed.
+            MissingPackageError: Ray is not installed.
             WorkerError: it is not initialised.
         """
         if self._count is None:
@@ -110,7 +110,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         """Connect to the cluster.
 
         Raises:
-            ImportError, WorkerError: there is no cluster to work on, or the program cannot be pickled.
+            MissingPackageError, WorkerError: there is no cluster to work on, or the program cannot be pickled.
         """
         if self._client is not None or self._closed:
             raise WorkerError("a RayExecutor serves one loader: make another one for another loader")

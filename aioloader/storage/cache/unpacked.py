@@ -141,7 +141,7 @@ class UnpackedFiles:
 
         Raises:
             SampleFormatError: a file is damaged, or does not have the size or the hash that it should have.
-            ImportError: the package that decompresses them is not installed.
+            MissingPackageError: the package that decompresses them is not installed.
             OSError: a file cannot be read, or the copies take more space than there is.
         """
         if sys.platform == "win32":

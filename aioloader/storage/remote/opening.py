@@ -41,7 +41,7 @@ def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
     """Return the current versions of some objects, requested at once.
 
     Raises:
-        ImportError, ObjectMissingError, RemoteReadError: as `describe`, for the first failure.
+        MissingPackageError, ObjectMissingError, RemoteReadError: as `describe`, for the first failure.
     """
     library()
     with client_and_thread() as (client, thread):
@@ -55,7 +55,7 @@ def describe(url: str) -> Version:
     """Return the current version of an object.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         ObjectMissingError: it does not exist; the error is a FileNotFoundError.
         RemoteReadError: it cannot be read, or the server did not answer for 30 s.
     """
@@ -69,7 +69,7 @@ def pin_urls(urls: Sequence[str]) -> list[str]:
     Other URLs, and local paths, are returned unchanged. One request is sent for each revision of a data set.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         ObjectMissingError: there is no such data set or revision; the error is a FileNotFoundError.
         RemoteReadError: the Hub does not answer, or refuses.
         ValueError: a URL of the Hub does not name a data set.
@@ -241,7 +241,7 @@ def list_matching(pattern: str) -> list[str]:
     As with files, the exact name of an object is not treated as a pattern.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         RemoteReadError: the store cannot be listed.
         ValueError: the bucket contains a pattern.
     """
@@ -270,7 +270,7 @@ def list_folder(url: str) -> Folder:
     """List a URL of object storage or the Hub. Blocking; sends a request for every 1,000 objects.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         ObjectMissingError: it is empty; the error is a FileNotFoundError.
         RemoteReadError: it cannot be listed; HTTP never allows it.
     """
@@ -301,7 +301,7 @@ def list_level(url: str) -> tuple[list[str], list[str]]:
         names of the folders, and of the objects that are not in a folder.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         ObjectMissingError: it is empty; the error is a FileNotFoundError.
         RemoteReadError: it cannot be listed.
     """

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioloader.errors import ForkedError, RemoteWriteError
+from aioloader.errors import ForkedError, MissingPackageError, RemoteWriteError
 from aioloader.foundation.version import __version__
 from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.storage.remote.failures import classify
@@ -60,7 +60,7 @@ def library() -> Any:
 
     Raises:
         ForkedError: the process was forked from one that uses the package: requests would never be answered.
-        ImportError: it is not installed.
+        MissingPackageError: it is not installed.
     """
     global _process
     if _process is None:
@@ -70,9 +70,7 @@ def library() -> Any:
     try:
         import obstore
     except ImportError as error:
-        raise ImportError(
-            'paths that are URLs need the package obstore: pip install "aioloader[remote]"', name="obstore"
-        ) from error
+        raise MissingPackageError("obstore", extra="remote", what="paths that are URLs need") from error
     return obstore
 
 
@@ -168,7 +166,7 @@ class Stores:
             configured_as: URL whose options count, see `configure`; None: `url`.
 
         Raises:
-            ImportError: obstore is not installed.
+            MissingPackageError: obstore is not installed.
             ValueError: the URL is malformed, or an option is.
         """
         wanted = url, etag, authorization
@@ -209,7 +207,7 @@ def upload(path: str | os.PathLike[str], url: str) -> None:
     """Upload a file to a URL; an existing object is replaced when all bytes have arrived.
 
     Raises:
-        ImportError: obstore is not installed.
+        MissingPackageError: obstore is not installed.
         OSError: the file cannot be read.
         RemoteWriteError: the object cannot be written.
     """

@@ -573,7 +573,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     entry = {"samples": 3, "compression": "zstd", "raw_data": file_of(name[:-5], raw)}
     write_index(tmp_path, [describe(IMAGES, {**entry, "zip_data": file_of(name, b"anything")})])
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ImportError, match=r"pip install 'aioloader\[mds\]'"):
+    with pytest.raises(ImportError, match=r"pip install .aioloader\[mds\]"):
         MDSDataset(tmp_path, cache=tmp_path / "cache").labels()
 
 

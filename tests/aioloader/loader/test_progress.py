@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError
+from aioloader.errors import MissingPackageError
 from aioloader.observability import progress
 from aioloader.observability.progress import open_progress_bar
 from tests.aioloader.loader.samples import Numbers
@@ -137,7 +138,7 @@ def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):
 def test_a_bar_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     with DataLoader(Numbers(8), 4, num_workers=0, progress="rich") as loader:
-        with pytest.raises(ModuleNotFoundError, match="pip install rich"):
+        with pytest.raises(MissingPackageError, match=r"aioloader\[progress\]"):
             list(loader)
 
 

@@ -81,5 +81,5 @@ def test_an_error_of_the_file_is_not_one_of_the_codec(codec: str) -> None:
 def test_a_missing_package_is_named(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("brotli", "cramjam", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"pip install 'aioloader\[mds\]'"):
+    with pytest.raises(ImportError, match=r"pip install .aioloader\[mds\]"):
         unpack(codec, b"anything", 10)

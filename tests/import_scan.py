@@ -1,0 +1,92 @@
+"""All imports of the two packages, found in their sources without running them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ("ALL_IMPORTS", "ROOT", "SOURCES", "Import", "imports_of", "names_looked_up", "where")
+
+ROOT = Path(__file__).parent.parent
+
+
+class Import(NamedTuple):
+    """One import statement of one module.
+
+    Attributes:
+        importer: the module that contains the statement.
+        module: the imported module.
+        lazy: the statement is in a function and runs when that is called.
+        annotation: the statement is under ``if TYPE_CHECKING`` and never runs.
+        line: line number of the statement.
+    """
+
+    importer: str
+    module: str
+    lazy: bool
+    annotation: bool
+    line: int
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {
+    _module_name(p): p for name in ("aioloader", "recordio") for p in sorted((ROOT / name).rglob("*.py"))
+}
+
+
+def imports_of(importer: str) -> Iterator[Import]:
+    """Yield all imports of a module, those in functions and those for annotations included."""
+
+    def visit(node: ast.AST, lazy: bool, annotation: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(importer, alias.name, lazy, annotation, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{importer}: relative imports hide the path; write the full name"
+            base = node.module or ""
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield Import(importer, full if full in SOURCES else base, lazy, annotation, node.lineno)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for child in node.body:
+                yield from visit(child, lazy, True)
+            for child in node.orelse:
+                yield from visit(child, lazy, annotation)
+        else:
+            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, lazy or inside, annotation)
+
+    return visit(ast.parse(SOURCES[importer].read_text(encoding="utf-8")), False, False)
+
+
+ALL_IMPORTS = [found for importer in SOURCES for found in imports_of(importer)]
+
+
+def where(found: Import) -> str:
+    """Return the place of an import, and what it imports."""
+    return f"{SOURCES[found.importer].relative_to(ROOT)}:{found.line} imports {found.module}"
+
+
+def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
+    """Yield the module names that calls of ``import_module`` and ``find_spec`` contain, and their lines.
+
+    A name is None where it is not a constant, and the part up to the first expression where it is an f-string.
+    """
+    for node in ast.walk(ast.parse(SOURCES[importer].read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+        if called not in ("import_module", "find_spec", "__import__"):
+            continue
+        name = node.args[0]
+        if isinstance(name, ast.JoinedStr):
+            name = name.values[0]
+        constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
+        yield name.value if constant else None, node.lineno
