@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -10,9 +11,11 @@ import sys
 import tomllib
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 import pytest
 
+from aioloader.storage.urls import SCHEMES
 from aioloader.tools.draw import draw_folder
 from tests.import_scan import ALL_IMPORTS, ROOT, SOURCES, Import, names_looked_up, where
 
@@ -214,3 +217,33 @@ def test_errors_name_the_extra_that_installs_what_is_missing(
     assert re.search(rf"pip install ['\"]aioloader\[{extra}\]['\"]", text), text
     if package != "turbojpeg":  # found by its file
         assert package in text
+
+
+# -- the programs for each extra ---
+
+
+def _table(name: str) -> Any:
+    """A table of tests/extras/smokes.py, which imports things that are not installed here."""
+    tree = ast.parse((ROOT / "tests" / "extras" / "smokes.py").read_text(encoding="utf-8"))
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    )
+    return ast.literal_eval(value)
+
+
+def test_each_extra_has_a_program_and_its_modules_are_listed() -> None:
+    modules = _table("MODULES")
+    assert set(modules) == set(EXTRAS)
+    for extra, names in modules.items():
+        tops = {distribution_of(name) for name in names}
+        assert tops >= {name for name in EXTRAS[extra] if name != "opentelemetry-sdk"}, extra
+    text = (ROOT / "tests" / "extras" / "smokes.py").read_text(encoding="utf-8")
+    programs = re.search(r"for program in \((.*?)\n    \)\n", text, re.DOTALL)
+    assert programs
+    assert set(re.findall(r"\w+", programs[1])) == {*EXTRAS, "core"}
+
+
+def test_all_schemes_are_tried() -> None:
+    assert set(_table("SCHEMES")) == set(PROJECT["entry-points"]["recordio.openers"]) == set(SCHEMES)
