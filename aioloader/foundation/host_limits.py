@@ -82,6 +82,15 @@ def cgroup_memory() -> tuple[int | None, int | None]:
     return min(_memory_groups(), key=lambda pair: pair[0], default=(None, None))
 
 
+def fullest_cgroup() -> tuple[int | None, int | None]:
+    """Return limit and use of the control group of this process that has the least memory left, in bytes.
+
+    It may be another one than that of the lowest limit: a group around it, which other processes fill.
+    """
+    known = [(limit, used) for limit, used in _memory_groups() if used is not None]
+    return min(known, key=lambda pair: pair[0] - pair[1], default=(None, None))
+
+
 def usable_memory() -> int | None:
     """Return the memory that this process could use if it were alone: of the machine or of its control groups."""
     total = None
@@ -92,8 +101,9 @@ def usable_memory() -> int | None:
 
 def available_memory() -> int | None:
     """Return the bytes that this process and its children may still take."""
-    left = [max(0, limit - used) for limit, used in _memory_groups() if used is not None]
-    return _least(_meminfo("MemAvailable"), *left)
+    limit, used = fullest_cgroup()
+    left = None if limit is None or used is None else max(0, limit - used)
+    return _least(_meminfo("MemAvailable"), left)
 
 
 def _memory_groups() -> list[tuple[int, int | None]]:
@@ -160,14 +170,20 @@ def _cgroup_folders(controller: str) -> list[Path]:
     Args:
         controller: "cpu" or "memory".
     """
-    base, inner = _CGROUPS, "/"
+    # Version 2 next to controllers of version 1 is mounted by itself.
+    base, inner = _CGROUPS / "unified", "/"
+    if not base.is_dir():
+        base = _CGROUPS
     for line in _lines(_PROC / "self" / "cgroup"):
         fields = line.split(":", 2)
         if len(fields) != 3:
             continue
         _, controllers, path = fields
-        if controller in controllers.split(","):  # version 1: a mount for each controller
-            base, inner = _CGROUPS / controller, path
+        if controller in controllers.split(
+            ","
+        ):  # version 1: a mount for each controller, or for several together
+            mounts = (_CGROUPS / controller, _CGROUPS / controllers)
+            base, inner = next((mount for mount in mounts if mount.is_dir()), mounts[0]), path
             break
         if not controllers:
             inner = path

@@ -167,10 +167,10 @@ def _memory(facts: Facts) -> Iterator[Advice]:
     needed = _BASE_NBYTES + _WORKER_NBYTES * facts.cores.usable
     left = memory.available
     within = ""
-    if memory.limit is not None:
-        in_group = memory.limit - (memory.used or 0)
+    if memory.fullest_limit is not None:
+        in_group = memory.fullest_limit - (memory.fullest_used or 0)
         if left is None or in_group < left:
-            left, within = max(0, in_group), f" of the {_size(memory.limit)} of its control group"
+            left, within = max(0, in_group), f" of the {_size(memory.fullest_limit)} of its control group"
     if left is not None and left < needed:
         yield Advice(
             True,

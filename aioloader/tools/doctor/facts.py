@@ -22,6 +22,7 @@ from aioloader.foundation.host_limits import (
     available_cores,
     cgroup_memory,
     cpu_quota,
+    fullest_cgroup,
     machine_memory,
     open_files,
     process_limit,
@@ -49,6 +50,10 @@ _PACKAGES = (
     ),
     *PACKAGES,
     *("uvloop", "trio", "torch", "ray", "albumentations"),
+)
+_OPENCV = (
+    *("opencv-python", "opencv-python-headless"),
+    *("opencv-contrib-python", "opencv-contrib-python-headless"),
 )
 _VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"),
@@ -84,7 +89,9 @@ class Memory:
 
     Attributes:
         total, available: memory of the machine, and its part that is available without swapping.
-        limit, used: limit and use of the control group, without memory that can be reclaimed; None: no limit is known.
+        limit, used: the lowest limit of its control groups and the use of that group, without memory that can be
+            reclaimed; None: no limit is known.
+        fullest_limit, fullest_used: the same of the group that has the least left, which may be one around it.
         batches: default `memory_limit` of a loader.
     """
 
@@ -92,6 +99,8 @@ class Memory:
     available: int | None = None
     limit: int | None = None
     used: int | None = None
+    fullest_limit: int | None = None
+    fullest_used: int | None = None
     batches: int | None = None
 
 
@@ -236,8 +245,7 @@ def _cores() -> Cores:
 
 def _memory() -> Memory:
     total, available = machine_memory()
-    limit, used = cgroup_memory()
-    return Memory(total, available, limit, used, default_memory_limit())
+    return Memory(total, available, *cgroup_memory(), *fullest_cgroup(), default_memory_limit())
 
 
 def _shared() -> SharedMemory:
@@ -272,8 +280,10 @@ def _limits(workers: int) -> Limits:
 
 
 def _software() -> Software:
-    names = importlib.metadata.packages_distributions().get("cv2", [])
-    opencv = tuple(sorted(set(names)))
+    owners = importlib.metadata.packages_distributions().get("cv2", [])
+    # Not all installers write down which modules a package contains.
+    known = [name for name in _OPENCV if _version(name) is not None]
+    opencv = tuple(sorted({name.lower().replace("_", "-") for name in (*owners, *known)}))
     packages: dict[str, str | None] = {name: _version(name) for name in (*_PACKAGES, *opencv)}
     try:
         requirements = importlib.metadata.requires("aioloader") or []

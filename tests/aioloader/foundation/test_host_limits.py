@@ -121,6 +121,23 @@ def test_version_1_without_limits(host: Host) -> None:
     assert cgroup_memory() == (None, None)
 
 
+def test_controllers_that_share_a_mount(host: Host) -> None:
+    host.group("4:cpu,cpuacct:/a\n")
+    host.limit("cpu,cpuacct/a", **{"cpu.cfs_quota_us": 150000, "cpu.cfs_period_us": 100000})
+    assert cpu_quota() == 1.5
+
+
+def test_version_2_next_to_version_1(host: Host) -> None:
+    host.group("3:memory:/m\n1:name=systemd:/\n0::/u\n")
+    host.limit("unified", cpu__max="max 100000")
+    host.limit(
+        "unified/u", cpu__max="50000 100000", memory__max=7
+    )  # the controller of memory is one of version 1
+    host.limit("memory/m", **{"memory.limit_in_bytes": MIB, "memory.usage_in_bytes": 5})
+    assert cpu_quota() == 0.5
+    assert cgroup_memory() == (MIB, 5)
+
+
 def test_a_group_that_is_full_has_nothing_left(host: Host) -> None:
     host.group("0::/a\n")
     host.limit("a", memory__max=GIB, memory__current=GIB + 5)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from aioloader.cli import main
+from aioloader.executors.shared_memory import default_memory_limit
+from aioloader.foundation import host_limits
 from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
 from aioloader.tools.doctor import facts as doctor_facts
 from aioloader.tools.doctor.advice import advise
@@ -32,7 +34,7 @@ GIB = 1 << 30
 
 WELL = Facts(
     Cores(8, 8, None, 8, "a processor", ("sse2", "avx2")),
-    Memory(32 * GIB, 20 * GIB, None, None, 8 * GIB),
+    Memory(32 * GIB, 20 * GIB, batches=8 * GIB),
     SharedMemory(True, 16 * GIB, 16 * GIB, "/tmp", 50 * GIB),
     Limits(1024, 1 << 20, 5, descriptors_needed(8), None, None),
     Software(
@@ -93,11 +95,15 @@ PROBLEMS = {
     ),
     "little memory": (changed("memory", available=GIB // 2), "512.0 MiB of memory are left", "num_workers"),
     "a small group": (
-        changed("memory", limit=GIB, used=GIB // 2),
+        changed("memory", fullest_limit=GIB, fullest_used=GIB // 2),
         "512.0 MiB of memory of the 1.0 GiB of its control group",
         "fewer workers",
     ),
-    "a full group": (changed("memory", limit=GIB, used=2 * GIB), "0 bytes of memory", "fewer workers"),
+    "a full group": (
+        changed("memory", fullest_limit=GIB, fullest_used=2 * GIB),
+        "0 bytes of memory",
+        "fewer workers",
+    ),
     "no memfd, full disk": (
         changed("shared", memfd=False, temporary_free=1 << 20),
         "no memfd here, and /tmp has 1.0 MiB free",
@@ -318,6 +324,57 @@ def test_wheels_that_clash_are_found_by_their_metadata(
     assert {"opencv-python", "opencv-contrib-python"} < set(facts.software.opencv_packages)
     assert facts.software.packages["opencv-python"] == "4.8.0"
     assert any("bring the module cv2" in advice.what for advice in advise(facts))
+
+
+def test_a_wheel_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As an installer leaves it that writes neither the modules of a package nor its files.
+    folder = tmp_path / "opencv_python-4.8.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: opencv_python\nVersion: 4.8.0\n")
+    (tmp_path / "emptied-1.0.dist-info").mkdir()  # what is left of another
+    monkeypatch.syspath_prepend(str(tmp_path))
+    facts = gather_facts(0)
+    assert "software" not in facts.unreadable
+    assert "opencv-python" in facts.software.opencv_packages
+    assert any("bring the module cv2" in advice.what for advice in advise(facts))
+
+
+@pytest.mark.parametrize("own", ["0::/a/b\n", "3:cpu,cpuacct:/a/b\n2:memory:/a/b\n"], ids=["v2", "v1"])
+def test_warnings_are_of_the_limits_that_a_loader_obeys(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group around this one has the quota, and is nearly full; this one has the lower limit of memory."""
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    texts = {
+        proc / "self" / "cgroup": own,
+        proc / "meminfo": f"MemTotal: {64 << 20} kB\nMemAvailable: {32 << 20} kB\n",
+    }
+    if own.startswith("0"):
+        for path, limit, used in (("a", 8 * GIB, 8 * GIB - (64 << 20)), ("a/b", 4 * GIB, GIB)):
+            texts[groups / path / "memory.max"] = f"{limit}\n"
+            texts[groups / path / "memory.current"] = f"{used}\n"
+        texts[groups / "a" / "cpu.max"] = "250000 100000\n"
+    else:
+        for path, limit, used in (("a", 8 * GIB, 8 * GIB - (64 << 20)), ("a/b", 4 * GIB, GIB)):
+            texts[groups / "memory" / path / "memory.limit_in_bytes"] = f"{limit}\n"
+            texts[groups / "memory" / path / "memory.usage_in_bytes"] = f"{used}\n"
+        texts[groups / "cpu,cpuacct" / "a" / "cpu.cfs_quota_us"] = "250000\n"
+        texts[groups / "cpu,cpuacct" / "a" / "cpu.cfs_period_us"] = "100000\n"
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.setattr(host_limits, "_PROC", proc)
+    monkeypatch.setattr(host_limits, "_CGROUPS", groups)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    facts = gather_facts(0)
+    assert facts.unreadable == {}
+    assert (facts.cores.usable, facts.cores.quota) == (host_limits.available_cores(), 2.5) == (3, 2.5)
+    assert (facts.memory.limit, facts.memory.used) == (4 * GIB, GIB)
+    assert facts.memory.batches == default_memory_limit() == GIB
+    said = [advice.what for advice in advise(facts)]
+    assert any(what.startswith("a quota limits this process to 2.5 cores") for what in said)
+    assert host_limits.available_memory() == 64 << 20
+    assert any(what.startswith("64.0 MiB of memory of the 8.0 GiB of its control group") for what in said)
 
 
 @pytest.mark.slow
