@@ -160,7 +160,7 @@ class ThreadStartError(LoaderError, RuntimeError):
 
 
 class UnprintableError(LoaderError):
-    """Replacement of an exception that a sample raised and whose ``__str__`` or ``__repr__`` fails.
+    """Replacement of an exception that a sample raised and that cannot be printed: its ``__str__`` or the like fails.
 
     They may also fail only in `DataLoader.errors`, where exceptions lose the large objects that they refer to.
 
@@ -168,12 +168,8 @@ class UnprintableError(LoaderError):
         type_name: name of that exception's class.
     """
 
-    def __init__(self, type_name: str, text: str | None = None) -> None:
-        super().__init__(
-            f"a {type_name} without a text: its __str__ or __repr__ raises an exception itself"
-            if text is None
-            else text
-        )
+    def __init__(self, type_name: str, text: str) -> None:
+        super().__init__(text)
         self.type_name = type_name
 
 

@@ -18,6 +18,7 @@ from aioloader.abc import AllocatingBatchify, BulkDecoder, BulkParser, FusableDe
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.executors.spill import Spill
+from aioloader.foundation.foreign_errors import printable
 from aioloader.foundation.method_order import defines_first
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
@@ -345,9 +346,9 @@ class Runner:
                     elif not rows.write(sample, row, out, result):
                         result.values[row] = _copied(sample, len(columns) > 1 or not self._spills)
             except BaseException as error:
-                if self._interruptible and isinstance(error, KeyboardInterrupt):
+                if self._interruptible and issubclass(type(error), KeyboardInterrupt):
                     raise
-                result.failures.append(Failure(row, trace.stage, error))
+                result.failures.append(Failure(row, trace.stage, printable(error)))
             yield
         if columns and chunk.samples is None:
             self._draws = self._rng.drew

@@ -81,7 +81,9 @@ def strip_exception(error: BaseException) -> None:
 
 
 def _strip(error: BaseException) -> None:
-    notes = [_shared(note) for note in getattr(error, "__notes__", ())]
+    notes = []
+    with contextlib.suppress(Exception):
+        notes += [_shared(note) for note in getattr(error, "__notes__", ())]
     trace = traceback_of(error)
     if trace is not None:
         text = _text_of(trace)

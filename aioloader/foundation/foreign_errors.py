@@ -14,6 +14,8 @@ from aioloader.errors import UnprintableError, class_name
 if TYPE_CHECKING:
     from types import TracebackType
 
+# A longer chain is printed by nobody.
+_MOST_CHAINED = 100
 _LINKS = ("__cause__", "__context__")
 # The slots of BaseException, which no class can hide.
 _slots: dict[str, Any] = {name: vars(BaseException)[name] for name in ("args", "__traceback__", *_LINKS)}
@@ -22,27 +24,60 @@ _slots: dict[str, Any] = {name: vars(BaseException)[name] for name in ("args", "
 def describe(error: BaseException) -> str:
     """Return the name of an exception's class and its text, "ValueError: too large"."""
     name = class_name(error)
-    try:
-        text = str(error)
-    except Exception as failed:
-        text = f"(no text: {class_name(failed)})"
+    text = _text(error)
+    if type(error) is UnprintableError:
+        return text  # with the name of the class that it stands for
     return f"{name}: {text}" if text else name
 
 
-def is_printable(error: BaseException) -> bool:
-    """Return True if ``str`` and ``repr`` of an exception work."""
+def _text(error: BaseException) -> str:
+    """Return the text of an exception, of the class `str` itself."""
     try:
-        str(error), repr(error)
-    except Exception:
+        return str.__str__(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failed:
+        return f"(no text: {class_name(failed)})"
+
+
+def is_printable(error: BaseException) -> bool:
+    """Return True if an exception can be printed, with all that Python prints of one and asks about one."""
+    try:
+        plain = type(str(error)) is str and type(repr(error)) is str and error.__class__ is type(error)
+        bool(error), bool(error.__suppress_context__), error.__cause__, error.__context__, error.__traceback__
+        parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+        plain = plain and isinstance(getattr(error, "__notes__", []), list)
+        return plain and all(map(is_printable, parts))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return False
-    return True
 
 
 def printable(error: BaseException) -> BaseException:
-    """Return the exception, or an `UnprintableError` with its class's name and traceback if it cannot be printed."""
-    if is_printable(error):
-        return error
-    made = UnprintableError(class_name(error))
+    """Return the exception, or an `UnprintableError` with its text and traceback if it cannot be printed.
+
+    So are those replaced that are chained to it.
+    """
+    if not is_printable(error):
+        error = _replacement(error)
+    waiting = [error]
+    for _ in range(_MOST_CHAINED):
+        if not waiting:
+            break
+        holder = waiting.pop()
+        for link in chained(holder):
+            if link is None:
+                continue
+            if is_printable(link):
+                waiting.append(link)
+            else:
+                replace_chained(holder, link, _replacement(link))
+    return error
+
+
+def _replacement(error: BaseException) -> UnprintableError:
+    made = UnprintableError(class_name(error), describe(error))
     made.__traceback__ = traceback_of(error)
     return made
 

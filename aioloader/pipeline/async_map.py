@@ -19,6 +19,7 @@ import anyio.lowlevel
 from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, SpillingExecutor, Stage
 from aioloader.errors import StalledError
 from aioloader.foundation.concurrency import RefCount, deferred, run_each
+from aioloader.foundation.foreign_errors import printable
 from aioloader.foundation.stacks import stack_of_coroutine
 from aioloader.foundation.types import (
     EPOCH,
@@ -287,7 +288,8 @@ class AsyncMapExecutor:
                                 each.stage.name, chunk.batch, index, each.stage.apply_async(sample, rng)
                             )
                             sample = await self._call(call, result)
-                except BaseException as error:
+                except BaseException as raised:
+                    error = printable(raised)
                     if is_ours(error, shielded=True):
                         raise
                     result.failures.append(Failure(row, each.name, error))

@@ -22,7 +22,7 @@ import numpy as np
 
 from aioloader.errors import LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
-from aioloader.foundation.foreign_errors import add_note
+from aioloader.foundation.foreign_errors import add_note, printable
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
 from aioloader.pipeline.collate import BatchRows, must_copy
@@ -237,7 +237,8 @@ class BatchTask:
                 self._owned.remove(arrays.slab)
             self._result = ChunkResult()
             return delivery
-        except Exception as error:
+        except Exception as raised:
+            error = printable(raised)
             add_note(error, f"in batch {self.plan.number} of this epoch")
             return Delivery(self.plan.consumed, error=error)
         except SystemExit as error:

@@ -37,6 +37,8 @@ from aioloader.foundation.foreign_errors import (
     add_note,
     describe,
     detach,
+    is_printable,
+    printable,
     remove_note,
     set_args,
     traceback_of,
@@ -152,6 +154,7 @@ def _restore(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, A
 
 def portable_error(error: BaseException) -> bytes:
     """Return a pickled exception with its traceback as a note; a `WorkerError` where it cannot be pickled."""
+    error = printable(error)
     if error.__cause__ is None and error.__context__ is None:
         # Without the exception's text, so that errors of the same place have the same note.
         lines = [TRACEBACK, *traceback.format_tb(traceback_of(error))]
@@ -163,10 +166,11 @@ def portable_error(error: BaseException) -> bytes:
         for portable in (error, _WithoutInit(error)):
             try:
                 blob: bytes = cloudpickle.dumps(portable)
-                pickle.loads(blob)
-            except Exception:
+                loaded = pickle.loads(blob)
+            except BaseException:  # its class may do anything
                 continue
-            return blob
+            if isinstance(loaded, BaseException) and is_printable(loaded):
+                return blob
     finally:
         # The same object may be raised again.
         remove_note(error, note)
@@ -181,9 +185,9 @@ def read_error(blob: bytes) -> BaseException:
     """Return the exception that `portable_error` sent; a `WorkerError` where it cannot be read."""
     try:
         error: BaseException = pickle.loads(blob)
-    except Exception as cause:
-        error = WorkerError(f"a worker's exception cannot be read: {type(cause).__name__}: {cause}")
-    return error
+    except (Exception, SystemExit) as cause:
+        error = WorkerError(f"a worker's exception cannot be read: {describe(cause)}")
+    return printable(error)
 
 
 def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:

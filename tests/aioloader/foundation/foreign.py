@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,125 @@ class NamelessError(Exception, metaclass=Nameless):
     pass
 
 
+class GetattrError(Exception):
+    """It has no notes, and the question for them raises what no question should."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class GetattributeError(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class ClasslessError(Exception):
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+
+class TruthlessError(Exception):
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither true nor false")
+
+
+class FalsyError(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
+@dataclasses.dataclass
+class UnhashableError(Exception):
+    code: int = 0
+
+
+class OtherNotesError(Exception):
+    @property
+    def __notes__(self) -> Any:
+        raise RuntimeError("no notes")
+
+
+class OtherCauseError(Exception):
+    @property
+    def __cause__(self) -> Any:
+        raise RuntimeError("no cause")
+
+    @property
+    def __suppress_context__(self) -> Any:
+        raise RuntimeError("no decision")
+
+
+class Text(str):
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    def __format__(self, spec: str) -> str:
+        raise RuntimeError("no format")
+
+
+class OddTextError(Exception):
+    def __str__(self) -> str:
+        return Text("odd")
+
+
+class ExitingTextError(Exception):
+    def __str__(self) -> str:
+        sys.exit(3)
+
+    __repr__ = __str__
+
+
+class UnloadableError(Exception):
+    def __reduce__(self) -> Any:
+        return raise_, (RuntimeError("not to be read"),)
+
+
+class OtherwiseLoadedError(Exception):
+    """What is unpickled is no exception."""
+
+    def __reduce__(self) -> Any:
+        return int, ("5",)
+
+
+class ExitingLoadError(Exception):
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+class InterruptedSendError(Exception):
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def raise_noted(notes: Any) -> None:
+    error = ValueError("noted")
+    error.__notes__ = notes
+    raise error
+
+
+def raise_circle() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def raise_long_chain() -> None:
+    error = None
+    for number in range(500):
+        outer = ValueError(number)
+        outer.__cause__, error = error, outer
+    assert error is not None
+    raise error
+
+
+def raise_nested_groups() -> None:
+    error: Exception = ValueError("inner")
+    for _ in range(300):
+        error = ExceptionGroup("outer", [error])
+    raise error
+
+
 def raise_chained() -> None:
     try:
         raise TextlessError
@@ -94,6 +215,31 @@ WAYS = {
     "nameless": lambda: raise_(NamelessError()),
     "group": lambda: raise_(ExceptionGroup("several", [ReprlessError(), FrozenError(2)])),
     "chained": raise_chained,
+    "no attributes by name": lambda: raise_(GetattrError("text")),
+    "no attributes at all": lambda: raise_(GetattributeError("text")),
+    "classless": lambda: raise_(ClasslessError("text")),
+    "truthless": lambda: raise_(TruthlessError("text")),
+    "falsy": lambda: raise_(FalsyError("text")),
+    "unhashable": lambda: raise_(UnhashableError()),
+    "other notes": lambda: raise_(OtherNotesError("text")),
+    "no notes": lambda: raise_noted(None),
+    "notes that are no texts": lambda: raise_noted([1, Part()]),
+    "another cause": lambda: raise_(OtherCauseError("text")),
+    "odd text": lambda: raise_(OddTextError()),
+    "exiting text": lambda: raise_(ExitingTextError()),
+    "unloadable": lambda: raise_(UnloadableError("text")),
+    "loaded as something else": lambda: raise_(OtherwiseLoadedError("text")),
+    "exiting when loaded": lambda: raise_(ExitingLoadError("text")),
+    "interrupted when sent": lambda: raise_(InterruptedSendError("text")),
+    "a circle": raise_circle,
+    "a long chain": raise_long_chain,
+    "nested groups": raise_nested_groups,
+    "a group of any": lambda: raise_(BaseExceptionGroup("several", [GetattrError(), KeyboardInterrupt()])),
+    "a large text": lambda: raise_(ValueError("x" * 5_000_000, np.zeros(1_000_000))),
+    "a text that is not UTF-8": lambda: raise_(OSError(2, "no file", "\udcff\0")),
+    "exit": lambda: raise_(SystemExit(3)),
+    "cancellation": lambda: raise_(asyncio.CancelledError()),
+    "end of a generator": lambda: raise_(StopIteration(np.zeros(10))),
 }
 
 

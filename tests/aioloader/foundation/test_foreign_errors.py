@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+
+import anyio
 import numpy as np
 import pytest
 
-from aioloader import DataLoader, SampleError, SimpleDataset
+from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import UnprintableError
 from aioloader.foundation.error_log import strip_exception
 from tests.aioloader.foundation import foreign
@@ -24,18 +27,36 @@ KEPT = {
     "nameless": foreign.NamelessError,
     "group": UnprintableError,
     "chained": foreign.FrozenError,
+    "no attributes by name": UnprintableError,
+    "no attributes at all": UnprintableError,
+    "classless": UnprintableError,
+    "truthless": UnprintableError,
+    "falsy": foreign.FalsyError,
+    "unhashable": foreign.UnhashableError,
+    "other notes": UnprintableError,
+    "another cause": UnprintableError,
+    "odd text": UnprintableError,
+    "exiting text": UnprintableError,
+    "a circle": ValueError,
+    "a long chain": ValueError,
+    "a text that is not UTF-8": FileNotFoundError,
+    "end of a generator": StopIteration,
 }
 
 
 def assert_printable(error: BaseException | None) -> None:
-    while error is not None:
-        assert isinstance(str(error), str)
-        assert isinstance(repr(error), str)
+    assert error is not None
+    assert "".join(traceback.format_exception(error))
+    for _ in range(20):
+        if error is None:
+            break
+        assert type(str(error)) is str
+        assert type(repr(error)) is str
         error = error.__cause__
 
 
 @pytest.mark.parametrize("way", foreign.WAYS)
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) -> None:
     dataset = SimpleDataset(["fine", way, "fine"]).transform(foreign.fail)
     with (
@@ -44,9 +65,8 @@ def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) ->
     ):
         list(loader)
     assert caught.value.index == 1
+    assert_printable(caught.value)
     cause = caught.value.__cause__
-    assert isinstance(str(cause), str)
-    assert isinstance(repr(cause), str)
     if way in KEPT and (executor, way) not in (("process", "no dict"), ("process", "group")):  # sent in words
         assert isinstance(cause, KEPT[way])
 
@@ -55,18 +75,49 @@ def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) ->
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_records_of_all_of_them_can_be_printed(executor: str, policy: str) -> None:
     ways = list(foreign.WAYS)
-    dataset = SimpleDataset([*ways, "fine", "fine"]).transform(foreign.fail)
-    with DataLoader(dataset, 7, on_error=policy, **pool(executor, 1)) as loader:
+    dataset = SimpleDataset([each for way in ways for each in (way, "fine")]).transform(foreign.fail)
+    with DataLoader(dataset, 8, on_error=policy, **pool(executor, 1)) as loader:
         batches = [np.array(batch) for batch in loader]
         errors = loader.errors
         report = loader.error_report()
-    assert sum(map(len, batches)) == (2 if policy == "skip" else len(dataset))
-    assert [error.index for error in errors] == list(range(len(ways)))
+    assert sum(map(len, batches)) == (len(ways) if policy == "skip" else len(dataset))
+    assert [error.index for error in errors] == list(range(0, 2 * len(ways), 2))
     assert report["count"] == len(ways)
     for error in errors:
         assert_printable(error)
     numpys = errors[ways.index("numpy's memory error")]
     assert "Unable to allocate" in str(numpys.__cause__)
+
+
+async def test_what_an_async_transform_raises_is_the_failure_of_its_sample_too() -> None:
+    ways = [way for way in foreign.WAYS if way != "cancellation"]  # nothing else cancels the sample's task
+    dataset = SimpleDataset([each for way in ways for each in (way, "fine")]).transform(fail_async)
+    async with AsyncDataLoader(dataset, 8, on_error="skip", executor="inline") as loader:
+        assert sum([len(batch) async for batch in loader]) == len(ways)
+    for error in loader.errors:
+        assert_printable(error)
+
+
+async def fail_async(way: str) -> np.int64:
+    await anyio.lowlevel.checkpoint()
+    return foreign.fail(way)
+
+
+@pytest.mark.parametrize("way", ["no attributes by name", "no attributes at all", "classless", "other notes"])
+def test_a_chained_exception_is_replaced_too(way: str) -> None:
+    def fail(item: int) -> int:
+        try:
+            foreign.fail(way)
+        except Exception as error:
+            raise ValueError("outer") from error
+        return item
+
+    with DataLoader(SimpleDataset([0]).transform(fail), 1, num_workers=0) as loader:
+        with pytest.raises(SampleError) as caught:
+            list(loader)
+    assert_printable(caught.value)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert isinstance(caught.value.__cause__.__cause__, UnprintableError)
 
 
 def test_a_text_that_needs_what_the_record_drops_is_kept() -> None:
