@@ -23,7 +23,7 @@ clip_global_norm = Outside("mx.gluon.utils.clip_global_norm")
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
-    """Return equal parts of an array along one axis, as views.
+    """Return equal parts of an array along one axis: views of rows, copies of parts along any other axis.
 
     Args:
         data: the array.
@@ -42,7 +42,7 @@ def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool 
             "of data."
         )
     parts: list[Any] = np.array_split(source, num_slice, axis=batch_axis)
-    return parts
+    return parts if batch_axis == 0 else [part.copy() for part in parts]
 
 
 def split_and_load(

@@ -25,10 +25,13 @@ _slice = slice  # the class below has a method of this name
 
 def _reduction(name: str, difference: str = "") -> Callable[..., Any]:
     """Return the method for a reduction of numpy, whose result over all axes has shape (1,)."""
-    reduction = getattr(np.ndarray, name)
+    reduction = _REDUCTIONS.get(name) or getattr(np.ndarray, name)
 
     def reduce(self: NDArray, axis: Any = None, *args: Any, exclude: bool = False, **kwargs: Any) -> Any:
-        return _boxed(reduction(np.asarray(self), _axes(axis, exclude, self.ndim), *args, **kwargs), self)
+        found = reduction(np.asarray(self), _axes(axis, exclude, self.ndim), *args, **kwargs)
+        if "dtype" not in kwargs and name not in ("mean", "std", "var"):
+            found = found.astype(_wide(self.dtype), copy=False)
+        return _boxed(found, self)
 
     reduce.__name__, reduce.__qualname__ = name, f"NDArray.{name}"
     reduce.__doc__ = (
@@ -36,6 +39,15 @@ def _reduction(name: str, difference: str = "") -> Callable[..., Any]:
         "the axes are those to keep."
     )
     return reduce
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a sum: that of the array, but int64 for those that a sum of few elements overflows."""
+    return dtype if dtype.itemsize > 1 else np.dtype(np.int64)
+
+
+# Those that are no methods of numpy's arrays.
+_REDUCTIONS: dict[str, Callable[..., Any]] = {"nansum": np.nansum, "nanprod": np.nanprod}
 
 
 def _axes(axis: Any, exclude: bool, ndim: int) -> Any:
@@ -66,7 +78,12 @@ def _elementwise(name: str, function: Callable[..., Any], text: str) -> Callable
     """Return the method for a function of each element, which keeps the dtype."""
 
     def apply(self: NDArray) -> NDArray:
-        return _made(function(np.asarray(self)).astype(self.dtype, copy=False), self)
+        values = np.asarray(self)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = function(values)
+            if found.dtype == np.float16 != values.dtype:  # of bytes, for which it is not exact enough
+                found = function(values.astype(np.float32))
+            return _made(found.astype(values.dtype, copy=False), self)
 
     apply.__name__, apply.__qualname__ = name, f"NDArray.{name}"
     apply.__doc__ = f"Return {text} of each element, in the dtype of the array."
@@ -97,6 +114,10 @@ class NDArray(np.ndarray[Any, Any]):
         """Calculate with numpy, where a number of any type leaves the dtype of the array as it is."""
         plain = [each.item() if isinstance(each, np.generic) else _plain(each) for each in inputs]
         out = kwargs.pop("out", None)
+        if ufunc is np.remainder and method == "__call__" and type(self) is NDArray:
+            dividend, divisor = plain
+            found = _remainder(dividend, divisor, None if out is None else _plain(out[0]))
+            return _wrapped(found, self) if out is None else out[0]
         if out is None:
             return _wrapped(getattr(ufunc, method)(*plain, **kwargs), self)
         getattr(ufunc, method)(*plain, out=_plain(out), **kwargs)
@@ -164,15 +185,27 @@ class NDArray(np.ndarray[Any, Any]):
         """Return "default": the array is dense."""
         return "default"
 
-    def tostype(self, stype: str) -> NDArray:
-        """Return the array itself for "default".
+    def tostype(self, stype: str) -> Any:
+        """Return a copy for "default", an `mx.nd.sparse.CSRNDArray` for "csr".
 
         Raises:
-            OutsideError: a sparse type is requested.
+            OutsideError: another type is requested.
         """
+        if stype == "csr":
+            return importlib.import_module("aioloader.mxnet.sparse").csr_matrix(self)
         if stype != "default":
-            raise OutsideError(f"NDArray.tostype({stype!r})", "sparse arrays are made by LibSVMIter only")
-        return self
+            raise OutsideError(f"NDArray.tostype({stype!r})", "csr is the only sparse type here")
+        return self.copy()
+
+    @property
+    def grad(self) -> None:
+        """Return None: your framework computes gradients."""
+        return None
+
+    @property
+    def writable(self) -> bool:
+        """Return whether the elements can be changed."""
+        return self.flags.writeable
 
     def as_nd_ndarray(self) -> NDArray:
         """Return the array itself."""
@@ -205,14 +238,17 @@ class NDArray(np.ndarray[Any, Any]):
             *shape: integers or one tuple. In addition to numpy's -1, as in MXNet: 0 keeps this axis, -2 keeps all
                 remaining axes, -3 joins two axes, -4 splits one axis into the two numbers that follow. An array without
                 elements takes its shape literally.
-            **kwargs: `shape`, MXNet's name for it; `order` as numpy's.
+            **kwargs: `shape`, MXNet's name for it; `reverse=True` reads the codes from the last axis to the first;
+                `order` as numpy's.
         """
+        backwards = kwargs.pop("reverse", False)
         if not shape and "shape" in kwargs:
             shape = (kwargs.pop("shape"),)
         wanted = shape[0] if len(shape) == 1 else shape
         lengths = [operator.index(wanted)] if not isinstance(wanted, Sequence | np.ndarray) else list(wanted)
         if self.size and any(n == 0 or n < -1 for n in lengths):
-            lengths = _mxnet_shape(self.shape, lengths)
+            turn = -1 if backwards else 1
+            lengths = _mxnet_shape(self.shape[::turn], lengths[::turn])[::turn]
         return cast("NDArray", super().reshape(tuple(lengths), **kwargs))
 
     def reshape_like(self, other: Any) -> NDArray:
@@ -256,6 +292,13 @@ class NDArray(np.ndarray[Any, Any]):
         lengths = tuple(n or self.shape[axis] for axis, n in enumerate(shape))
         return _copied(np.broadcast_to(np.asarray(self), lengths), self)
 
+    def broadcast_axes(self, axis: int | Sequence[int], size: int | Sequence[int]) -> NDArray:
+        """Return a copy in which these axes of length 1 are repeated to these lengths."""
+        lengths = list(self.shape)
+        for place, length in zip(np.atleast_1d(axis), np.atleast_1d(size), strict=True):
+            lengths[place] = int(length)
+        return self.broadcast_to(lengths)
+
     def broadcast_like(self, other: Any) -> NDArray:
         """Return a copy in the shape of another array; see `broadcast_to`."""
         return self.broadcast_to(np.shape(other))
@@ -284,6 +327,45 @@ class NDArray(np.ndarray[Any, Any]):
         parts = np.split(np.asarray(self), num_outputs, axis)
         made = [_copied(part.squeeze(axis) if squeeze_axis else part, self) for part in parts]
         return made if len(made) > 1 else made[0]
+
+    def slice_like(self, shape_like: Any, axes: int | Sequence[int] = ()) -> NDArray:
+        """Return a copy of the first part, as long as another array along `axes`, by default along all."""
+        places = [_slice(None)] * self.ndim
+        for axis in np.atleast_1d(axes).tolist() or range(np.ndim(shape_like)):
+            places[axis] = _slice(np.shape(shape_like)[axis])
+        return _copied(np.asarray(self)[tuple(places)], self)
+
+    def split_v2(
+        self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+    ) -> Any:
+        """Return copies of parts along `axis`: so many equal ones, or those that begin at these places, and at 0."""
+        parts = np.split(np.asarray(self), cast("Any", indices_or_sections), axis)
+        made = [_copied(part.squeeze(axis) if squeeze_axis else part, self) for part in parts]
+        return made if len(made) > 1 else made[0]
+
+    def pick(self, index: Any, axis: int | None = -1, keepdims: bool = False, mode: str = "clip") -> NDArray:
+        """Return one element along `axis` for each place in `index`.
+
+        Args:
+            index: their places, numbers of any dtype, in the shape of this array without `axis`.
+            axis: the axis; None: of the array as a vector.
+            keepdims: keep the axis, with length 1.
+            mode: "clip" or "wrap", see `take`.
+        """
+        values = np.asarray(self).reshape(-1) if axis is None else np.asarray(self)
+        along = 0 if axis is None else axis
+        places = np.asarray(index).astype(np.intp)
+        if places.ndim < values.ndim:
+            places = np.expand_dims(places, along)
+        length = values.shape[along]
+        places = places % length if mode == "wrap" else places.clip(0, length - 1)
+        made = np.take_along_axis(values, places, along)
+        return _made(made if keepdims else made.squeeze(along), self)
+
+    def diag(self, k: int = 0, axis1: int = 0, axis2: int = 1) -> NDArray:
+        """Return the diagonal `k` of two axes; of a vector, a matrix with it as its diagonal."""
+        values = np.asarray(self)
+        return _copied(np.diag(values, k) if self.ndim == 1 else np.diagonal(values, k, axis1, axis2), self)
 
     def take(self, indices: Any, axis: int = 0, mode: str = "clip") -> NDArray:  # type: ignore[override]
         """Return parts along an axis, by default rows.
@@ -332,7 +414,61 @@ class NDArray(np.ndarray[Any, Any]):
             (order if is_ascend else np.flip(order, -1 if axis is None else axis)).astype(dtype), self
         )
 
+    def topk(
+        self,
+        axis: int | None = -1,
+        k: int = 1,
+        ret_typ: str = "indices",
+        is_ascend: bool = False,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Any:
+        """Return the `k` largest elements along an axis, or the smallest.
+
+        Args:
+            axis: the axis; None: of the array as a vector.
+            k: their number; less than 1: all.
+            ret_typ: "indices" (their places), "value", "both" (a list of values and places) or "mask" (1 at their
+                places, else 0).
+            is_ascend: the smallest.
+            dtype: that of the places.
+
+        Raises:
+            ValueError: there is no such `ret_typ`.
+        """
+        values = np.asarray(self).reshape(-1) if axis is None else np.asarray(self)
+        along = 0 if axis is None else axis
+        order = np.argsort(values if is_ascend else np.flip(values, along), along, kind="stable")
+        if not is_ascend:  # of equal elements the first comes first, as in ascending order
+            order = values.shape[along] - 1 - np.flip(order, along)
+        places = np.take(order, range(k if k > 0 else values.shape[along]), along)
+        if ret_typ == "mask":
+            mask = np.zeros_like(values)
+            np.put_along_axis(mask, places, 1, along)
+            return _copied(mask.reshape(self.shape), self)
+        found = {"indices": places.astype(dtype), "value": np.take_along_axis(values, places, along)}
+        if ret_typ == "both":
+            return [_copied(found["value"], self), _copied(found["indices"], self)]
+        if ret_typ not in found:
+            raise ValueError(f"ret_typ must be indices, value, both or mask, got {ret_typ!r}")
+        return _copied(found[ret_typ], self)
+
     # --- elements ---
+
+    def zeros_like(self) -> NDArray:
+        """Return zeros in the shape and dtype of the array."""
+        return _made(np.zeros(self.shape, self.dtype), self)
+
+    def ones_like(self) -> NDArray:
+        """Return ones in the shape and dtype of the array."""
+        return _made(np.ones(self.shape, self.dtype), self)
+
+    def shape_array(self) -> NDArray:
+        """Return the shape as an int64 vector."""
+        return _made(np.array(self.shape, np.int64), self)
+
+    def size_array(self) -> NDArray:
+        """Return the number of elements as an int64 vector of length 1."""
+        return _made(np.array([self.size], np.int64), self)
 
     def clip(self, a_min: Any = None, a_max: Any = None) -> NDArray:  # type: ignore[override]
         """Return the elements limited to [a_min, a_max]."""
@@ -347,14 +483,38 @@ class NDArray(np.ndarray[Any, Any]):
     sign = _elementwise("sign", np.sign, "the sign")
     square = _elementwise("square", np.square, "the square")
     sqrt = _elementwise("sqrt", np.sqrt, "the square root")
+    rsqrt = _elementwise("rsqrt", lambda values: 1 / np.sqrt(values), "1 by the square root")
+    cbrt = _elementwise("cbrt", np.cbrt, "the cube root")
+    rcbrt = _elementwise("rcbrt", lambda values: 1 / np.cbrt(values), "1 by the cube root")
+    reciprocal = _elementwise("reciprocal", lambda values: 1 / values, "the reciprocal")
+    fix = _elementwise("fix", np.trunc, "the whole number towards 0")
     exp = _elementwise("exp", np.exp, "the exponential function")
+    expm1 = _elementwise("expm1", np.expm1, "the exponential function less 1")
     log = _elementwise("log", np.log, "the natural logarithm")
+    log2 = _elementwise("log2", np.log2, "the logarithm to the base 2")
+    log10 = _elementwise("log10", np.log10, "the logarithm to the base 10")
+    log1p = _elementwise("log1p", np.log1p, "the natural logarithm of 1 more")
+    degrees = _elementwise("degrees", np.degrees, "the angle in degrees")
+    radians = _elementwise("radians", np.radians, "the angle in radians")
+    sin = _elementwise("sin", np.sin, "the sine")
+    cos = _elementwise("cos", np.cos, "the cosine")
+    tan = _elementwise("tan", np.tan, "the tangent")
+    arcsin = _elementwise("arcsin", np.arcsin, "the inverse sine")
+    arccos = _elementwise("arccos", np.arccos, "the inverse cosine")
+    arctan = _elementwise("arctan", np.arctan, "the inverse tangent")
+    sinh = _elementwise("sinh", np.sinh, "the hyperbolic sine")
+    cosh = _elementwise("cosh", np.cosh, "the hyperbolic cosine")
+    tanh = _elementwise("tanh", np.tanh, "the hyperbolic tangent")
+    arcsinh = _elementwise("arcsinh", np.arcsinh, "the inverse hyperbolic sine")
+    arccosh = _elementwise("arccosh", np.arccosh, "the inverse hyperbolic cosine")
+    arctanh = _elementwise("arctanh", np.arctanh, "the inverse hyperbolic tangent")
 
     def norm(self, ord: int = 2, axis: Any = None, keepdims: bool = False) -> NDArray:
         """Return the norm of order 1 or 2 over an axis, by default over all, which has shape (1,)."""
         values = np.abs(np.asarray(self))
         if ord == 1:
-            return cast("NDArray", _boxed(values.sum(axis=axis, keepdims=keepdims), self))
+            total = values.sum(axis=axis, keepdims=keepdims).astype(_wide(self.dtype), copy=False)
+            return cast("NDArray", _boxed(total, self))
         return cast("NDArray", _boxed(np.sqrt(np.square(values).sum(axis=axis, keepdims=keepdims)), self))
 
     def dot(self, other: Any, transpose_a: bool = False, transpose_b: bool = False) -> NDArray:  # type: ignore[override]
@@ -395,8 +555,10 @@ class NDArray(np.ndarray[Any, Any]):
     prod: Any = _reduction("prod")
     std: Any = _reduction("std")
     var: Any = _reduction("var")
-    argmax: Any = _reduction("argmax", " (int64; MXNet's is float32)")
-    argmin: Any = _reduction("argmin", " (int64; MXNet's is float32)")
+    nansum: Any = _reduction("nansum")
+    nanprod: Any = _reduction("nanprod")
+    argmax: Any = _reduction("argmax", " in the dtype of the array")
+    argmin: Any = _reduction("argmin", " in the dtype of the array")
 
     __eq__, __ne__ = map(_comparison, ("__eq__", "__ne__"))
     __lt__, __le__, __gt__, __ge__ = map(_comparison, ("__lt__", "__le__", "__gt__", "__ge__"))
@@ -452,6 +614,15 @@ def _plain(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_plain, value))
     return value
+
+
+def _remainder(dividend: Any, divisor: Any, out: Any) -> Any:
+    """Return the remainder, 0 where the divisor is 0."""
+    nothing = np.equal(divisor, 0)  # before `out` is written, which can be the divisor
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.remainder(dividend, divisor, out=out)
+    np.copyto(found, 0, where=nothing)
+    return found
 
 
 def _wrapped(result: Any, like: NDArray) -> Any:

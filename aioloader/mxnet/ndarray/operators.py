@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = (
     "Cast",
     "Concat",
+    "ElementWiseSum",
     "Flatten",
     "L2Normalization",
     "Pad",
@@ -27,14 +28,24 @@ __all__ = (
     "abs",
     "add",
     "add_n",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctanh",
     "argmax",
     "argmin",
     "argsort",
+    "batch_dot",
     "broadcast_add",
+    "broadcast_axes",
+    "broadcast_axis",
     "broadcast_div",
     "broadcast_equal",
     "broadcast_greater",
     "broadcast_greater_equal",
+    "broadcast_hypot",
     "broadcast_lesser",
     "broadcast_lesser_equal",
     "broadcast_like",
@@ -52,52 +63,84 @@ __all__ = (
     "broadcast_sub",
     "broadcast_to",
     "cast",
+    "cbrt",
     "ceil",
     "clip",
     "concat",
     "concatenate",
+    "cos",
+    "cosh",
+    "cumsum",
+    "degrees",
+    "diag",
     "divide",
     "dot",
+    "elemwise_add",
+    "elemwise_div",
+    "elemwise_mul",
+    "elemwise_sub",
     "equal",
     "exp",
     "expand_dims",
+    "expm1",
+    "fix",
     "flatten",
     "flip",
     "floor",
+    "gather_nd",
     "greater",
     "greater_equal",
     "lesser",
     "lesser_equal",
     "log",
+    "log1p",
+    "log2",
+    "log10",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
     "max",
+    "max_axis",
     "maximum",
     "mean",
     "min",
+    "min_axis",
     "minimum",
     "modulo",
     "moveaxis",
     "multiply",
+    "nanprod",
+    "nansum",
+    "negative",
     "norm",
     "not_equal",
     "one_hot",
     "pad",
+    "pick",
     "power",
     "prod",
+    "radians",
+    "rcbrt",
+    "reciprocal",
     "repeat",
     "reshape",
     "reshape_like",
     "reverse",
     "rint",
     "round",
+    "rsqrt",
+    "shape_array",
     "sign",
+    "sin",
+    "sinh",
+    "size_array",
     "slice",
     "slice_axis",
+    "slice_like",
     "sort",
     "split",
+    "split_v2",
     "sqrt",
     "square",
     "squeeze",
@@ -107,8 +150,12 @@ __all__ = (
     "sum_axis",
     "swapaxes",
     "take",
+    "tan",
+    "tanh",
     "tile",
+    "topk",
     "transpose",
+    "true_divide",
     "trunc",
     "waitall",
     "where",
@@ -138,41 +185,74 @@ def _into(result: Any, out: Any) -> Any:
 
 
 abs = _function("abs")
+arccos = _function("arccos")
+arccosh = _function("arccosh")
+arcsin = _function("arcsin")
+arcsinh = _function("arcsinh")
+arctan = _function("arctan")
+arctanh = _function("arctanh")
 argmax = _function("argmax")
 argmin = _function("argmin")
 argsort = _function("argsort")
+broadcast_axes = broadcast_axis = _function("broadcast_axes")
 broadcast_like = _function("broadcast_like")
 broadcast_to = _function("broadcast_to")
+cbrt = _function("cbrt")
 ceil = _function("ceil")
 clip = _function("clip")
+cos = _function("cos")
+cosh = _function("cosh")
+degrees = _function("degrees")
+diag = _function("diag")
 dot = _function("dot")
 exp = _function("exp")
 expand_dims = _function("expand_dims")
+expm1 = _function("expm1")
+fix = _function("fix")
 flatten = Flatten = _function("flatten")
 flip = reverse = _function("flip")
 floor = _function("floor")
 log = _function("log")
-max = _function("max")
+log10 = _function("log10")
+log1p = _function("log1p")
+log2 = _function("log2")
+max = max_axis = _function("max")
 mean = _function("mean")
-min = _function("min")
+min = min_axis = _function("min")
+nanprod = _function("nanprod")
+nansum = _function("nansum")
 norm = _function("norm")
 one_hot = _function("one_hot")
+pick = _function("pick")
 prod = _function("prod")
+radians = _function("radians")
+rcbrt = _function("rcbrt")
+reciprocal = _function("reciprocal")
 repeat = _function("repeat")
 reshape_like = _function("reshape_like")
 rint = _function("rint")
 round = _function("round")
+rsqrt = _function("rsqrt")
+shape_array = _function("shape_array")
 sign = _function("sign")
+sin = _function("sin")
+sinh = _function("sinh")
+size_array = _function("size_array")
 slice = _function("slice")
 slice_axis = _function("slice_axis")
+slice_like = _function("slice_like")
 sort = _function("sort")
 split = SliceChannel = _function("split")
+split_v2 = _function("split_v2")
 sqrt = _function("sqrt")
 square = _function("square")
 squeeze = _function("squeeze")
 sum = sum_axis = _function("sum")
 take = _function("take")
+tan = _function("tan")
+tanh = _function("tanh")
 tile = _function("tile")
+topk = _function("topk")
 transpose = _function("transpose")
 trunc = _function("trunc")
 
@@ -220,7 +300,9 @@ Concat = concat
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0, always_copy: bool = True) -> NDArray:
-    """Concatenate arrays along `axis`, by default 0."""
+    """Concatenate arrays along `axis`, by default 0; a single one is returned itself without `always_copy`."""
+    if len(arrays) == 1 and not always_copy:
+        return as_ndarray(arrays[0])
     return from_numpy(np.concatenate(_arrays(arrays), axis=axis))
 
 
@@ -231,6 +313,35 @@ def add_n(*args: Any, out: Any = None) -> Any:
     for each in others:
         total += each
     return _into(from_numpy(total), out)
+
+
+ElementWiseSum = add_n
+
+
+def negative(data: Any, out: Any = None) -> Any:
+    """Return the elements with the other sign."""
+    return _into(-as_ndarray(data), out)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: npt.DTypeLike | None = None, out: Any = None) -> Any:
+    """Return the sums of the elements up to each one along an axis; without one, of the array as a vector."""
+    values = np.asarray(a)
+    return _into(from_numpy(np.cumsum(values, axis, dtype or values.dtype)), out)
+
+
+def batch_dot(
+    lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False, out: Any = None
+) -> Any:
+    """Return the products of the matrices of two batches, (n, rows, columns)."""
+    first, second = np.asarray(lhs), np.asarray(rhs)
+    first = first.swapaxes(1, 2) if transpose_a else first
+    return _into(from_numpy(np.matmul(first, second.swapaxes(1, 2) if transpose_b else second)), out)
+
+
+def gather_nd(data: Any, indices: Any, out: Any = None) -> Any:
+    """Return the parts at `indices`, (axes, ...): their places along the first axes of `data`."""
+    places = tuple(np.asarray(indices).astype(np.intp))
+    return _into(from_numpy(np.array(np.asarray(data)[places])), out)
 
 
 def _arrays(data: Sequence[Any]) -> list[npt.NDArray[Any]]:
@@ -321,10 +432,15 @@ def _selected(work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return call
 
 
-add = broadcast_add = broadcast_plus = _binary("broadcast_add", operator.add, "the sum")
-subtract = broadcast_sub = broadcast_minus = _binary("broadcast_sub", operator.sub, "the difference")
-multiply = broadcast_mul = _binary("broadcast_mul", operator.mul, "the product")
-divide = broadcast_div = _binary("broadcast_div", operator.truediv, "the quotient")
+add = broadcast_add = broadcast_plus = elemwise_add = _binary("broadcast_add", operator.add, "the sum")
+subtract = broadcast_sub = broadcast_minus = elemwise_sub = _binary(
+    "broadcast_sub", operator.sub, "the difference"
+)
+multiply = broadcast_mul = elemwise_mul = _binary("broadcast_mul", operator.mul, "the product")
+divide = true_divide = broadcast_div = elemwise_div = _binary(
+    "broadcast_div", operator.truediv, "the quotient"
+)
+broadcast_hypot = _binary("broadcast_hypot", np.hypot, "the root of the sum of both squares")
 modulo = broadcast_mod = _binary("broadcast_mod", operator.mod, "the remainder")
 power = broadcast_power = _binary("broadcast_power", operator.pow, "the power")
 maximum = broadcast_maximum = _binary("broadcast_maximum", _selected(np.maximum), "the larger elements")

@@ -11,6 +11,19 @@ from aioloader.mxnet.ndarray import NDArray
 __all__ = ("ndarray",)
 
 
+def _numpys(name: str) -> Any:
+    """Return the method for a reduction, with numpy's dtype of the result."""
+    reduction = getattr(numpy.ndarray, name)
+
+    def reduce(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        found = reduction(numpy.asarray(self), *args, **kwargs)
+        return (found if isinstance(found, numpy.ndarray) else numpy.array([found])).view(ndarray)
+
+    reduce.__name__, reduce.__qualname__ = name, f"ndarray.{name}"
+    reduce.__doc__ = f"Return numpy's `{name}`; over all axes its shape is (1,)."
+    return reduce
+
+
 class ndarray(NDArray):  # MXNet's name
     """NDArray whose comparisons are bool, and whose methods that numpy has too are numpy's.
 
@@ -25,6 +38,8 @@ class ndarray(NDArray):  # MXNet's name
         """Return the array itself."""
         return self
 
+    argmax: Any = _numpys("argmax")
+    argmin: Any = _numpys("argmin")
     argsort: Any = numpy.ndarray.argsort
     clip: Any = numpy.ndarray.clip
     dot: Any = numpy.ndarray.dot
@@ -37,6 +52,8 @@ class ndarray(NDArray):  # MXNet's name
     take: Any = numpy.ndarray.take
     transpose: Any = numpy.ndarray.transpose
     T: Any = numpy.ndarray.T
+    sum: Any = _numpys("sum")
+    prod: Any = _numpys("prod")
     __eq__: Any = numpy.ndarray.__eq__
     __ne__: Any = numpy.ndarray.__ne__
     __lt__: Any = numpy.ndarray.__lt__
