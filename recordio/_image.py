@@ -45,6 +45,9 @@ class IRHeader(NamedTuple):
     id: int
     id2: int
 
+    def __repr__(self) -> str:  # MXNet's name of the type
+        return f"HEADER(flag={self.flag!r}, label={self.label!r}, id={self.id!r}, id2={self.id2!r})"
+
 
 def pack(header: IRHeader | Sequence[Any], s: BytesLike) -> bytes:
     """Prepend a header to a body.

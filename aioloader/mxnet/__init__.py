@@ -12,21 +12,27 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet._import_alias import ImportAlias
-from aioloader.mxnet.base import MXNetError, Outside
+from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+from aioloader.mxnet.libinfo import __version__ as __version__
+from aioloader.mxnet.outside import outside_class, outside_module
 
 if TYPE_CHECKING:
     import aioloader.mxnet.base as base
     import aioloader.mxnet.context as context
     import aioloader.mxnet.contrib as contrib
+    import aioloader.mxnet.executor_manager as executor_manager
     import aioloader.mxnet.gluon as gluon
     import aioloader.mxnet.image as image
     import aioloader.mxnet.io as io
+    import aioloader.mxnet.libinfo as libinfo
     import aioloader.mxnet.ndarray as ndarray
     import aioloader.mxnet.numpy as numpy
     import aioloader.mxnet.numpy_extension as numpy_extension
     import aioloader.mxnet.random as random
     import aioloader.mxnet.recordio as recordio
+    import aioloader.mxnet.registry as registry
+    import aioloader.mxnet.rnn as rnn
     import aioloader.mxnet.test_utils as test_utils
     import aioloader.mxnet.util as util
 
@@ -45,11 +51,13 @@ __all__ = (
     "cpu",
     "cpu_pinned",
     "current_context",
+    "executor_manager",
     "gluon",
     "gpu",
     "image",
     "img",
     "io",
+    "libinfo",
     "nd",
     "ndarray",
     "np",
@@ -59,7 +67,9 @@ __all__ = (
     "numpy_extension",
     "random",
     "recordio",
+    "registry",
     "rnd",
+    "rnn",
     "test_utils",
     "util",
 )
@@ -75,7 +85,8 @@ def _names(text: str) -> frozenset[str]:
 
 # Modules of this package; each is loaded when it is first used.
 _MODULES = _names(
-    "base context contrib gluon image io ndarray numpy numpy_extension random recordio test_utils util"
+    "base context contrib executor_manager gluon image io libinfo ndarray numpy numpy_extension random recordio "
+    "registry rnn test_utils util"
 )
 _SHORT_NAMES = {"img": "image", "nd": "ndarray", "np": "numpy", "npx": "numpy_extension", "rnd": "random"}
 
@@ -84,9 +95,11 @@ _SWITCHES = _names("is_np_array is_np_shape np_array np_shape set_np_shape use_n
 
 # MXNet's parts for training. They can be imported and raise when used.
 _OUTSIDE = _names(
-    "autograd callback executor init initializer kv kvstore lr_scheduler metric mod model module mon monitor operator "
-    "optimizer profiler rnn sym symbol visualization viz"
+    "attribute autograd callback engine error executor init initializer kv kvstore library log lr_scheduler metric mod "
+    "model module mon monitor name notebook onnx operator optimizer profiler rtc runtime sym symbol th torch tvmop "
+    "visualization viz"
 )
+_OUTSIDE_CLASSES = _names("AttrScope NameManager")
 
 
 def __getattr__(name: str) -> Any:
@@ -96,7 +109,9 @@ def __getattr__(name: str) -> Any:
     elif name in _SWITCHES:
         value = getattr(importlib.import_module("aioloader.mxnet.util"), name)
     elif name in _OUTSIDE:
-        value = Outside(f"mx.{name}")
+        value = outside_module(f"aioloader.mxnet.{name}")
+    elif name in _OUTSIDE_CLASSES:
+        value = outside_class(f"mx.{name}")
     else:
         raise AttributeError(f"module 'aioloader.mxnet' has no attribute {name!r}")
     globals()[name] = value

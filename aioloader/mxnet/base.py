@@ -1,12 +1,26 @@
-"""MXNet's base error, and the placeholders for the parts of MXNet that are outside data loading."""
+"""`mx.base`: MXNet's base error, types that scripts test for, and the calls of its C library that read records."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import importlib
+from typing import Any
+
+import numpy as np
 
 from aioloader.errors import LoaderError, TooManyErrorsError
 
-__all__ = ("MXNetError", "Outside", "OutsideError", "TooManyFailedError")
+__all__ = (
+    "MXNetError",
+    "OutsideError",
+    "TooManyFailedError",
+    "integer_types",
+    "numeric_types",
+    "string_types",
+)
+
+integer_types = (int, np.int32, np.int64)
+numeric_types = (float, int, np.generic)
+string_types = (str,)
 
 
 class MXNetError(RuntimeError):
@@ -45,25 +59,56 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
         self.instead = instead
 
 
-class Outside:
-    """Placeholder for a module or class of MXNet for training: it can be imported, and raises when used.
+def check_call(ret: int) -> None:
+    """Raise MXNetError unless a call of `_LIB` returned 0."""
+    if ret != 0:
+        raise MXNetError(f"a call of mx.base._LIB returned {ret}")
 
-    So ``from aioloader.mxnet import gluon, autograd`` works for the lines of a script that load data.
 
-    Args:
-        name: the full name in a script, such as "mx.sym".
-    """
+def c_str(string: str) -> bytes:
+    """Return text as bytes, for calls of `_LIB`."""
+    return string.encode()
 
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
 
-    def __repr__(self) -> str:
-        return f"<{self.__name__}: training is outside aioloader>"
+def py_str(x: bytes) -> str:
+    """Return bytes as text."""
+    return x.decode()
+
+
+def _as_list(obj: Any) -> list[Any]:
+    """Return a list or tuple itself, anything else in a list."""
+    return obj if isinstance(obj, list | tuple) else [obj]  # type: ignore[return-value]
+
+
+class _RecordCalls:
+    """The calls of MXNet's C library that scripts make for the positions of records."""
+
+    def MXRecordIOReaderTell(self, handle: Any, pos: Any) -> int:
+        """Put the offset of the next record into the number that `pos` refers to (``ctypes.byref``)."""
+        pos._obj.value = _open_record_file(handle).read_position()
+        return 0
+
+    def MXRecordIOReaderSeek(self, handle: Any, pos: Any) -> int:
+        """Make the record at a byte offset the next to be read."""
+        _open_record_file(handle).read_from(int(getattr(pos, "value", pos)))
+        return 0
+
+    def MXRecordIOWriterTell(self, handle: Any, pos: Any) -> int:
+        """Put the offset at which the next record will be written into the number that `pos` refers to."""
+        pos._obj.value = handle.tell()
+        return 0
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # attributes that the interpreter and tools read
-            raise AttributeError(f"{self!r} has no attribute {name!r}")
-        raise OutsideError(f"{self.__name__}.{name}")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise OutsideError(
+            f"mx.base._LIB.{name}", "there is no C library; mx.recordio.MXRecordIO reads records"
+        )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise OutsideError(f"{self.__name__}()")
+
+def _open_record_file(handle: Any) -> Any:
+    # That module imports this one.
+    return importlib.import_module("aioloader.mxnet.recordio").reader_of(handle)
+
+
+_LIB = _RecordCalls()

@@ -6,6 +6,7 @@ Errors that MXNet reports as MXNetError are both: an MXNetError, and the class o
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,22 @@ def _as_mxnet_error() -> Iterator[None]:
         raise
 
 
+# Open readers by the number of their handle, which scripts pass to `mx.base._LIB`.
+_readers: weakref.WeakValueDictionary[int, MXRecordIO] = weakref.WeakValueDictionary()
+
+
+def reader_of(handle: Any) -> MXRecordIO:
+    """Return the open reader that has this `handle`.
+
+    Raises:
+        MXNetError: none has it.
+    """
+    reader = _readers.get(id(handle))
+    if reader is None or reader.handle is not handle:
+        raise MXNetError("this is no handle of an open reader: pass the attribute `handle` of an MXRecordIO")
+    return reader
+
+
 class MXRecordIO(recordio.MXRecordIO):
     """Reader or writer of records one after the other; see `recordio.MXRecordIO`.
 
@@ -89,6 +106,18 @@ class MXRecordIO(recordio.MXRecordIO):
         """
         with _as_mxnet_error():
             super().open()
+
+        if not self.writable:
+            _readers[id(self.handle)] = self
+
+    def read_position(self) -> int:
+        """Return the byte offset of the next record of a reader; see `mx.base._LIB`."""
+        return self._offset if self._stream is None else self._stream.parser.offset
+
+    def read_from(self, offset: int) -> None:
+        """Make the record at a byte offset the next to be read; see `mx.base._LIB`."""
+        with self._lock:
+            self._start_at(offset)
 
     def read(self) -> bytes | None:
         """Return the next payload; None at the end. An empty record is ``b""``, so test ``is None``.

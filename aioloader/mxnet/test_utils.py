@@ -1,18 +1,40 @@
-"""`mx.test_utils`, as far as scripts that load data use it: `download`, and comparisons of arrays."""
+"""`mx.test_utils`, as far as scripts that load data use it: `download`, known data sets, and comparisons of arrays.
+
+The data sets are read from local files. Only `download` downloads anything.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.context import Context, current_context
 from recordio._partial_files import published
 
-__all__ = ("almost_equal", "assert_almost_equal", "download", "same")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = (
+    "almost_equal",
+    "assert_almost_equal",
+    "default_context",
+    "download",
+    "get_bz2_data",
+    "get_cifar10",
+    "get_im2rec_path",
+    "get_mnist",
+    "get_mnist_iterator",
+    "get_mnist_ubyte",
+    "get_zip_data",
+    "list_gpus",
+    "same",
+)
 
 _SCHEMES = ("file", "http", "https")
 # numpy's letter of a dtype: relative and absolute tolerance.
@@ -27,7 +49,7 @@ def download(
     retries: int = 5,
     timeout: float = 60,
 ) -> str:
-    """Fetch a file; blocks. Nothing else in this package downloads anything.
+    """Fetch a file; blocks. Nothing else in this package downloads anything by itself.
 
     Args:
         url: ``file:``, ``http:`` or ``https:``.
@@ -77,6 +99,185 @@ def download(
                 error.close()  # it holds the connection
             if left < 1 or refused:
                 raise MXNetError(f"{url} could not be fetched: {error}") from error
+
+
+# The published files, without .gz.
+_MNIST = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_CIFAR = ("train.rec", "test.rec", "train.lst", "test.lst")
+
+
+def _mnist_files(*folders: str) -> list[str]:
+    """Return the paths of the four files in the first of the folders that has them, gzipped or not.
+
+    Raises:
+        DatasetFilesError: none has.
+    """
+    found: list[str | None] = []
+    for folder in folders:
+        paths = [os.path.join(folder, name) for name in _MNIST]
+        found = [next((p for p in (path, f"{path}.gz") if os.path.exists(p)), None) for path in paths]
+        if None not in found:
+            return [path for path in found if path is not None]
+    raise DatasetFilesError(_MNIST, folders)
+
+
+class DatasetFilesError(MXNetError, FileNotFoundError):
+    """Error raised when the files of a data set are in none of the folders where they are expected.
+
+    Attributes:
+        names: the names of the files.
+        folders: the folders.
+    """
+
+    def __init__(self, names: Sequence[str], folders: Sequence[str]) -> None:
+        super().__init__(
+            f"there are no files {', '.join(names)} in {' or '.join(map(os.path.abspath, folders))}: put them there; "
+            "nothing is downloaded"
+        )
+        self.names, self.folders = tuple(names), tuple(folders)
+
+
+def _mnist_folders() -> tuple[str, ...]:
+    home = os.environ.get("MXNET_HOME", os.path.join("~", ".mxnet"))
+    return ".", "data", os.path.expanduser(os.path.join(home, "datasets", "mnist"))
+
+
+def get_mnist() -> dict[str, Any]:
+    """Return MNIST: `train_data` and `test_data`, float32 (n, 1, 28, 28) up to 1; `train_label`, `test_label`, int8.
+
+    The four published files, gzipped or not, are expected in the current folder, in ``data``, or where
+    `gluon.data.vision.MNIST` expects them.
+
+    Raises:
+        DatasetFilesError: they are not there.
+    """
+    images, labels, test_images, test_labels = map(_plain_bytes, _mnist_files(*_mnist_folders()))
+    return {
+        "train_data": _idx_images(images),
+        "train_label": np.frombuffer(labels, np.int8, offset=8),
+        "test_data": _idx_images(test_images),
+        "test_label": np.frombuffer(test_labels, np.int8, offset=8),
+    }
+
+
+def _plain_bytes(path: str) -> bytes:
+    import gzip
+
+    with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        return file.read()
+
+
+def _idx_images(data: bytes) -> Any:
+    count, height, width = np.frombuffer(data, ">u4", 3, offset=4).tolist()
+    pixels = np.frombuffer(data, np.uint8, offset=16).reshape(count, 1, height, width)
+    return pixels.astype(np.float32) / 255
+
+
+def get_mnist_ubyte() -> None:
+    """Make sure that the files of MNIST are in the folder ``data``: unpack ``data/mnist.zip`` or gzipped files.
+
+    Raises:
+        DatasetFilesError: there is nothing to unpack.
+    """
+    if all(os.path.exists(os.path.join("data", name)) for name in _MNIST):
+        return
+    if os.path.exists(os.path.join("data", "mnist.zip")):
+        _unpack(os.path.join("data", "mnist.zip"), "data")
+        return
+    for source, name in zip(_mnist_files(*_mnist_folders()[1:]), _MNIST, strict=True):
+        os.makedirs("data", exist_ok=True)
+        with published(os.path.join("data", name)) as (part,), open(part, "wb") as file:
+            file.write(_plain_bytes(source))
+
+
+def get_cifar10() -> None:
+    """Make sure that ``data/cifar`` has the record files of CIFAR-10: unpack ``data/cifar10.zip``.
+
+    Raises:
+        DatasetFilesError: it is not there either.
+    """
+    folder = os.path.join("data", "cifar")
+    if all(os.path.exists(os.path.join(folder, name)) for name in _CIFAR):
+        return
+    archive = os.path.join("data", "cifar10.zip")
+    if not os.path.exists(archive):
+        raise DatasetFilesError([f"cifar/{name}" for name in _CIFAR] + ["cifar10.zip"], ["data"])
+    _unpack(archive, "data")
+
+
+def _unpack(archive: str, folder: str) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(archive) as members:
+        members.extractall(folder)
+
+
+def get_mnist_iterator(
+    batch_size: int, input_shape: Sequence[int], num_parts: int = 1, part_index: int = 0
+) -> tuple[Any, Any]:
+    """Return two `mx.io.MNISTIter`, for training and for tests, of the files in ``data``; see `get_mnist_ubyte`.
+
+    Args:
+        batch_size: images of a batch.
+        input_shape: three numbers for images, (1, 28, 28); one for vectors of 784 numbers.
+        num_parts, part_index: the part of the images.
+    """
+    get_mnist_ubyte()
+    io = importlib.import_module("aioloader.mxnet.io")
+    made = [
+        io.MNISTIter(
+            image=os.path.join("data", f"{part}-images-idx3-ubyte"),
+            label=os.path.join("data", f"{part}-labels-idx1-ubyte"),
+            batch_size=batch_size,
+            shuffle=part == "train",
+            flat=len(input_shape) != 3,
+            num_parts=num_parts,
+            part_index=part_index,
+        )
+        for part in ("train", "t10k")
+    ]
+    return made[0], made[1]
+
+
+def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
+    """Fetch a zip file into a folder and unpack it there, unless it is there already; see `download`."""
+    archive = os.path.join(data_dir, data_origin_name)
+    if not os.path.exists(archive):
+        download(url, dirname=data_dir)
+        _unpack(archive, data_dir)
+
+
+def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str) -> None:
+    """Fetch a file compressed with bzip2 into a folder and decompress it, unless it is there; see `download`."""
+    import bz2
+
+    path, packed = (os.path.join(data_dir, name) for name in (data_name, data_origin_name))
+    if not os.path.exists(path):
+        download(url, fname=data_origin_name, dirname=data_dir)
+        with published(path) as (part,), bz2.open(packed) as source, open(part, "wb") as file:
+            shutil.copyfileobj(source, file)
+        os.remove(packed)
+
+
+def get_im2rec_path(home_env: str = "MXNET_HOME") -> str:
+    """Return the path of im2rec.py: that of this package."""
+    del home_env  # of a checkout of MXNet, which is not needed
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "tools", "im2rec.py")
+
+
+def list_gpus() -> list[int]:
+    """Return no numbers: arrays are in the memory of this host."""
+    return []
+
+
+def default_context() -> Context:
+    """Return the current context."""
+    return current_context()
 
 
 def same(a: Any, b: Any) -> bool:

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from aioloader.mxnet import ndarray
 from aioloader.mxnet.base import OutsideError
 
 __all__ = ("Block", "HybridBlock")
+
+
+# Attributes of MXNet's blocks that need parameters or a graph.
+_OF_PARAMETERS = frozenset(
+    (
+        *(
+            "apply",
+            "cast",
+            "collect_params",
+            "export",
+            "infer_shape",
+            "infer_type",
+            "initialize",
+            "load_parameters",
+        ),
+        *(
+            "load_params",
+            "optimize_for",
+            "params",
+            "register_forward_hook",
+            "register_forward_pre_hook",
+            "reset_ctx",
+        ),
+        *("save_parameters", "save_params", "summary", "zero_grad"),
+    )
+)
 
 
 class Block:
@@ -18,7 +45,9 @@ class Block:
     """
 
     def __init__(self, prefix: str | None = None, params: Any = None) -> None:
-        del prefix, params
+        del params
+        self.prefix = prefix or ""
+        self.name = self.prefix.rstrip("_")
 
     def __call__(self, *args: Any) -> Any:
         """Return the result of `forward`."""
@@ -28,14 +57,20 @@ class Block:
         """Return the transformed arguments."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
+    def name_scope(self) -> AbstractContextManager[None]:
+        """Return a context without effect: names are those of parameters."""
+        return nullcontext()
+
+    def register_child(self, block: Any, name: str | None = None) -> None:
+        """Do nothing: there are no parameters to collect."""
+
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
         """Do nothing: there is no graph to compile."""
 
-    def initialize(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise OutsideError: a block here has no parameters."""
-        raise OutsideError(f"{type(self).__name__}.initialize()")
-
-    collect_params = initialize
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_PARAMETERS:
+            raise OutsideError(f"{type(self).__name__}.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class HybridBlock(Block):

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.mxnet.base import MXNetError, Outside
+from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.ndarray import NDArray, array
+from aioloader.mxnet.outside import outside_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.mxnet.context import Context
 
-__all__ = ("check_sha1", "clip_global_norm", "download", "split_and_load", "split_data")
+__all__ = ("check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data")
 
-clip_global_norm = Outside("mx.gluon.utils.clip_global_norm")
+clip_global_norm = outside_class("mx.gluon.utils.clip_global_norm")
+HookHandle = outside_class("mx.gluon.utils.HookHandle")
+
+# Where MXNet's data sets and models were published.
+_REPOSITORY = "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/"
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
@@ -107,3 +112,18 @@ def download(
         if not check_sha1(found, sha1_hash):
             raise MXNetError(f"{found}, fetched from {url}, has not the SHA-1 {sha1_hash}")
     return found
+
+
+def replace_file(src: str | os.PathLike[str], dst: str | os.PathLike[str]) -> None:
+    """Rename a file; an existing one is replaced, in one step."""
+    os.replace(src, dst)
+
+
+def _get_repo_url() -> str:
+    """Return the base URL of MXNet's data sets and models: ``$MXNET_GLUON_REPO``, or the published one."""
+    return os.environ.get("MXNET_GLUON_REPO", _REPOSITORY).rstrip("/") + "/"
+
+
+def _get_repo_file_url(namespace: str, filename: str) -> str:
+    """Return the URL of a file there."""
+    return f"{_get_repo_url()}{namespace}/{filename}"

@@ -12,6 +12,9 @@ Random choices draw from Python's `random`, a few of them from `numpy.random`, a
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from aioloader.mxnet.image import detection
 from aioloader.mxnet.image._sample_steps import BrokenImageError
 from aioloader.mxnet.image.augmenter import (
@@ -67,6 +70,13 @@ from aioloader.mxnet.image.geometry import (
 from aioloader.mxnet.image.iterator import ImageIter
 
 det = detection
+
+
+def __getattr__(name: str) -> Any:
+    if name == "image":  # MXNet's module of this package; its names are here
+        return sys.modules[__name__]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = (
     "Augmenter",

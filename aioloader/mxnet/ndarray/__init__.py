@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 
+from aioloader.mxnet.ndarray.absent import OPERATORS
 from aioloader.mxnet.ndarray.creation import (
     arange,
     array,
@@ -169,6 +170,7 @@ from aioloader.mxnet.ndarray.operators import (
     waitall,
     where,
 )
+from aioloader.mxnet.outside import outside_class, outside_module
 
 __all__ = (
     "Cast",
@@ -329,19 +331,24 @@ __all__ = (
 )
 
 
+# Modules of MXNet's package with operators of networks.
+_OUTSIDE = frozenset(("contrib", "linalg", "op"))
+
+
 def __getattr__(name: str) -> Any:
     # These import this module, and are therefore loaded after it.
     if name in ("random", "sparse"):
         return importlib.import_module(f"aioloader.mxnet.{name}")
     if name == "image":
         return importlib.import_module("aioloader.mxnet.ndarray_image")
-    if name in ("random_normal", "random_randint", "random_uniform"):
+    if name in ("normal", "random_normal", "random_randint", "random_uniform", "shuffle", "uniform"):
         return getattr(importlib.import_module("aioloader.mxnet.random"), name.removeprefix("random_"))
     if name in ("load", "load_frombuffer", "save"):
         return getattr(importlib.import_module("aioloader.mxnet.ndarray_file"), name)
-    instead = (
-        f"an NDArray is a numpy array: use numpy.{name}"
-        if hasattr(numpy, name)
-        else "hand the array, which is a numpy array, to your framework, for example torch.from_numpy(x)"
-    )
-    raise AttributeError(f"mx.nd.{name} is not part of aioloader.mxnet; {instead}")
+    if name in _OUTSIDE:
+        return outside_module(f"aioloader.mxnet.ndarray.{name}")
+    if name in OPERATORS:
+        value = globals()[name] = outside_class(f"mx.nd.{name}")
+        return value
+    instead = f"; an NDArray is a numpy array: use numpy.{name}" if hasattr(numpy, name) else ""
+    raise AttributeError(f"mx.nd.{name} is not part of aioloader.mxnet{instead}")

@@ -46,7 +46,7 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.itemsize > 1 else np.dtype(np.int64)
 
 
-# Those that are no methods of numpy's arrays.
+# Those that numpy's arrays do not have as methods.
 _REDUCTIONS: dict[str, Callable[..., Any]] = {"nansum": np.nansum, "nanprod": np.nanprod}
 
 
@@ -338,7 +338,7 @@ class NDArray(np.ndarray[Any, Any]):
     def split_v2(
         self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
     ) -> Any:
-        """Return copies of parts along `axis`: so many equal ones, or those that begin at these places, and at 0."""
+        """Return copies of parts along `axis`: this number of equal ones, or those that begin at these places and 0."""
         parts = np.split(np.asarray(self), cast("Any", indices_or_sections), axis)
         made = [_copied(part.squeeze(axis) if squeeze_axis else part, self) for part in parts]
         return made if len(made) > 1 else made[0]

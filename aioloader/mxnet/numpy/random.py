@@ -83,4 +83,5 @@ def _shape(size: Size) -> int | tuple[int, ...]:
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"mx.np.random.{name} is not part of aioloader.mxnet; use numpy.random.{name}")
+    instead = f"; use numpy.random.{name}" if hasattr(np.random, name) else ""
+    raise AttributeError(f"mx.np.random.{name} is not part of aioloader.mxnet{instead}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import aioloader
-from aioloader.errors import SampleError, StalledError
+from aioloader.errors import SampleError, StalledError, WorkerError
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, error_limits
 from aioloader.mxnet import random as mx_random
@@ -57,7 +57,8 @@ __all__ = (
 # These need multiprocessing: they are loaded when they are first used.
 _LAZY = frozenset(
     (
-        *("ConnectionWrapper", "Queue", "SimpleQueue"),
+        *("ConnectionWrapper", "ForkingPickler", "Queue", "SimpleQueue"),
+        *("_MultiWorkerIter", "_as_in_context", "_worker_fn"),
         *("rebuild_ndarray", "rebuild_np_ndarray", "reduce_ndarray", "reduce_np_ndarray"),
     )
 )
@@ -129,13 +130,29 @@ class DataLoaderIter:
             self._loader._passed()
             raise
         except SampleError as error:
-            raise _original(error) from error
+            raise _original(error, self._loader._apart) from error
+        except WorkerError as error:
+            _name_our_argument(error)
+            raise
 
     next = __next__
 
 
-def _original(error: SampleError) -> BaseException:
-    """Return the error of the caller's code, with a note of the sample."""
+def _name_our_argument(error: WorkerError) -> None:
+    """Put this loader's argument for threads into the text of an error."""
+    error.args = tuple(
+        each.replace("executor='thread'", "thread_pool=True") if isinstance(each, str) else each
+        for each in error.args
+    )
+
+
+def _original(error: SampleError, apart: bool) -> BaseException:
+    """Return the error of the caller's code, with a note of the sample.
+
+    Args:
+        error: the loader's error.
+        apart: it was raised in another process.
+    """
     cause = error.__cause__
     if cause is None:
         return error
@@ -144,7 +161,15 @@ def _original(error: SampleError) -> BaseException:
         from aioloader.mxnet.gluon.data._multiprocessing import BatchTimeoutError
 
         cause = BatchTimeoutError(str(cause))
+    if isinstance(cause, WorkerError):
+        _name_our_argument(cause)
     cause.add_note(f"{error.dataset}: sample at index {error.index}, in {error.stage}")
+    if apart and isinstance(cause, AttributeError | NameError | ImportError):
+        cause.add_note(
+            "it was raised in a worker, which is a new process and not a fork as in MXNet: names that the script added "
+            "to modules, or replaced in them, are absent there; set them in the module that defines the dataset, or "
+            "pass thread_pool=True"
+        )
     return cause
 
 
@@ -222,6 +247,13 @@ class DataLoader:
         # Rows of a full batch; 0 where a caller's batch sampler does not define them.
         self._batch_rows = int(getattr(batch_sampler, "batch_size", 0))
         self._num_workers = max(0, num_workers)
+        # For classes that are derived from MXNet's loader and define their own iterator.
+        self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
+        self._batchify_fn = batchify_fn or default_batchify_fn
+        self._prefetch = max(0, int(2 * self._num_workers if prefetch is None else prefetch))
+        self._timeout, self._thread_pool, self._worker_pool = timeout, thread_pool, None
+        # Whether samples are made in other processes.
+        self._apart = self._num_workers > 0 and not thread_pool
         # The result of a caller's function is the batch.
         self._collated = batchify_fn is None or type(batchify_fn) is Stack
         self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
@@ -243,7 +275,11 @@ class DataLoader:
     def _begin(self) -> Iterator[Any]:
         # Only the seed and this number decide the draws of a pass.
         self._engine.set_epoch(mx_random.next_pass())
-        return iter(self._engine)
+        try:
+            return iter(self._engine)
+        except WorkerError as error:
+            _name_our_argument(error)
+            raise
 
     def __iter__(self) -> DataLoaderIter:
         """Begin a new pass. With workers, work on it begins now."""

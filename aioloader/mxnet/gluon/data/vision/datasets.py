@@ -6,6 +6,7 @@ from lists, int32 from MNIST and CIFAR.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,17 @@ __all__ = (
     "ImageListDataset",
     "ImageRecordDataset",
 )
+
+
+def __getattr__(name: str) -> Any:
+    # Modules and functions that MXNet's module imports, and libraries take from it.
+    if name in ("base", "image", "nd", "recordio"):
+        return importlib.import_module("aioloader.mxnet." + {"nd": "ndarray"}.get(name, name))
+    if name == "dataset":
+        return importlib.import_module("aioloader.mxnet.gluon.data.dataset")
+    if name in ("_get_repo_file_url", "check_sha1", "download"):
+        return getattr(importlib.import_module("aioloader.mxnet.gluon.utils"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _own_stage(stage: Stage | None) -> ImageStage | None:
