@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from aioloader.tools.pack import PackReport
 
 _COLORS = {"color": 1, "colour": 1, "rgb": 1, "gray": 0, "grey": 0, "unchanged": -1}
+# Switches of MXNet's im2rec that this command does not have, and what it has instead.
+_IM2REC = {
+    "--list": "a folder needs no list, and a SRC that ends in .lst is one",
+    "--recursive": "every sub-folder is one class, with all that is in it",
+    "--chunks": "--shards divides the records",
+    "--exts": "all images of the folder are packed",
+    "--no-shuffle": "the order is that of the names, unless --shuffle is given",
+    "--pack-label": "all labels of a list are packed",
+    "--num-thread": "it is --num-workers here",
+}
 _EXAMPLES = """\
 examples:
   aioloader pack photos out                      one sub-folder per class, bytes unchanged, in sorted order
@@ -99,6 +109,7 @@ def add(commands: Commands) -> None:
     group = pack.add_argument_group("images")
     group.add_argument(
         "--encoding",
+        type=lambda text: text.removeprefix("."),  # as im2rec has it
         choices=("keep", "raw", "jpg", "png", "webp"),
         help="keep (default): unchanged files unless another option changes them; raw: pixels, read without a "
         "decoder, several times as large; jpg, png, webp: re-encode every image (default of sets: png)",
@@ -162,6 +173,28 @@ def add(commands: Commands) -> None:
     group.add_argument(
         "--no-resume", dest="resume", action="store_false", help="do not resume an interrupted run"
     )
+    for name in _IM2REC:
+        pack.add_argument(
+            name, action=_Im2recSwitch, nargs="*", dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+
+
+class _Im2recSwitch(argparse.Action):
+    """Switch of im2rec: an error that names this command's way, and the program that has im2rec's."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, values
+        name = str(option_string)
+        parser.error(
+            f"{name} is a switch of MXNet's im2rec.py, and this is `aioloader pack SRC OUT`: {_IM2REC[name]}; "
+            "`python -m aioloader.tools.im2rec PREFIX ROOT` takes all of im2rec's switches"
+        )
 
 
 def _names(text: str) -> tuple[str, ...]:

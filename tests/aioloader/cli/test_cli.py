@@ -68,6 +68,33 @@ def test_wrong_usage_is_2(argv: tuple[str, ...], capsys: pytest.CaptureFixture[s
     assert "usage: aioloader" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "instead"),
+    [
+        ("PREFIX ROOT --list --recursive", "--list", "needs no list"),
+        ("--recursive=1 PREFIX ROOT", "--recursive", "every sub-folder is one class"),
+        ("--num-thread=4 PREFIX ROOT", "--num-thread", "--num-workers"),
+        ("--num-thread 4 PREFIX ROOT", "--num-thread", "--num-workers"),
+        ("PREFIX ROOT --pack-label", "--pack-label", "all labels"),
+        ("PREFIX ROOT --exts .jpg .png", "--exts", "all images"),
+        ("PREFIX ROOT --chunks 3", "--chunks", "--shards"),
+        ("PREFIX ROOT --no-shuffle", "--no-shuffle", "unless --shuffle"),
+    ],
+)
+def test_switches_of_im2rec_are_explained(
+    words: str, name: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _code("pack", *words.split()) == 2
+    message = capsys.readouterr().err
+    assert f"{name} is a switch of MXNet's im2rec.py" in message
+    assert instead in message
+    assert "python -m aioloader.tools.im2rec PREFIX ROOT" in message
+
+
+def test_encodings_of_im2rec_are_taken(photo_folder: Path, tmp_path: Path) -> None:
+    assert _code("pack", str(photo_folder), str(tmp_path / "out"), "--encoding", ".png") == 0
+
+
 @pytest.mark.parametrize("command", ["demo --path", "bench", "pack", "view --export out", "verify", "index"])
 def test_a_missing_path_is_2_and_named_in_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv = [*command.split(), "/does/not/exist"] + (["out.rec"] if command == "pack" else [])

@@ -4,6 +4,9 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -210,3 +213,46 @@ def test_too_many_failures_are_an_error():
     loader = gluon.data.DataLoader(Failing(), 4, on_error="skip", max_errors=0)
     with pytest.raises(TooManyErrorsError):
         list(loader)
+
+
+PATCHED = """
+    import sys
+    import aioloader.mxnet as mx
+
+    mx.nd.patched = lambda value: value + 1
+
+    class Data:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return mx.nd.patched(mx.nd.array([index]))
+
+    class Unsendable(Data):
+        def __init__(self):
+            self.lines = (line for line in "ab")
+
+    for options in ({"num_workers": 1}, {"num_workers": 1, "thread_pool": True}):
+        try:
+            with mx.gluon.data.DataLoader(Data(), 2, **options) as loader:
+                print([batch.asnumpy().tolist() for batch in loader])
+        except AttributeError as error:
+            print(error.__notes__[-1])
+    try:
+        with mx.gluon.data.DataLoader(Unsendable(), 2, num_workers=1) as loader:
+            list(loader)
+    except Exception as error:
+        print(" ".join(str(error).split()))
+"""
+
+
+def test_what_the_script_patched_is_absent_in_workers_and_the_error_says_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(PATCHED))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    apart, threads, unsendable = done.stdout.splitlines()
+    assert "a new process and not a fork as in MXNet" in apart
+    assert "thread_pool=True" in apart
+    assert threads == "[[[1.0], [2.0]]]"
+    assert "thread_pool=True" in unsendable
+    assert "executor=" not in unsendable
