@@ -485,7 +485,7 @@ class Runner:
         elif program.decoder is None:
             assert program.dataset is not None
             begin = perf_counter()
-            sample = program.dataset[column[BASE]]
+            sample = program.dataset[column[BASE] if extra is None else extra]
             trace.decode_s += perf_counter() - begin
         else:
             begin = perf_counter()

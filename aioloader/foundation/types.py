@@ -245,7 +245,7 @@ class Chunk:
         index_table: int64 (9, n): row in the batch, index, epoch and position (the three seed the sample's draws),
             index in the base dataset, start and length of its bytes in the slab memory (0 where it has none; a start of
             -1: in the map of its file), file and offset they came from.
-        extras: numbers of the dataset that travel along, (n, ...), or None.
+        extras: numbers of the dataset that travel along, (n, ...), or the keys (n,) that it is asked for; or None.
         layout: rows to write, or None: every sample is returned by value.
         bases: place in the slab memory of each leaf's array of the whole batch.
         rows: samples of the whole batch.

@@ -282,8 +282,8 @@ class BatchTask:
             the item's index; None if no item that was tried is valid.
         """
         context, plan, result = self.context, self.plan, self._result
-        if plan.samples is not None:
-            return None  # an iterable's next samples belong to the next batch
+        if plan.samples is not None or plan.keys is not None:
+            return None  # an iterable's next samples belong to the next batch, and other keys are not known
         slab = self._fetch.slab
         if slab is not None and not result.tainted:
             # Nothing reads it any more; freed, it leaves room for one sample, however little memory there is.

@@ -58,7 +58,7 @@ class Fetch:
 
     Attributes:
         index_table: int64 (9, n), see `aioloader.foundation.types.Chunk`.
-        extras: numbers that belong to the samples, or None.
+        extras: numbers that belong to the samples, or their keys; or None.
         failures: samples whose bytes could not be read.
         slab: takes the bytes; allocated between `plan` and `read`.
     """
@@ -81,7 +81,7 @@ class Fetch:
         self.index_table[EPOCH] = plan.epochs
         self.index_table[POSITION] = plan.positions
         self.index_table[BASE] = base
-        self.extras: Array | None = None
+        self.extras: Array | None = plan.keys
         self.failures: list[Failure] = []
         self.slab: Slab | None = None
         self._reads: ReadPlan | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioloader.abc import ComputedBatchSampler
-    from aioloader.foundation.types import IntArray, RankBatch
+    from aioloader.foundation.types import Array, IntArray, RankBatch
     from aioloader.pipeline.context import ItemSource
 
 _BLOCK = 8192
@@ -112,6 +112,7 @@ class BatchPlan:
         left: batches of the epoch after it; None if their number is not known. An estimate where a sampler's length is.
         samples: the samples themselves if they come from an iterable; else None.
         source_state: state of that iterable after this batch; or None.
+        keys: objects (n,), what the dataset is asked for instead of `indices`; or None. See `KeyedBatch`.
     """
 
     number: int
@@ -124,6 +125,23 @@ class BatchPlan:
     left: int | None = None
     samples: list[Any] | None = None
     source_state: Any = None
+    keys: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """Batch of a batch sampler whose dataset is asked for objects, of any class, and not for numbers.
+
+    Attributes:
+        indices: int64 (n,), the index that each sample has in reports, and for its draws.
+        keys: objects (n,), the arguments of the dataset's ``__getitem__``; executors in other processes pickle them.
+    """
+
+    indices: IntArray
+    keys: Array
+
+    def __len__(self) -> int:
+        return len(self.indices)
 
 
 def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
@@ -467,12 +485,12 @@ class ListPlan:
     The constructor calls the sampler's ``__iter__``; its batches are read later, where they are made.
 
     Args:
-        batches: lists of indices; int64 arrays are used as they are.
+        batches: lists of indices, or `KeyedBatch`es; int64 arrays are used as they are.
         epoch: the epoch.
         start: number of batches to skip.
     """
 
-    def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
+    def __init__(self, batches: Iterable[Iterable[int] | KeyedBatch], epoch: int, start: int = 0) -> None:
         self._batches = iter(batches)
         self._name = type(batches).__name__
         self._length = announced_length(batches)
@@ -487,8 +505,11 @@ class ListPlan:
         for batch in islice(self._batches, self._start):
             position += len(batch) if isinstance(batch, Sized) else sum(1 for _ in batch)
         for place, batch in enumerate(self._batches, self._start):
+            keys = None
             if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
                 indices = batch
+            elif isinstance(batch, KeyedBatch):
+                indices, keys = batch.indices, batch.keys
             else:
                 if not isinstance(batch, Iterable):
                     raise not_batches(self._name)
@@ -504,6 +525,7 @@ class ListPlan:
                 np.arange(position, position + len(indices), dtype=np.int64),
                 place + 1,
                 left=left,
+                keys=keys,
             )
             position += len(indices)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import reprlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import numpy as np
 import torch
 import torch.utils.data
@@ -16,12 +19,39 @@ from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.process.worker import own_slot
+from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._samples import worker_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.abc import MapDataset
+
+
+_ATOMS = frozenset([str, bytes, int, float, bool, type(None)])
+
+
+class Key:
+    """Object of any class that a sampler returned as an index.
+
+    Args:
+        value: the object.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        value = self.value
+        if all(type(each) in _ATOMS for each in (value if type(value) is tuple else (value,))):
+            return Key, (value,)
+        return _loaded_key, (cloudpickle.dumps(value, protocol=5),)
+
+
+def _loaded_key(blob: bytes) -> Key:
+    return Key(pickle.loads(blob))
 
 
 class WorkerSetup:
@@ -85,8 +115,17 @@ class Items:
         """Return the number of samples; `sys.maxsize` if it is unknown, so that the sampler decides."""
         return len(self._dataset) if hasattr(self._dataset, "__len__") else sys.maxsize
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int | Key) -> Any:
         self._setup.begin()
+        if isinstance(index, Key):
+            try:
+                return self._sample(index.value)
+            except Exception as error:
+                add_note(error, f"the sampler returned the index {reprlib.repr(index.value)}")
+                raise
+        return self._sample(index)
+
+    def _sample(self, index: Any) -> Any:
         return index if self._keep is None else self._keep(self._dataset[index])
 
 

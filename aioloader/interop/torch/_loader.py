@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import warnings
 import weakref
 import zlib
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import (
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from aioloader.abc import GatherDataset, MapDataset
 from aioloader.datasets.base import Dataset
@@ -26,6 +31,7 @@ from aioloader.executors.memory_maps import dumps
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
 from aioloader.interop.torch._mover import as_tensors
+from aioloader.interop.torch._order import Order, prefetch
 from aioloader.interop.torch._samples import (
     Collated,
     RowCollate,
@@ -37,14 +43,20 @@ from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
 
 _log = logging.getLogger("aioloader")
 T = TypeVar("T")
-_HANDED_OVER = 2  # batches that the engine has finished and the caller has not requested
+# Samplers that return whole numbers.
+_BY_NUMBER = (
+    SequentialSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    DistributedSampler,
+)
 
 
 class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]  # torch is absent where types are checked
@@ -124,7 +136,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             in_order=in_order,
         )
         self._engine: sync.DataLoader[Any] | None = None
-        self._order: _Order | None = None
+        self._order: Order | None = None
         self._made_of: tuple[Any, ...] = ()
         if self._streams:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
@@ -171,13 +183,21 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         # Arrays in memory need no worker, in which worker_init_fn could be called.
         arrays = self.worker_init_fn is None or not self.num_workers
         items = known_dataset(self.dataset, tensors=default and arrays)
+        if (
+            not self._auto_collation
+            and isinstance(self.dataset, torch.utils.data.Dataset)
+            and not isinstance(self.sampler, _BY_NUMBER)
+        ):
+            items = None  # the sampler may return lists, each of which is one index of the dataset
         known = items is not None
         single = items is not None and isinstance(self.dataset, torch.utils.data.Dataset) and _single(items)
         together = not known and self._auto_collation and reads_batches(self.dataset)
-        if not known:
+        length = None
+        if items is None:
             items = Items(
                 self.dataset, setup, None if together else encode_sample if default else UnencodedSample
             )
+            length = len(items)
         elif self.worker_init_fn is not None and isinstance(items, Dataset):
             items = items.transform(partial(set_up_worker, setup))
         batchify: Any = None
@@ -192,13 +212,13 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         else:
             batchify = RowCollate(self.num_workers > 0)
             restore = batchify.batch
-        order = _Order(self, setup)
+        order = Order(self, setup, length)
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,
             batch_sampler=order,
             batchify_fn=batchify,
             num_workers=self.num_workers,
-            prefetch=_prefetch(self),
+            prefetch=prefetch(self),
             timeout=self.timeout or math.inf,
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
@@ -258,101 +278,6 @@ def _checksum(parts: Any) -> tuple[int, ...]:
     return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
 
 
-def _prefetch(loader: DataLoader[Any]) -> int:
-    batches: int = (loader.prefetch_factor or 1) * loader.num_workers
-    return max(1, batches)
-
-
-class _Order:
-    """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them."""
-
-    def __init__(self, loader: DataLoader[Any], setup: WorkerSetup) -> None:
-        self._lists = loader._index_sampler
-        self._single = not loader._auto_collation
-        self._generator = loader.generator
-        self._ahead = loader.num_workers and _prefetch(loader) + _HANDED_OVER
-        self._kept = loader.persistent_workers
-        self._setup = setup
-        self._begun = False
-        self.batch_size = loader.batch_size
-        self.latest: _DrawnAhead | None = None
-        self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
-
-    def __len__(self) -> int:
-        return len(self._lists)
-
-    def __iter__(self) -> Iterator[Any]:
-        # Torch draws its random numbers in this order, so the order of the samples is torch's.
-        lists = iter(self._lists)
-        if not (self._begun and self._kept):
-            seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator).item())
-        if not self._begun:
-            self._begun = True
-            self._setup.seed = seed
-            runtime = self.runtime()
-            assert runtime is not None
-            runtime.planner.progress.seed = seed
-        batches: Iterator[Any] = map(self._checked, lists)
-        if self._ahead:
-            batches = self.latest = _DrawnAhead(batches, self._ahead)
-        return batches
-
-    def _checked(self, indices: Any) -> Any:
-        if self._single:
-            indices = [indices]
-        try:
-            numbers = [index.__index__() for index in indices]
-        except (AttributeError, TypeError):
-            raise TypeError(
-                f"the sampler returned {indices!r}, but indices must be whole numbers here; use this sampler with "
-                "torch's own DataLoader"
-            ) from None
-        if not numbers:
-            raise ValueError("the batch sampler returned an empty batch: skip empty batches")
-        return np.asarray(numbers, np.int64)
-
-
-class _DrawnAhead:
-    """Iterator over the lists of a sampler that uses the sampler in the caller's thread, when torch does.
-
-    The engine asks for lists in another thread, but samplers draw from the script's generators, and may depend on
-    what the training loop has done. So the caller draws about as many as torch's loader does: a few at the start of the
-    epoch, and one more for each batch that it takes.
-
-    Args:
-        lists: the sampler's lists.
-        ahead: how many to draw now.
-    """
-
-    def __init__(self, lists: Iterator[Any], ahead: int) -> None:
-        self._lists = lists
-        self._drawn: deque[Any] = deque()
-        self._error: Exception | None = None
-        self._lock = threading.Lock()
-        for _ in range(ahead):
-            self.draw()
-
-    def draw(self) -> None:
-        """Draw one more list, unless the sampler has ended. Its error is raised in the place of the list."""
-        with self._lock:
-            if self._error is None:
-                try:
-                    self._drawn.append(next(self._lists))
-                except Exception as error:  # StopIteration too
-                    self._error = error
-
-    def __iter__(self) -> _DrawnAhead:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._drawn:
-            self.draw()  # the engine is ahead of the caller
-        if self._drawn:
-            return self._drawn.popleft()
-        assert self._error is not None
-        raise self._error
-
-
 def _restore_known(batch: Any, *, single: bool) -> Any:
     """Convert a batch that this project collated to the batch that default_collate would have made."""
     tensors = _as_lists(as_tensors(batch), False)
@@ -380,7 +305,7 @@ def _pinned(restore: Callable[[Any], Any], batch: Any) -> Any:
 class _Batches:
     """Iterator over the batches of one epoch."""
 
-    def __init__(self, loader: DataLoader[Any], batches: Any, order: _Order | None) -> None:
+    def __init__(self, loader: DataLoader[Any], batches: Any, order: Order | None) -> None:
         self._loader = loader  # an iterator keeps its loader alive
         self._batches = batches
         self._drawn = None if order is None else order.latest

@@ -99,11 +99,6 @@ def test_a_batch_without_indices_is_refused(ours):
         list(ours(Samples([1, 2]), batch_sampler=[[1], []]))
 
 
-def test_indices_that_are_no_numbers_are_refused(ours):
-    with pytest.raises(TypeError, match="indices must be whole numbers"):
-        list(ours(Samples([1, 2]), sampler=["a", "b"]))
-
-
 # --- datasets ---
 
 

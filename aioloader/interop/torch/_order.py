@@ -1,0 +1,140 @@
+"""Order of the samples: torch's samplers as a batch sampler of the engine, used when torch would use them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from aioloader.interop.torch._items import Key
+from aioloader.pipeline.plan import KeyedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioloader.interop.torch._items import WorkerSetup
+    from aioloader.loader.runtime import LoaderRuntime
+
+_HANDED_OVER = 2  # batches that the engine has finished and the caller has not requested
+
+
+def prefetch(loader: torch.utils.data.DataLoader) -> int:
+    """Return how many batches a loader prepares ahead of the caller."""
+    batches: int = (loader.prefetch_factor or 1) * loader.num_workers
+    return max(1, batches)
+
+
+class Order:
+    """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them.
+
+    Args:
+        loader: the loader.
+        setup: receives the seed of the workers.
+        length: number of samples of a dataset that can be asked for any object; None: only for its indices.
+    """
+
+    def __init__(self, loader: torch.utils.data.DataLoader, setup: WorkerSetup, length: int | None) -> None:
+        self._length = length
+        self._lists = loader._index_sampler
+        self._single = not loader._auto_collation
+        self._generator = loader.generator
+        self._ahead = loader.num_workers and prefetch(loader) + _HANDED_OVER
+        self._kept = loader.persistent_workers
+        self._setup = setup
+        self._begun = False
+        self.batch_size = loader.batch_size
+        self.latest: DrawnAhead | None = None
+        self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Torch draws its random numbers in this order, so the order of the samples is torch's.
+        lists = iter(self._lists)
+        if not (self._begun and self._kept):
+            seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator).item())
+        if not self._begun:
+            self._begun = True
+            self._setup.seed = seed
+            runtime = self.runtime()
+            assert runtime is not None
+            runtime.planner.progress.seed = seed
+        batches: Iterator[Any] = map(self._checked, lists)
+        if self._ahead:
+            batches = self.latest = DrawnAhead(batches, self._ahead)
+        return batches
+
+    def _checked(self, indices: Any) -> Any:
+        given = [indices] if self._single else list(indices)
+        if not given:
+            raise ValueError("the batch sampler returned an empty batch: skip empty batches")
+        try:
+            numbers = np.asarray([index.__index__() for index in given], np.int64)
+        except (AttributeError, TypeError, OverflowError):
+            if self._length is None:
+                raise TypeError(
+                    f"the sampler returned {indices!r}, but this dataset is read in batches, for which indices must be "
+                    "whole numbers: wrap it in a torch.utils.data.Dataset of yours that takes such indices"
+                ) from None
+        else:
+            if self._length is None or (numbers.min() >= 0 and numbers.max() < self._length):
+                return numbers
+        keys = np.empty(len(given), object)
+        for place, index in enumerate(given):
+            keys[place] = Key(index)
+        return KeyedBatch(np.asarray([self._number(index) for index in given], np.int64), keys)
+
+    def _number(self, index: Any) -> int:
+        """Return the index for reports and draws of a sample that the dataset is asked for by any object."""
+        assert self._length is not None
+        parts: Any = index if isinstance(index, (tuple, list)) else (index,)
+        for part in parts:
+            if type(part) is not bool and isinstance(part, Integral) and 0 <= int(part) < self._length:
+                return int(part)
+        return 0
+
+
+class DrawnAhead:
+    """Iterator over the lists of a sampler that uses the sampler in the caller's thread, when torch does.
+
+    The engine asks for lists in another thread, but samplers draw from the script's generators, and may depend on
+    what the training loop has done. So the caller draws about as many as torch's loader does: a few at the start of the
+    epoch, and one more for each batch that it takes.
+
+    Args:
+        lists: the sampler's lists.
+        ahead: how many to draw now.
+    """
+
+    def __init__(self, lists: Iterator[Any], ahead: int) -> None:
+        self._lists = lists
+        self._drawn: deque[Any] = deque()
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+        for _ in range(ahead):
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw one more list, unless the sampler has ended. Its error is raised in the place of the list."""
+        with self._lock:
+            if self._error is None:
+                try:
+                    self._drawn.append(next(self._lists))
+                except Exception as error:  # StopIteration too
+                    self._error = error
+
+    def __iter__(self) -> DrawnAhead:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._drawn:
+            self.draw()  # the engine is ahead of the caller
+        if self._drawn:
+            return self._drawn.popleft()
+        assert self._error is not None
+        raise self._error
