@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
+from aioloader.executors.torch_storages import Storages
+
 if TYPE_CHECKING:
     import pickle
     from collections.abc import Callable
@@ -21,16 +23,36 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickler of what is sent to worker processes of this host; see `dumps`."""
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
+        share: Callable[[int], int] | None = None,
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffer_callback)
+        self._apart = buffer_callback is not None
+        self._storages = None if buffer_callback is None else Storages(share)
+
     def reducer_override(self, obj: Any) -> Any:
+        reduced = None
         if isinstance(obj, np.ndarray):
             reduced = _reduce_map(obj)
-            if reduced is not None:
-                return reduced
-        return super().reducer_override(obj)
+            if reduced is None and self._apart and type(obj) is np.memmap:
+                # numpy passes the memory of a plain array to the callback, but not that of a subclass.
+                reduced = _as_map, (np.asarray(obj),)
+        elif self._storages is not None:
+            reduced = self._storages.reduce(obj)
+        return super().reducer_override(obj) if reduced is None else reduced
 
 
-def dumps(obj: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+def dumps(
+    obj: Any,
+    buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
+    share: Callable[[int], int] | None = None,
+) -> bytes:
     """Return a pickle of any object, by cloudpickle and with protocol 5; memory maps are sent by name.
 
     An array is sent by name if it is a `numpy.memmap`, or a view of one, of a file that is still there, and writes to
@@ -39,14 +61,20 @@ def dumps(obj: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None
 
     Args:
         obj: the object.
-        buffer_callback: as for `pickle.dumps`.
+        buffer_callback: as for `pickle.dumps`. With it the memory of torch's tensors is passed to it, too.
+        share: called with the descriptor of each of torch's tensors in shared memory, returns the one that the reader
+            has; None: they are pickled like others.
 
     Raises:
         Exception: some part of it cannot be pickled.
     """
     with io.BytesIO() as file:
-        _Pickler(file, protocol=5, buffer_callback=buffer_callback).dump(obj)
+        Pickler(file, buffer_callback, share).dump(obj)
         return file.getvalue()
+
+
+def _as_map(array: Array) -> Array:
+    return array.view(np.memmap)
 
 
 def open_map(

@@ -19,8 +19,8 @@ import anyio
 import cloudpickle
 
 from aioloader.errors import WorkerError
-from aioloader.executors.memory_maps import dumps
 from aioloader.executors.process.stacks import CRASHES, StackFile
+from aioloader.executors.sent_memory import SentObject
 from aioloader.executors.shared_memory import CONTROL_BYTES
 from aioloader.foundation.descriptors import above_streams
 from aioloader.foundation.thread_start import start_thread
@@ -58,23 +58,36 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def pickled_program(program: Program, *, same_host: bool = True) -> bytes:
-    """Return a program as it is sent to workers.
-
-    Args:
-        program: the program.
-        same_host: the workers are on this host, so memory maps can be sent by the names of their files.
+def pickled_program(program: Program) -> bytes:
+    """Return a program as it is sent to workers on any host.
 
     Raises:
         WorkerError: some part of it cannot be pickled.
     """
     try:
-        return dumps(program) if same_host else cloudpickle.dumps(program, protocol=5)
+        blob: bytes = cloudpickle.dumps(program, protocol=5)
     except Exception as error:
-        raise WorkerError(
-            f"the dataset or a transform cannot be sent to worker processes: {error}; "
-            "make it picklable, or use executor='thread'"
-        ) from error
+        raise _not_sent(error) from error
+    return blob
+
+
+def sent_program(program: Program) -> SentObject:
+    """Return a program as it is sent to workers on this host.
+
+    Raises:
+        WorkerError: some part of it cannot be pickled.
+    """
+    try:
+        return SentObject(program)
+    except Exception as error:
+        raise _not_sent(error) from error
+
+
+def _not_sent(error: Exception) -> WorkerError:
+    return WorkerError(
+        f"the dataset or a transform cannot be sent to worker processes: {error}; "
+        "make it picklable, or use executor='thread'"
+    )
 
 
 def import_aliases() -> list[tuple[str, str]]:

@@ -30,8 +30,8 @@ from aioloader.executors.process.child import (
     ChildProcess,
     end_all,
     import_aliases,
-    pickled_program,
     read_stacks,
+    sent_program,
 )
 from aioloader.executors.process.parts import PartBuffers
 from aioloader.executors.process.worker import (
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioloader.abc import Program, SlabMemory
+    from aioloader.executors.sent_memory import SentObject
 
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
@@ -128,11 +129,11 @@ class ProcessHandle(WorkerHandle):
             return 0
         return OUTSTANDING if self.ready else 1
 
-    def start(self, program: bytes, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+    def start(self, program: SentObject, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
         """Start the process (blocking, a few milliseconds) and queue its program; it inherits `fds`."""
-        self.child.start(self.slot, memory, fds)
+        self.child.start(self.slot, memory, (*fds, *program.fds))
         self.active_at = time.monotonic()
-        self._post(("setup", list(sys.path), import_aliases(), program))
+        self._post(("setup", list(sys.path), import_aliases(), program.blob, program.places))
         self.state = "up"
 
     def send(self, attempt: Attempt, samples: tuple[bytes, list[Any]] | None = None) -> None:
@@ -279,7 +280,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
         self._copies = Threads(1, "aioloader-copy")
-        self._program_bytes: bytes | None = None
+        self._sent: SentObject | None = None
 
     @property
     def workers(self) -> int:
@@ -365,14 +366,15 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 self._handle_death(handle)
 
     def _start(self, handle: ProcessHandle) -> None:
-        if self._program_bytes is None:
-            self._program_bytes = pickled_program(self._program)
+        if self._sent is None:
+            self._sent = sent_program(self._program)
         with self._starting:
             if self._closed:
+                self._sent.close()
                 raise LoaderClosedError("the loader was closed while its workers were being started")
             self._control[handle.slot] = 0
             maps = self._program.maps
-            handle.start(self._program_bytes, self._memory, () if maps is None else maps.fds)
+            handle.start(self._sent, self._memory, () if maps is None else maps.fds)
             if self._closed:  # by the garbage collector, in this thread
                 handle.reap()
 
@@ -591,6 +593,8 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             if self._closed:
                 return
             self._closed = True
+            if self._sent is not None:
+                self._sent.close()
         end_all([handle.child for handle in self._handles], CLOSE_S)
         self._admin.close()
         self._copies.close()

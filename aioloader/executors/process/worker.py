@@ -29,6 +29,7 @@ from aioloader.errors import WorkerError
 from aioloader.executors.process.parts import parts_of, without_large
 from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner
+from aioloader.executors.sent_memory import receive
 from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.executors.spill import Spill
 from aioloader.foundation.descriptors import fill_streams
@@ -46,7 +47,7 @@ from aioloader.foundation.foreign_errors import (
 from aioloader.foundation.types import INDEX_TABLE_ROWS, Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aioloader.abc import Program
 
@@ -344,12 +345,14 @@ class _Worker:
         except OSError:
             _leave()
 
-    def setup(self, path: list[str], aliases: list[tuple[str, str]], program: bytes) -> None:
+    def setup(
+        self, path: list[str], aliases: list[tuple[str, str]], program: bytes, places: Sequence[Any]
+    ) -> None:
         sys.path[:] = path
         try:
             for alias, name in aliases:
                 sys.modules[alias] = importlib.import_module(name)
-            loaded = pickle.loads(program)
+            loaded = receive(program, places)
             self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
             self.runner = Runner(loaded, self.memory, spills=True)
         except BaseException as error:

@@ -122,7 +122,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        self._client = RayClient(self._post, pickled_program(program, same_host=False), memory, options)
+        self._client = RayClient(self._post, pickled_program(program), memory, options)
         self._handles = [ActorHandle() for _ in range(self.workers)]
 
     # -- supervision ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import logging
 import math
 import warnings
 import weakref
-import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -27,8 +26,8 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
-from aioloader.executors.memory_maps import dumps
 from aioloader.foundation.foreign_errors import add_note
+from aioloader.interop.torch._changes import Changes
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
 from aioloader.interop.torch._mover import as_tensors
 from aioloader.interop.torch._order import Order, prefetch
@@ -42,7 +41,6 @@ from aioloader.interop.torch._samples import (
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
-    import pickle
     from collections.abc import Callable
 
     from aioloader.metrics import Stats
@@ -138,11 +136,19 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._engine: sync.DataLoader[Any] | None = None
         self._order: Order | None = None
         self._made_of: tuple[Any, ...] = ()
+        self._changes = Changes()
         if self._streams:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None, "_order": None, "_made_of": (), "_iterator": None}
+        return {
+            **self.__dict__,
+            "_engine": None,
+            "_order": None,
+            "_made_of": (),
+            "_iterator": None,
+            "_changes": Changes(),
+        }
 
     @property
     def _streams(self) -> bool:
@@ -175,7 +181,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
         if self.persistent_workers or not self.num_workers:
             return None
-        return [_checksum(part) for part in (self.dataset, self.collate_fn, self.worker_init_fn)]
+        return self._changes.checksum([self.dataset, self.collate_fn, self.worker_init_fn])
 
     def _make_engine(self) -> sync.DataLoader[Any]:
         setup = WorkerSetup(self.dataset, self.num_workers, self.worker_init_fn)
@@ -266,16 +272,6 @@ def _single(dataset: MapDataset[Any]) -> bool:
     """Return True if the samples are the rows of one array; torch's samples would be tuples of one element."""
     base = resolve(dataset).base
     return isinstance(base, GatherDataset) and len(base.arrays) == 1
-
-
-def _checksum(parts: Any) -> tuple[int, ...]:
-    """Return checksums of the pickles that workers receive; empty if pickling fails, which its use will report."""
-    buffers: list[pickle.PickleBuffer] = []
-    try:
-        blob = dumps(parts, buffers.append)
-    except Exception:  # pickling a foreign object can raise any exception
-        return ()
-    return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
 
 
 def _restore_known(batch: Any, *, single: bool) -> Any:

@@ -1,0 +1,154 @@
+"""Large memory of what is sent to worker processes: by name where it is that of a file, else once for all workers.
+
+Otherwise every worker would receive a separate copy through its socket.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aioloader.executors.mapped_files import FilePlace, MappedFiles
+from aioloader.executors.memory_maps import dumps
+from aioloader.foundation.descriptors import anonymous_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LARGE = 1 << 16
+"""Bytes from which on memory is not part of a pickle."""
+_ALIGN = 64
+_PART = 1 << 30
+
+
+class SharedPlace(NamedTuple):
+    """Place in an anonymous file, whose descriptor a worker inherits.
+
+    Attributes:
+        fd: the descriptor.
+        offset, nbytes: the part of the file.
+        writable: the worker may write to its memory, of which it then has a copy.
+    """
+
+    fd: int
+    offset: int
+    nbytes: int
+    writable: bool
+
+
+class SentObject:
+    """Object that worker processes of this host receive.
+
+    Args:
+        obj: the object.
+
+    Attributes:
+        blob: its pickle.
+        places: where its large memory is.
+        fds: descriptors that a worker must inherit, with the same numbers.
+
+    Raises:
+        Exception: some part of it cannot be pickled.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        self.places: list[FilePlace | SharedPlace] = []
+        self._files: MappedFiles | None = None
+        self._own_fds: list[int] = []
+        self._fd = -1
+        self._end = 0
+        try:
+            self.blob = dumps(obj, self._keep_in_pickle, self._own_copy)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def fds(self) -> Sequence[int]:
+        return self._own_fds
+
+    def _own_copy(self, fd: int) -> int:
+        self._own_fds.append(os.dup(fd))
+        return self._own_fds[-1]
+
+    def _keep_in_pickle(self, buffer: pickle.PickleBuffer) -> bool:
+        with buffer.raw() as raw:
+            if raw.nbytes < LARGE:
+                return True
+            if self._files is None:
+                self._files = MappedFiles()
+            place = self._files.place_of(raw) or self._copied(raw)
+        if place is not None:
+            self.places.append(place)
+        return place is None
+
+    def _copied(self, raw: memoryview) -> SharedPlace | None:
+        """Copy memory to an anonymous file; return None if there is no room for it."""
+        start = at = -(-self._end // _ALIGN) * _ALIGN
+        try:
+            if self._fd < 0:
+                self._fd = anonymous_file("aioloader-dataset")
+                self._own_fds.append(self._fd)
+            while at < start + raw.nbytes:
+                at += os.pwrite(self._fd, raw[at - start : at - start + _PART], at)
+        except OSError:
+            if self._fd >= 0:
+                os.ftruncate(self._fd, self._end)
+            return None
+        self._end = at
+        return SharedPlace(self._fd, start, raw.nbytes, not raw.readonly)
+
+    def close(self) -> None:
+        """Close the descriptors. Workers that have received the object keep its memory."""
+        fds = self._own_fds[:]
+        self._own_fds.clear()
+        for fd in fds:
+            os.close(fd)
+
+
+def receive(blob: bytes, places: Sequence[FilePlace | SharedPlace]) -> Any:
+    """Return the object that a `SentObject` has sent, in a worker process. To be called once.
+
+    Args:
+        blob, places: its attributes.
+
+    Raises:
+        Exception: it cannot be unpickled, or a file cannot be opened.
+    """
+    ends: dict[Any, tuple[int, int]] = {}
+    for place in places:
+        low, high = ends.get(_map_of(place), (place.offset, 0))
+        ends[_map_of(place)] = min(low, place.offset), max(high, place.offset + place.nbytes)
+    maps = {
+        key: _open(key, low - low % mmap.ALLOCATIONGRANULARITY, high) for key, (low, high) in ends.items()
+    }
+    buffers = []
+    for place in places:
+        memory, begin = maps[_map_of(place)]
+        part = memory[place.offset - begin : place.offset - begin + place.nbytes]
+        buffers.append(part if place.writable else part.toreadonly())
+    return pickle.loads(blob, buffers=buffers)
+
+
+def _map_of(place: FilePlace | SharedPlace) -> tuple[int | str, bool, bool]:
+    """Return what places in one map have in common: the file, whether writes go to it, whether there are any."""
+    if isinstance(place, SharedPlace):
+        return place.fd, False, True
+    return place.path, place.shared, place.writable
+
+
+def _open(key: tuple[int | str, bool, bool], begin: int, end: int) -> tuple[memoryview, int]:
+    """Return a map of a part of a file, and where the part begins."""
+    file, shared, writable = key
+    if isinstance(file, int):
+        fd = file
+    else:
+        fd = os.open(file, os.O_RDWR if shared and writable else os.O_RDONLY)
+    try:
+        kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        return memoryview(mmap.mmap(fd, end - begin, flags=kind, prot=access, offset=begin)), begin
+    finally:
+        os.close(fd)
