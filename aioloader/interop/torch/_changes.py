@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from aioloader.executors.mapped_files import MappedFiles
 from aioloader.executors.memory_maps import Pickler
 from aioloader.executors.sent_memory import LARGE
+from aioloader.interop.torch._sending import can_be_sent, detached
 
 if TYPE_CHECKING:
     import pickle
+    from collections.abc import Sequence
 
 # Objects of these classes never change, and neither do tuples of them: of many of them it suffices to compare which
 # they are.
@@ -45,13 +47,24 @@ class Changes:
         self._versions = 0
         self._files: MappedFiles | None = None
 
-    def checksum(self, parts: list[Any]) -> list[Any]:
-        """Return the checksums of parts; that of a part that cannot be pickled, which its use will report, is empty."""
+    def checksum(self, parts: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the checksums of parts; that of a part that cannot be pickled is empty."""
         self._files = None
         self._used = {}
         found = [self._of(part) for part in parts]
         self._kept = self._used
         return found
+
+    def checksum_of_program(self, dataset: Any, functions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return checksums of a dataset and of functions, and the functions in a form that can be sent, if possible."""
+        sent = [function if can_be_sent(function) else detached(function) for function in functions]
+        found = self.checksum([dataset, *sent])
+        if () not in found[1:]:
+            return found, sent
+        sent = [
+            function if known else detached(function) for known, function in zip(found[1:], sent, strict=True)
+        ]
+        return self.checksum([dataset, *sent]), sent
 
     def _of(self, part: Any) -> tuple[int, ...]:
         buffers: list[int] = []

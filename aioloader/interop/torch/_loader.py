@@ -38,6 +38,7 @@ from aioloader.interop.torch._samples import (
     encode_sample,
     restore_batch,
 )
+from aioloader.interop.torch._sending import detached, unsendable
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
@@ -168,23 +169,22 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return _Batches(self, iter(engine), self._order)
 
     def _ready_engine(self) -> sync.DataLoader[Any]:
-        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._checksum())
+        functions = [self.collate_fn, self.worker_init_fn]
+        checksums: Any = None
+        # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
+        if self.num_workers and not (self.persistent_workers and self._engine is not None):
+            checksums, functions = self._changes.checksum_of_program(self.dataset, functions)
+        kept = None if self.persistent_workers else checksums
+        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, kept)
         if self._engine is None or made_of != self._made_of:
             if self._engine is not None:
                 _log.info("the dataset or its functions have changed: worker processes are restarted")
-            self._engine = self._make_engine()  # unfinished epochs keep the old one
+            self._engine = self._make_engine(*functions)  # unfinished epochs keep the old one
             self._made_of = made_of
         return self._engine
 
-    def _checksum(self) -> Any:
-        """Return a value that changes when the dataset or a function changes; None if they must not be checked."""
-        # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
-        if self.persistent_workers or not self.num_workers:
-            return None
-        return self._changes.checksum([self.dataset, self.collate_fn, self.worker_init_fn])
-
-    def _make_engine(self) -> sync.DataLoader[Any]:
-        setup = WorkerSetup(self.dataset, self.num_workers, self.worker_init_fn)
+    def _make_engine(self, collate_fn: Any, worker_init_fn: Any) -> sync.DataLoader[Any]:
+        setup = WorkerSetup(self.dataset, self.num_workers, worker_init_fn)
         default = self._auto_collation and self.collate_fn is default_collate
         # Arrays in memory need no worker, in which worker_init_fn could be called.
         arrays = self.worker_init_fn is None or not self.num_workers
@@ -211,7 +211,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if together or not default:
             read = self.dataset.__getitems__ if together else None
             batchify = Collated(
-                self.collate_fn, carried=self.num_workers > 0, single=not self._auto_collation, read=read
+                collate_fn, carried=self.num_workers > 0, single=not self._auto_collation, read=read
             )
         elif known:
             restore = partial(_restore_known, single=single)
@@ -328,11 +328,18 @@ class _Batches:
         try:
             return next(self._batches)
         except WorkerError as error:
-            error.add_note(
-                "torch's DataLoader has no option for another executor: create objects that cannot be pickled in "
-                "__getitem__, at their first use; or set num_workers=0"
+            loader = self._loader
+            reason = unsendable(
+                {
+                    "dataset": loader.dataset,
+                    "collate_fn": detached(loader.collate_fn),
+                    "worker_init_fn": detached(loader.worker_init_fn),
+                }
             )
-            raise
+            if reason is None:
+                error.add_note("torch's DataLoader has no option for another executor: set num_workers=0")
+                raise
+            raise WorkerError(reason) from error
         except (SampleError, OutputError) as error:
             cause = error.__cause__
             # A StopIteration would end the caller's loop early. An exception that ends a worker (SystemExit) must not
