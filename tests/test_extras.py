@@ -43,6 +43,7 @@ BY_NAME = {
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.cli.view",  # jinja2, starlette, uvicorn
     "aioloader.mxnet._import_alias",  # its own modules
+    "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
     "aioloader.transforms",  # its own modules
     "aioloader.service.options",  # torch, jax
     "aioloader.storage.decompression",  # brotli, cramjam, zstandard

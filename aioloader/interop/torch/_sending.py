@@ -41,7 +41,7 @@ def _error_of(value: Any) -> Exception | None:
 
 
 class LeftOut:
-    """Stand-in for an attribute that was not sent to a worker process. Every use of it is an error that says so.
+    """Replacement of an attribute that was not sent to a worker process. Every use of it is an error that says so.
 
     Args:
         name: the attribute, with its owner's class.
