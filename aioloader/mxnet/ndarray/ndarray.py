@@ -255,17 +255,28 @@ class NDArray(np.ndarray[Any, Any]):
         """Return a copy in the shape of another array."""
         return self.reshape(np.shape(other)).copy()
 
-    def flatten(self, *args: Any, **kwargs: Any) -> NDArray:
-        """Return a copy with two axes, the first one and all others joined."""
-        return self.copy().reshape((len(self), -1) if self.size else (len(self), 0))
+    def flatten(self, inplace: Any = False, **kwargs: Any) -> NDArray:  # type: ignore[override]
+        """Return a copy with two axes, the first one and all others joined; with ``inplace=True``, a view."""
+        return (self if inplace is True else self.copy()).reshape(
+            (len(self), -1) if self.size else (len(self), 0)
+        )
 
-    def expand_dims(self, axis: int) -> NDArray:
-        """Return a copy with a new axis of length 1 at `axis`."""
-        return _copied(np.expand_dims(np.asarray(self), axis), self)
+    def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
+        """Return a copy with a new axis of length 1 at `axis`; with `inplace`, a view."""
+        made = np.expand_dims(np.asarray(self), axis)
+        return self.reshape(made.shape) if inplace else _copied(made, self)
 
-    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> NDArray:  # type: ignore[override]
-        """Return a copy without the axes of length 1, or those of them that are given; at least one axis stays."""
-        made = _copied(np.squeeze(np.asarray(self), axis), self)
+    def squeeze(  # type: ignore[override]
+        self, axis: int | tuple[int, ...] | None = None, inplace: bool = False
+    ) -> NDArray:
+        """Return a copy without the axes of length 1, or those of them that are given; at least one axis stays.
+
+        Args:
+            axis: the axes.
+            inplace: return a view.
+        """
+        view = np.squeeze(np.asarray(self), axis)
+        made = self.reshape(view.shape) if inplace and view.ndim else _copied(view, self)
         return made if made.ndim else made.reshape(1)
 
     def transpose(self, *axes: Any, **kwargs: Any) -> NDArray:
@@ -570,6 +581,10 @@ class NDArray(np.ndarray[Any, Any]):
     def any(self, *args: Any, **kwargs: Any) -> Any:
         """Return numpy's `any`."""
         return np.asarray(self).any(*args, **kwargs)
+
+    def __bool__(self) -> bool:
+        """Return whether the one element is not 0; False for an array without elements (an error in numpy)."""
+        return self.size > 0 and bool(np.asarray(self))
 
     def __int__(self) -> int:
         return int(self.item())

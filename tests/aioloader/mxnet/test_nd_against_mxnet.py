@@ -82,3 +82,9 @@ def test_sums_of_bytes_do_not_overflow() -> None:
     assert array.sum().asscalar() == 200_000
     assert array.mean().asscalar() == 200
     assert np.asarray(mx.nd.array([1, 2], dtype="int32") / 2).tolist() == [0.5, 1]
+
+
+def test_the_truth_of_several_elements_is_an_error() -> None:
+    assert not mx.nd.zeros((0, 2))
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(mx.nd.ones(2))
