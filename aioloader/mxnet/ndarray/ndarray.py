@@ -74,6 +74,31 @@ def _comparison(name: str) -> Callable[..., Any]:
     return apply
 
 
+# Methods of MXNet's arrays that are operators of networks, or specific to its memory.
+_ABSENT = frozenset(
+    (
+        *(
+            "argmax_channel",
+            "depth_to_space",
+            "handle",
+            "log_softmax",
+            "pad",
+            "relu",
+            "sigmoid",
+            "slice_assign",
+        ),
+        *(
+            "slice_assign_scalar",
+            "softmax",
+            "softmin",
+            "space_to_depth",
+            "to_dlpack_for_read",
+            "to_dlpack_for_write",
+        ),
+    )
+)
+
+
 def _elementwise(name: str, function: Callable[..., Any], text: str) -> Callable[..., Any]:
     """Return the method for a function of each element, which keeps the dtype."""
 
@@ -581,6 +606,11 @@ class NDArray(np.ndarray[Any, Any]):
     def any(self, *args: Any, **kwargs: Any) -> Any:
         """Return numpy's `any`."""
         return np.asarray(self).any(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _ABSENT:
+            raise OutsideError(f"NDArray.{name}()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __bool__(self) -> bool:
         """Return whether the one element is not 0; False for an array without elements (an error in numpy)."""

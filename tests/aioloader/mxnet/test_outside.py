@@ -175,3 +175,13 @@ def test_unknown_names_stay_errors() -> None:
         _ = mx.np.random.nothing
     with pytest.raises(AttributeError, match=r"use numpy\.random\.beta$"):
         _ = mx.np.random.beta
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu", "pad", "handle"])
+def test_methods_of_networks_raise_the_same_error(name: str) -> None:
+    array = mx.nd.ones(2)
+    assert not hasattr(array, name)
+    with pytest.raises(OutsideError, match=rf"NDArray\.{name}\(\): training is outside aioloader"):
+        getattr(array, name)
+    with pytest.raises(AttributeError, match="'NDArray' object has no attribute 'nothing'"):
+        _ = array.nothing
