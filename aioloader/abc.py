@@ -88,6 +88,7 @@ __all__ = (
     "RestartingExecutor",
     "RowBatchify",
     "Sampler",
+    "SeededDataset",
     "ShuffledDataset",
     "SizedFilesDataset",
     "SizedProcessor",
@@ -437,6 +438,20 @@ class NamedDataset(Protocol):
     @property
     def display_name(self) -> str:
         """Return the name for errors."""
+        ...
+
+
+@runtime_checkable
+class SeededDataset(Protocol):
+    """A dataset with separate random generators, which a worker seeds for every sample."""
+
+    def seed_generators(self, epoch: int, index: int, position: int) -> None:
+        """Seed them for a sample, before it is made.
+
+        Args:
+            epoch: number of the epoch.
+            index, position: of the sample.
+        """
         ...
 
 

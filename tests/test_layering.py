@@ -204,7 +204,17 @@ LAZY_EXCEPTIONS = {
     ("aioloader.interop.prometheus", "prometheus_client"),
     *(
         (f"aioloader.interop.torch.{part}", "torch")
-        for part in ("_dataset", "_device", "_items", "_loader", "_mover", "_order", "_samples", "_sending")
+        for part in (
+            "_dataset",
+            "_device",
+            "_generators",
+            "_items",
+            "_loader",
+            "_mover",
+            "_order",
+            "_samples",
+            "_sending",
+        )
     ),
     ("aioloader.viewer.app", "starlette"),
     ("aioloader.viewer.security", "starlette"),

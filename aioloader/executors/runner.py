@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import AllocatingBatchify, BulkDecoder, BulkParser, FusableDecoder, Program
+from aioloader.abc import (
+    AllocatingBatchify,
+    BulkDecoder,
+    BulkParser,
+    FusableDecoder,
+    Program,
+    SeededDataset,
+)
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.executors.spill import Spill
@@ -280,6 +287,8 @@ class Runner:
         # Samples that are the payloads themselves are made many at a time.
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
+        dataset: object = program.dataset
+        self._seeded = dataset if isinstance(dataset, SeededDataset) else None
         self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
 
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
@@ -485,6 +494,8 @@ class Runner:
         elif program.decoder is None:
             assert program.dataset is not None
             begin = perf_counter()
+            if self._seeded is not None:
+                self._seeded.seed_generators(epoch, index, position)
             sample = program.dataset[column[BASE] if extra is None else extra]
             trace.decode_s += perf_counter() - begin
         else:

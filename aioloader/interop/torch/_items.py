@@ -20,7 +20,9 @@ from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.process.worker import own_slot
 from aioloader.foundation.foreign_errors import add_note
+from aioloader.interop.torch._generators import OwnGenerators
 from aioloader.interop.torch._samples import worker_stack
+from aioloader.interop.torch._settings import ScriptSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +72,7 @@ class WorkerSetup:
         self._dataset = dataset
         self._workers = workers
         self._init = worker_init_fn
+        self._settings = ScriptSettings()
         self.seed = 0
         self._begun = False
 
@@ -98,22 +101,39 @@ class Items:
         dataset: has ``__getitem__``.
         setup: set-up of the worker process, done before the first sample.
         keep: encodes a sample; None: a sample is its index, and the collate function reads the batch.
+        collate_fn: the collate function.
 
     Attributes:
         display_name: name of the dataset's class, for errors.
     """
 
     def __init__(
-        self, dataset: MapDataset[Any], setup: WorkerSetup, keep: Callable[[Any], Any] | None
+        self,
+        dataset: MapDataset[Any],
+        setup: WorkerSetup,
+        keep: Callable[[Any], Any] | None,
+        collate_fn: Callable[[Any], Any],
     ) -> None:
         self.display_name = type(dataset).__name__
         self._dataset = dataset
         self._setup = setup
         self._keep = keep
+        self._collate_fn = collate_fn
+        self._generators: OwnGenerators | None = None
 
     def __len__(self) -> int:
         """Return the number of samples; `sys.maxsize` if it is unknown, so that the sampler decides."""
         return len(self._dataset) if hasattr(self._dataset, "__len__") else sys.maxsize
+
+    def seed_generators(self, epoch: int, index: int, position: int) -> None:
+        """Seed the dataset's own generators for a sample; see `aioloader.abc.SeededDataset`."""
+        if own_slot() is None:
+            return  # in the script's process they go on from sample to sample, as with torch
+        if self._generators is None:
+            self._generators = OwnGenerators([self._dataset, self._collate_fn])
+            self._setup.begin()
+            self._generators.take_new(self._setup.seed)
+        self._generators.seed(epoch, index, position)
 
     def __getitem__(self, index: int | Key) -> Any:
         self._setup.begin()

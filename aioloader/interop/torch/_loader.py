@@ -39,6 +39,7 @@ from aioloader.interop.torch._samples import (
     restore_batch,
 )
 from aioloader.interop.torch._sending import detached, unsendable
+from aioloader.interop.torch._settings import current_settings
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
         if self.num_workers and not (self.persistent_workers and self._engine is not None):
             checksums, functions = self._changes.checksum_of_program(self.dataset, functions)
-        kept = None if self.persistent_workers else checksums
+        kept = None if self.persistent_workers or not self.num_workers else (checksums, current_settings())
         made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, kept)
         if self._engine is None or made_of != self._made_of:
             if self._engine is not None:
@@ -200,11 +201,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         together = not known and self._auto_collation and reads_batches(self.dataset)
         length = None
         if items is None:
-            items = Items(
-                self.dataset, setup, None if together else encode_sample if default else UnencodedSample
-            )
+            keep = None if together else encode_sample if default else UnencodedSample
+            items = Items(self.dataset, setup, keep, collate_fn)
             length = len(items)
-        elif self.worker_init_fn is not None and isinstance(items, Dataset):
+        elif isinstance(items, Dataset) and (self.worker_init_fn is not None or _runs_foreign_code(items)):
             items = items.transform(partial(set_up_worker, setup))
         batchify: Any = None
         restore: Any = restore_batch
@@ -266,6 +266,11 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
                 "statistics"
             )
         return self._ready_engine()
+
+
+def _runs_foreign_code(dataset: Dataset) -> bool:
+    """Return whether a transform is not of this project, and so may depend on the script's settings."""
+    return not all(stage.native for stage in resolve(dataset).stages)
 
 
 def _single(dataset: MapDataset[Any]) -> bool:

@@ -1,6 +1,8 @@
 """Tests of what changes while our DataLoader is used, compared with torch's: functions, samplers, failing samples."""
 
+import functools
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -177,3 +179,78 @@ def test_seeds_in_workers_fit_int64(torch, ours):
     assert seeds.min() >= 0
     assert len(seeds.unique()) == 20
     loader.close()
+
+
+class OwnDraws:
+    """Dataset with generators of its own, of every class; some are drawn in an order that depends on the sample."""
+
+    def __init__(self, torch, seed=3):
+        self.numpy = {
+            "generators": [np.random.default_rng(seed), np.random.Generator(np.random.MT19937(seed))]
+        }
+        self.legacy = np.random.RandomState(seed)
+        self.python = functools.partial(random.Random(seed).choice, range(1 << 30))
+        self.torch = torch.Generator().manual_seed(seed)
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        import torch
+
+        first, second = self.numpy["generators"]
+        drawn = [
+            first.random(),
+            second.random(),
+            self.legacy.random_sample(),
+            float(self.python.func(self.python.args[0])),
+        ]
+        return [*drawn, torch.rand(1, generator=self.torch).item(), MODULE_GENERATOR.random()]
+
+
+MODULE_GENERATOR = np.random.default_rng(11)
+
+
+def test_generators_of_a_dataset_draw_the_same_from_run_to_run(torch, ours):
+    runs = []
+    for workers, seed in ((1, 3), (2, 3), (2, 4)):
+        loader = ours(OwnDraws(torch, seed), 3, num_workers=workers, collate_fn=list)
+        runs.append([sample for _ in range(2) for batch in loader for sample in batch])
+        loader.close()
+    assert runs[0] == runs[1]
+    for kind, columns in enumerate(zip(*map(np.transpose, runs), strict=True)):
+        assert len(set(columns[0])) == 48  # no repeated value, in any epoch
+        assert (columns[0] == columns[2]).all() == (kind == 5)
+
+
+def test_without_workers_generators_of_a_dataset_go_on_as_with_torch(torch, ours):
+    runs = []
+    for make in (torch.utils.data.DataLoader, ours):
+        MODULE_GENERATOR.bit_generator.state = np.random.PCG64(1).state
+        dataset = OwnDraws(torch)
+        runs.append([list(make(dataset, 3, collate_fn=list)) for _ in range(2)])
+    assert runs[0] == runs[1]
+
+
+class Augmented:
+    def __init__(self, seed):
+        import albumentations
+
+        self.transform = albumentations.Compose([albumentations.RandomBrightnessContrast(p=1)], seed=seed)
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return self.transform(image=np.full((8, 8, 3), 100, np.uint8))["image"].astype(np.int64).sum()
+
+
+def test_albumentations_with_a_seed_draws_the_same_from_run_to_run(torch, ours):
+    pytest.importorskip("albumentations", reason="needs albumentations")
+    runs = []
+    for workers, seed in ((1, 5), (2, 5), (2, 6)):
+        loader = ours(Augmented(seed), 3, num_workers=workers)
+        runs.append(torch.cat(list(loader)).tolist())
+        loader.close()
+    assert runs[0] == runs[1] != runs[2]
+    assert len(set(runs[0])) > 12
