@@ -26,7 +26,7 @@ def describe(error: BaseException) -> str:
     name = class_name(error)
     text = _text(error)
     if type(error) is UnprintableError:
-        return text  # it begins with the name of the real class
+        return text  # with the name of the class that it replaces
     return f"{name}: {text}" if text else name
 
 

@@ -54,6 +54,8 @@ class Pages:
             loader=PackageLoader("aioloader.viewer", "templates"),
             autoescape=True,
             undefined=StrictUndefined,
+            # Names, and errors that contain them, come from many places; one byte that is not UTF-8 would end the page.
+            finalize=lambda value: printable(value) if type(value) is str else value,
             trim_blocks=True,
             lstrip_blocks=True,
         )

@@ -73,7 +73,7 @@ class RecordFiles(Collection):
             self._source = RemoteByteSource(paths, kind=SpanKind.RECORD, versions=versions)
             return
         self._source = LocalByteSource(paths, kind=SpanKind.RECORD, watch=False)
-        self.classes = class_names(Path(paths[0]))
+        self.classes = {number: printable(name) for number, name in class_names(Path(paths[0])).items()}
         table, whole = _head_of(paths[0]) if head else (None, False)
         if table is not None:
             self._set([table])

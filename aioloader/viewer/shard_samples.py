@@ -131,7 +131,7 @@ class ShardSamples(Collection):
         if before is not None:
             self._earlier.append(before)
         self.decoder = opened.images
-        self.classes = {float(number): name for number, name in enumerate(opened.dataset.synsets)}
+        self.classes = {float(number): printable(name) for number, name in enumerate(opened.dataset.synsets)}
         self._opened = opened
 
     @property

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from aioloader.cli import main
+from aioloader.tools.pack import pack
 from aioloader.viewer.opening import open_collection
 from aioloader.viewer.site import Options
 
@@ -159,3 +160,27 @@ def test_names_that_are_not_utf8_are_shown_with_escapes(sets: Path, tmp_path: Pa
     for each in out.glob("*.html"):
         for link in links(each):
             assert (out / link.partition("#")[0]).exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
+def test_classes_and_files_of_a_record_file_are_shown_with_escapes_too(
+    sets: Path, tmp_path: Path, damaged: bool
+) -> None:
+    """The packing report names the classes; a problem names the file."""
+    root = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    folder = os.path.join(root, "images", os.fsdecode(b"\xff\xfe"))
+    os.makedirs(folder)
+    shutil.copy(min((sets / "folder").rglob("*.jpg")), os.path.join(folder, os.fsdecode(b"a\xe9.jpg")))
+    rec = Path(root, os.fsdecode(b"packed\xff.rec"))
+    pack(os.path.join(root, "images"), os.path.splitext(rec)[0], encoding="keep", num_workers=1)
+    if damaged:
+        rec.with_suffix(".idx").unlink()
+        with open(rec, "ab") as file:
+            file.write(b"\xff" * 8)
+    out = tmp_path / "out"
+    report = export(open_collection(rec), Options(size=32), out, limit=9)
+    assert report.records == 1 + damaged  # the damaged place is shown as a record
+    grid = (out / "index.html").read_text("utf-8")
+    assert "\\xff\\xfe" in grid
+    assert "packed\\xff.rec" in grid
+    assert ("damaged at byte" in grid) == damaged
