@@ -214,6 +214,7 @@ LAZY_EXCEPTIONS = {
             "_order",
             "_samples",
             "_sending",
+            "_settings",
         )
     ),
     ("aioloader.viewer.app", "starlette"),
