@@ -50,6 +50,8 @@ MANY_PARTS: Final = 32
 """Parts of a record after which the following ones are found and joined many at a time; nearly all records have fewer.
 One at a time they take many times the time and the memory of their bytes, of which an empty part has eight."""
 _RUN_BYTES: Final = 1 << 22
+_FIRST_RUN_BYTES: Final = 1 << 12
+_EMPTY_MIDDLE: Final = np.array(MAGIC | MIDDLE << 61, "<u8")
 
 
 def _invalid(
@@ -243,17 +245,40 @@ def middle_run(view: memoryview, position: int) -> tuple[int, NDArray[np.int64]]
         int64 (n,). There are none if what begins there is another part or damaged. The last middle part of the bytes is
         left out, because it is not known what follows it.
     """
-    window = view[position : position + _RUN_BYTES]
+    # What follows the run is not looked at more than once: a file may have very many records of a few dozen parts.
+    nbytes = _FIRST_RUN_BYTES
+    while True:
+        window = view[position : position + nbytes]
+        end, heads, whole = _run_in(window)
+        if not whole or nbytes >= _RUN_BYTES or len(window) < nbytes:
+            return position + end, heads
+        nbytes *= 8
+
+
+def _run_in(window: memoryview) -> tuple[int, NDArray[np.int64], bool]:
+    """Find the run at the begin of some bytes; the last value is True if it may go on behind them."""
     words = np.frombuffer(window, _WORD, len(window) // 4)
     heads = np.flatnonzero(words[:-1] == MAGIC)
     if len(heads) < 2 or heads[0]:
-        return position, heads[:0]
+        return 0, heads[:0], len(heads) == 1 and not heads[0]
     word = words[heads + 1]
     length = (word & MAX_PAYLOAD).astype(np.int64)
     behind = heads + (HEAD_SIZE + length) // 4
     valid = (word[:-1] >> 29 == MIDDLE) & (length[:-1] & 3 == 0) & (behind[:-1] == heads[1:])
     count = len(valid) if valid.all() else int(valid.argmin())
-    return position + 4 * int(heads[count]), heads[:count]
+    return 4 * int(heads[count]), heads[:count], count == len(valid)
+
+
+def empty_run(view: memoryview) -> int:
+    """Return the bytes of the empty middle parts at the begin of some bytes, up to some megabytes."""
+    nbytes = _FIRST_RUN_BYTES
+    while True:
+        window = view[:nbytes]
+        empty = np.frombuffer(window, _EMPTY_MIDDLE.dtype, len(window) // HEAD_SIZE) == _EMPTY_MIDDLE
+        count = len(empty) if empty.all() else int(empty.argmin())
+        if count < len(empty) or nbytes >= _RUN_BYTES or len(window) < nbytes:
+            return HEAD_SIZE * count
+        nbytes *= 8
 
 
 def join_run(view: memoryview, position: int, end: int, heads: NDArray[np.int64]) -> bytes:

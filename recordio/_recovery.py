@@ -16,11 +16,14 @@ from recordio._framing import (
     FIRST,
     HEAD_SIZE,
     MAGIC_BYTES,
+    MANY_PARTS,
     MAX_PAYLOAD,
     MIDDLE,
     check_part,
     check_total,
+    empty_run,
     framed_length,
+    middle_run,
     truncated_error,
     unpack_head,
 )
@@ -69,6 +72,11 @@ class _Window:
             self._begin, at = offset, 0
             self._block = self._read(offset, min(max(length, _BLOCK), self.size - offset))
         return self._block[at : at + length]
+
+    def held(self, offset: int) -> memoryview:
+        """Return bytes from `offset` on that are in memory, at least a head unless the file ends."""
+        self.get(offset, HEAD_SIZE)
+        return memoryview(self._block)[offset - self._begin :]
 
     def find_magic(self, begin: int, end: int) -> int:
         """Find the first magic word in [begin, end), at any alignment; return -1 if there is none."""
@@ -132,8 +140,13 @@ def scan_damaged(
 
 
 def _record_end(window: _Window, offset: int) -> int:
-    position, continuing, total = offset, False, 0
+    position, continuing, total, parts = offset, False, 0, 0
     while True:
+        if parts >= MANY_PARTS:
+            # One at a time, empty parts take many times the time of their bytes.
+            run, heads = middle_run(window.held(position), 0)
+            position += run
+            total += run - len(MAGIC_BYTES) * len(heads)
         head = window.get(position, HEAD_SIZE)
         if len(head) < HEAD_SIZE:
             raise truncated_error(path=None, offset=position, needed=HEAD_SIZE, held=len(head))
@@ -149,6 +162,7 @@ def _record_end(window: _Window, offset: int) -> int:
             return position
         continuing = True
         total += len(MAGIC_BYTES)
+        parts += 1
 
 
 def _check_data(window: _Window, begin: int, length: int) -> None:
@@ -204,6 +218,7 @@ def _next_record(window: _Window, begin: int, phase: int, *, beyond: int = -1) -
             continue
         head = window.get(hit, HEAD_SIZE)
         if len(head) < HEAD_SIZE or (head[7] >> 5) not in (0, FIRST):
+            at = max(at, hit + empty_run(window.held(hit)))  # nothing lies between their heads
             continue
         try:
             end = _record_end(window, hit)

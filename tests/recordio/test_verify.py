@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from recordio import (
     testing,
     verify,
 )
+from recordio._recovery import scan_damaged
 from tests.recordio.ten_records import KEYS, OFFSETS, check_repair, spoil
 
 MAGIC = b"\x0a\x23\xd7\xce"
@@ -233,3 +235,65 @@ def test_reports_are_plain_values(rec: Path) -> None:
         OFFSETS[5],
         str(rec.with_name("copy.rec")),
     )
+
+
+# --- very many parts ---
+
+
+def part(flag: int, data: bytes) -> bytes:
+    return MAGIC + struct.pack("<I", flag << 29 | len(data)) + data + bytes(-len(data) % 4)
+
+
+def parts_of(count: int, data: bytes) -> bytes:
+    """A record of many parts."""
+    return part(1, b"head") + part(2, data) * count + part(3, b"tail")
+
+
+DAMAGE = {
+    "none": lambda framed: framed,
+    "the end is missing": lambda framed: framed[:-16],
+    "a middle part begins another record": lambda framed: part(2, b"") * 40 + framed,
+    "a flag": lambda framed: framed[:4007] + b"\x80" + framed[4008:],
+    "a byte is lost": lambda framed: framed[:3001] + framed[3002:],
+    "zeros in the middle": lambda framed: framed[:2000] + bytes(40) + framed[2040:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("data", [b"", b"four", b"\0" * 36])
+@pytest.mark.parametrize("count", [20, 31, 33, 600, 3000])
+def test_parts_found_many_at_a_time_are_those_found_one_by_one(
+    count: int, data: bytes, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framed = testing.frame([b"before"]) + parts_of(count, data) + parts_of(count, data)
+    framed = DAMAGE[damage](framed) + testing.frame([b"after"])
+
+    def scanned() -> list[object]:
+        return list(scan_damaged(lambda offset, length: framed[offset : offset + length], len(framed)))
+
+    found = scanned()
+    monkeypatch.setattr(_recovery, "MANY_PARTS", 1 << 40)
+    monkeypatch.setattr(_recovery, "empty_run", lambda view: 0)
+    assert found == scanned()
+    assert sum(item.length for item in found) == len(framed)
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["intact", "the end is missing"])
+def test_very_many_empty_parts_are_not_looked_at_one_by_one(
+    damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framed = parts_of(300_000, b"")
+    path = tmp_path / "a.rec"
+    path.write_bytes((framed[:-12] if damaged else framed) + testing.frame([b"after"]))
+    looks = 0
+
+    class Counting(_recovery._Window):
+        def get(self, offset: int, length: int) -> bytes:
+            nonlocal looks
+            looks += 1
+            return super().get(offset, length)
+
+    monkeypatch.setattr(_recovery, "_Window", Counting)
+    assert verify(path).records == (1 if damaged else 2)
+    assert repair(path, tmp_path / "b.rec").records == (1 if damaged else 2)
+    assert looks < 3_000
