@@ -26,6 +26,7 @@ from aioloader.transforms import (
     RandomResizedCrop,
     RandomRotation,
     Resize,
+    boxes,
     decode_image,
     functional,
 )
@@ -108,6 +109,23 @@ def test_resize(size: Any, max_size: Any, interpolation: str, antialias: bool) -
 @pytest.mark.parametrize("size", [224, (100, 300), (31, 30), (800, 20), (801, 1023)])
 def test_center_crop(size: Any) -> None:
     check(CenterCrop(size), lambda x: F.center_crop(x, size), 1.0)
+
+
+@pytest.mark.parametrize("height", range(1, 8))
+@pytest.mark.parametrize("width", range(1, 8))
+def test_center_crop_rounds_as_torchvision_for_any_extents(height: int, width: int) -> None:
+    image = np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
+    tensor = torch.from_numpy(image).permute(2, 0, 1)
+    for size in np.ndindex(9, 9):
+        if min(size) == 0:
+            continue
+        expected = F.center_crop(tensor, size).permute(1, 2, 0).numpy()
+        made = CenterCrop(size)(image)
+        assert np.array_equal(made, expected)
+        assert np.array_equal(functional.center_crop(image, size), expected)
+        boxed, _ = boxes.CenterCrop(size)(image, np.array([[0.0, 0.0, width, height]]))
+        assert np.array_equal(boxed, expected)
+        assert np.shares_memory(made, image) == (size[0] <= height and size[1] <= width)
 
 
 @pytest.mark.parametrize("antialias", [True, False])
