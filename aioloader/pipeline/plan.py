@@ -7,6 +7,7 @@ costs nothing and the remaining positions can be split again.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
@@ -178,11 +179,21 @@ def not_indices(name: str) -> TypeError:
 
 def _index(value: Any, name: str) -> int:
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        if isinstance(value, Iterable) and not isinstance(value, str):
-            raise not_indices(name) from None
-        raise TypeError(f"{name} must yield indices, whole numbers, and yielded {value!r}") from None
+        index = operator.index(value)
+    except TypeError:
+        try:
+            # A whole number of another type: a float, or an array of one.
+            index = int(value)
+            whole = not isinstance(value, (str, bytes)) and bool(index == value)
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+                raise not_indices(name) from None
+            whole = False
+        if not whole:
+            raise TypeError(f"{name} must yield indices, whole numbers, and yielded {value!r}") from None
+    if not -(1 << 63) <= index < 1 << 63:
+        raise IndexError(f"{name} yielded the index {index}, which no data set has")
+    return index
 
 
 def announced_length(order: Iterable[Any]) -> int | None:
@@ -511,9 +522,11 @@ class ListPlan:
             elif isinstance(batch, KeyedBatch):
                 indices, keys = batch.indices, batch.keys
             else:
-                if not isinstance(batch, Iterable):
-                    raise not_batches(self._name)
-                indices = np.asarray([_index(index, self._name) for index in batch], dtype=np.int64)
+                try:
+                    each = iter(batch)
+                except TypeError:  # also an array or a tensor of one number, which looks like an iterable
+                    raise not_batches(self._name) from None
+                indices = np.asarray([_index(index, self._name) for index in each], dtype=np.int64)
             if len(self._same) < len(indices):
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
             left = None if self._length is None else max(0, self._length - place - 1)

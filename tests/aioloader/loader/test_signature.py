@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,11 @@ class Indices:
 
 
 @pytest.mark.parametrize(
-    "given", [[0, 1, 2], (3, 4), np.arange(3), range(3), samplers.SequentialSampler(10), Indices(0, 1)]
+    "given",
+    [
+        *([0, 1, 2], (3, 4), np.arange(3), range(3), samplers.SequentialSampler(10), Indices(0, 1)),
+        *(Indices(None), Indices(np.array(1)), Indices([0, 1], 2)),
+    ],
 )
 def test_a_sampler_of_single_indices_is_no_batch_sampler(given: Any) -> None:
     with pytest.raises(TypeError, match="pass it as sampler= with a batch_size"):
@@ -125,9 +130,25 @@ def test_a_batch_sampler_is_no_sampler(given: Any) -> None:
         batches(batch_size=2, sampler=given, num_workers=0)
 
 
-def test_what_a_sampler_yields_is_named() -> None:
-    with pytest.raises(TypeError, match="Indices must yield indices, whole numbers, and yielded 'x'"):
-        batches(batch_size=2, sampler=Indices("x"), num_workers=0)
+@pytest.mark.parametrize("wrong", ["x", "0", b"1", 0.5, np.float32(1.5), float("nan"), float("inf"), None])
+def test_what_a_sampler_yields_is_named(wrong: Any) -> None:
+    text = f"Indices must yield indices, whole numbers, and yielded {re.escape(repr(wrong))}"
+    with pytest.raises(TypeError, match=text):
+        batches(batch_size=2, sampler=Indices(wrong), num_workers=0)
+    with pytest.raises(TypeError, match=text):
+        batches(batch_sampler=Indices([wrong]), num_workers=0)
+
+
+def test_whole_numbers_of_any_type_are_indices() -> None:
+    given = (1, np.int32(2), np.uint8(3), True, 4.0, np.float64(5), np.array(6))
+    found = batches(batch_sampler=Indices(given, iter([7])), num_workers=0)
+    assert [np.asarray(batch).tolist() for batch in found] == [[1, 2, 3, 1, 4, 5, 6], [7]]
+
+
+@pytest.mark.parametrize("far", [10**30, -(10**30)])
+def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
+    with pytest.raises(IndexError, match="which no data set has"):
+        batches(batch_sampler=Indices([far]), num_workers=0)
 
 
 @pytest.mark.parametrize(
