@@ -70,8 +70,9 @@ def test_training_is_outside(name):
     part = getattr(gluon, name)
     with pytest.raises(mx.MXNetError, match="outside aioloader"):
         part.Dense(10)
-    with pytest.raises(mx.MXNetError, match=f"mx.gluon.{name}"):
-        part()
+    if name != "nn":  # a module with the bases of blocks, in MXNet and here
+        with pytest.raises(mx.MXNetError, match=f"mx.gluon.{name}"):
+            part()
 
 
 def test_unknown_names_are_attribute_errors():
