@@ -20,7 +20,7 @@ from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
 from aioloader.service.making import ImageMaker
 from aioloader.service.mapping import Mapping
-from aioloader.service.options import ServiceOptions
+from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 from aioloader.service.packing import Packing
 from aioloader.service.references import ReferenceReader
 from aioloader.service.requests import ImageRequests
@@ -163,6 +163,9 @@ class AsyncImageService:
         self._loop: object = None
         self._final: ServiceStats | None = None
         self._failure: BaseException | None = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(CANNOT_BE_PICKLED)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -337,7 +340,7 @@ class AsyncImageService:
                 URL. Equal keys must belong to equal images.
             priority: images of a higher priority are made first.
             timeout: seconds; None: the service's.
-            draw: number of the random draws of a random processor: equal numbers give equal images.
+            draw: number of the random draws of a random processor, 0 or more: equal numbers give equal images.
 
         Returns:
             what the processor returns, or uint8 (height, width, 3). Arrays that other callers or the cache have too are
@@ -350,6 +353,7 @@ class AsyncImageService:
             ServiceOverloadedError: there was no room, with ``overflow="raise"``.
             ServiceClosedError: the service is closed, or was closed meanwhile.
             OutputError: it could not be converted to `output`.
+            TypeError, ValueError: `ref` is not a reference at all, or another argument is wrong.
 
         Cancellation frees the image's place at once, unless another caller waits for it.
         """
@@ -460,9 +464,10 @@ class AsyncImageService:
 
         Raises:
             ImageReferenceError: as `get`.
-            ImageError: it is not an image, or its header is damaged.
+            ImageError: it is not an image, its header is damaged, or the processor refuses its size.
+            ImageTimeoutError: its header did not arrive within the service's `timeout`.
 
-        Cancellation ends the reading.
+        `max_frames` is not checked: frames are counted in the whole image, by `get`. Cancellation ends the reading.
         """
         return await self._running().probe(ref, key=key)
 

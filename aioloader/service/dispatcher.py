@@ -162,7 +162,8 @@ class Dispatcher:
                 job = self._shared.get(share)
                 if job is not None:
                     return self._join(job, request, deadline)
-                found = self._cache.get(share) if self._cache.enabled else None
+                looks = self._cache.enabled and reference.names_bytes
+                found = self._cache.get(share) if looks else None
                 if found is not None:
                     waiter = Waiter(request, reference.name, deadline)
                     waiter.settle(found[0])

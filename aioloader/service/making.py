@@ -122,9 +122,8 @@ class ImageMaker:
         """Find out from the header how many bytes an image will take.
 
         Raises:
-            ImageError: it is not an image, or its header is damaged.
+            ImageError: it is not an image, its header is damaged, or the processor refuses its size.
             ImageTooLargeError: it has too many pixels.
-            Exception: the processor refuses its size.
         """
         assert job.image is not None
         name = job.reference.name
@@ -148,7 +147,7 @@ class ImageMaker:
                 )
                 spec = self._sized.spec(*size)
                 job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
-            except ValueError as error:
+            except Exception as error:
                 raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
         elif self._plain:
             size = decoded_size(memoryview(job.image.payload), header, exif=self._exif, processor=None)

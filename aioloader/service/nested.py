@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from aioloader.errors import ImageReferenceError
+
+# Lists of strangers may be nested deeper than the interpreter's stack.
+_MOST_LEVELS = 100
+
 
 def is_item(value: Any) -> bool:
     """Return whether a tuple is (dataset, index), which is one reference, and not a tuple of references."""
@@ -20,18 +25,25 @@ def flatten_references(value: Any) -> tuple[list[Any], Callable[[Sequence[Any]],
 
     Args:
         value: a reference, or lists, tuples and dicts of such values. Dicts keep their keys.
+
+    Raises:
+        ImageReferenceError: they are nested more than 100 levels deep, or contain themselves.
     """
     found: list[Any] = []
-    build = _walk(value, found)
+    build = _walk(value, found, 0)
     return found, build
 
 
-def _walk(value: Any, found: list[Any]) -> Callable[[Sequence[Any]], Any]:
+def _walk(value: Any, found: list[Any], level: int) -> Callable[[Sequence[Any]], Any]:
+    if level > _MOST_LEVELS:
+        raise ImageReferenceError(
+            f"a {type(value).__name__} of references", f"they are nested more than {_MOST_LEVELS} levels deep"
+        )
     if isinstance(value, Mapping):
-        builders = {key: _walk(child, found) for key, child in value.items()}
+        builders = {key: _walk(child, found, level + 1) for key, child in value.items()}
         return lambda results: {key: build(results) for key, build in builders.items()}
     if isinstance(value, list) or (isinstance(value, tuple) and not is_item(value)):
-        parts = [_walk(child, found) for child in value]
+        parts = [_walk(child, found, level + 1) for child in value]
         if isinstance(value, list):
             return lambda results: [build(results) for build in parts]
         return lambda results: tuple(build(results) for build in parts)

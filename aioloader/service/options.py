@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 OVERFLOW = ("wait", "raise")
 EXECUTORS = ("process", "thread")
 OUTPUTS = ("numpy", "torch", "jax")
+CANNOT_BE_PICKLED = (
+    "an image service cannot be pickled, because its workers and memory belong to this process: each process needs its "
+    "own, and a processor cannot contain one"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import DecodingProcessor, SizedProcessor
-from aioloader.errors import DecodeError, ImageTooLargeError
+from aioloader.errors import DecodeError, ImageError, ImageTooLargeError
 from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms.formats import ENDS_EARLY, read_header
 
@@ -63,7 +63,7 @@ def image_info(
     Raises:
         DecodeError: it is not an image, or its header is damaged or does not end here.
         ImageTooLargeError: it has too many pixels.
-        ValueError: the processor refuses its size.
+        ImageError: the processor refuses its size.
     """
     view = memoryview(payload)
     header = read_header(view)
@@ -74,7 +74,10 @@ def image_info(
         raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
     height, width = decoded_size(view, header, exif=exif, processor=processor)
     if isinstance(processor, SizedProcessor):
-        spec = processor.spec(height, width)
+        try:
+            spec = processor.spec(height, width)
+        except Exception as error:
+            raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
         return ImageInfo(
             header.format, (height, width), spec.shape, spec.grid_thw, spec.num_tokens, spec.nbytes, key
         )

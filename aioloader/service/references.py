@@ -83,6 +83,11 @@ class Reference:
     key: Hashable | None = None
 
     @property
+    def names_bytes(self) -> bool:
+        """Return True if the identity is also the key in a cache: a path's key has its time too."""
+        return self.key is not None or self.kind in ("bytes", "data")
+
+    @property
     def near(self) -> bool:
         """Return True if reading it waits for nothing outside of the process."""
         return self.kind in _NEAR
@@ -180,10 +185,18 @@ class ReferenceReader:
             ImageNotAllowedError: its kind, its host or its bucket is not allowed.
             ImageTooLargeError: it has too many bytes.
             ImageReferenceError: it is malformed.
-            TypeError: it is not a reference at all.
+            TypeError: it is not a reference at all, or `key` is not hashable.
         """
         reference = self._recognise(ref)
-        return reference if key is None else replace(reference, key=key, identity=("key", key))
+        if key is None:
+            return reference
+        try:
+            hash(key)
+        except TypeError:
+            raise TypeError(
+                f"key must be hashable, such as a text or a tuple of numbers, got a {type(key).__name__}"
+            ) from None
+        return replace(reference, key=key, identity=("key", key))
 
     def _recognise(self, ref: Any) -> Reference:
         if isinstance(ref, (bytes, bytearray, memoryview)):
@@ -272,6 +285,8 @@ class ReferenceReader:
     def _pillow(self, image: Any) -> Reference:
         name = f"a Pillow image of {image.width} x {image.height} pixels"
         self._check_kind("pillow", name)
+        if not image.width * image.height:
+            raise ImageReferenceError(name, "it has no pixels", kind="pillow")
         # Checked before it is decoded: Pillow reads the pixels of an opened file when they are needed.
         self._check_nbytes(image.width * image.height * 3, name, "pillow")
         return Reference("pillow", image, name, ("pillow", id(image)))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from aioloader.errors import DecodeError, ImageError, ServiceClosedError
+from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, ServiceClosedError
+from aioloader.foundation.validation import at_least, whole_number
 from aioloader.service.nested import flatten_references
 from aioloader.service.probe import image_info
 from aioloader.service.references import HEAD_NBYTES
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _ON_ERROR = ("raise", "return")
 # What is read of an image whose header did not fit into the first read.
 _LONG_HEAD_NBYTES = 1 << 20
+_LAST_DRAW = (1 << 63) - 1
 
 
 class ImageRequests:
@@ -73,7 +75,10 @@ class ImageRequests:
     ) -> Any:
         """Return an image; see `AsyncImageService.get`."""
         dispatcher = self._dispatcher
-        request = dispatcher.request(priority=priority, timeout=self._timeout(timeout))
+        draw = _number_of_draw(draw)
+        request = dispatcher.request(
+            priority=whole_number("priority", priority), timeout=self._timeout(timeout)
+        )
         try:
             await dispatcher.submit(ref, request, key=key, draw=draw)
             if request.waiting:
@@ -116,9 +121,12 @@ class ImageRequests:
         if on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
         dispatcher = self._dispatcher
+        draw = _number_of_draw(draw)
         found, build = flatten_references(refs)
         request = dispatcher.request(
-            priority=priority, timeout=self._timeout(timeout), fail_fast=on_error == "raise"
+            priority=whole_number("priority", priority),
+            timeout=self._timeout(timeout),
+            fail_fast=on_error == "raise",
         )
         request.hold()
         try:
@@ -168,16 +176,13 @@ class ImageRequests:
         return self._convert(value)
 
     def _timeout(self, timeout: float | None) -> float | None:
-        if timeout is None:
-            return self._timeout_s
-        if not timeout > 0:
-            raise ValueError(f"timeout must be more than 0, got {timeout}")
-        return timeout
+        at_least("timeout", timeout, 0, exclusive=True)
+        return self._timeout_s if timeout is None else timeout
 
     async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
         """Return the facts in the header of an image; see `AsyncImageService.probe`."""
         reference = self._reader.accept(ref, key=key)
-        with anyio.fail_after(self._probe_s):
+        with anyio.move_on_after(self._probe_s):
             # A header may be longer than most: photographs carry previews and profiles. Other data, or a
             # damaged header, are not read further.
             for nbytes in (HEAD_NBYTES, _LONG_HEAD_NBYTES):
@@ -188,6 +193,7 @@ class ImageRequests:
                     if head.complete or not _ends_early(error):
                         raise
             return self._info(reference, await self._reader.read(reference))
+        raise ImageTimeoutError(reference.name, self._probe_s, "read")
 
     def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
         try:
@@ -202,6 +208,14 @@ class ImageRequests:
             )
         except DecodeError as error:
             raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
+
+
+def _number_of_draw(draw: int) -> int:
+    """Return the number as an int that the index table of a chunk can hold, with those of other images."""
+    number = whole_number("draw", draw)
+    if not 0 <= number <= _LAST_DRAW:
+        raise ValueError(f"draw must be 0 to 2**63 - 1, got {draw}")
+    return number
 
 
 def _ends_early(error: ImageError) -> bool:

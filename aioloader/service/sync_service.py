@@ -15,6 +15,7 @@ from aioloader.errors import ServiceClosedError
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
+from aioloader.service.options import CANNOT_BE_PICKLED
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -196,6 +197,9 @@ class ImageService:
         )
         self._life: _Life | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(CANNOT_BE_PICKLED)
 
     def __enter__(self) -> ImageService:
         if self._life is not None:
