@@ -5,14 +5,15 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
 import numpy as np
 
 from aioloader.abc import SizedProcessor
-from aioloader.foundation.concurrency import Notification, loop_notifier
+from aioloader.errors import single
+from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.validation import at_least
 from aioloader.samplers.first_fit import FirstFit
@@ -20,6 +21,8 @@ from aioloader.service.mapping import prompts_of
 from aioloader.service.nested import flatten_references
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
     from aioloader.foundation.types import Array, IntArray
     from aioloader.service.requests import ImageRequests
 
@@ -27,6 +30,10 @@ P = TypeVar("P")
 
 # Batches that are made while the caller works with one.
 _BATCHES_AHEAD = 2
+# Prompts whose headers are read before their turn, and headers that are read at a time: enough to hide the latency of
+# servers.
+_PROBED_AHEAD = 16
+_PROBES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,19 @@ class _Planned(Generic[P]):
     refs: list[Any]
 
 
+@dataclass(slots=True, eq=False)
+class _Probed(Generic[P]):
+    """A prompt whose headers are being read; `done` is set when its tokens or its error are known."""
+
+    prompt: P
+    refs: list[Any] = field(default_factory=list)
+    tokens: int = 0
+    error: Exception | None = None
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+
 class _Feed(Generic[P]):
-    """Task that probes prompts, plans batches and has them made, a few ahead of the caller."""
+    """Tasks that take prompts, probe several at a time, plan batches and have them made, a few ahead of the caller."""
 
     def __init__(
         self,
@@ -77,6 +95,11 @@ class _Feed(Generic[P]):
         self._fit = fit
         self._priority = priority
         self._timeout = timeout
+        self._probed: deque[_Probed[P]] = deque()  # in the order of arrival
+        self._taken_all = False
+        self._error: BaseException | None = None  # of the iterable of prompts
+        self._more = Notification()
+        self._planned = Notification()
         self.made: deque[PromptBatch | BaseException] = deque()
         self.taken = Notification()
         self.arrived = Notification()
@@ -85,37 +108,85 @@ class _Feed(Generic[P]):
         self.stopped = False
 
     async def run(self) -> None:
-        source = prompts_of(self._prompts)
         try:
             with anyio.CancelScope() as self._scope:
                 if not self.stopped:
-                    async for prompt in source:
-                        await self._add(prompt)
-                        while self._fit.full:
-                            await self._make()
-                    while len(self._fit):
-                        await self._make()
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(deferred(self._take), tasks)
+                        await self._plan()
         except Exception as error:
-            self.made.append(error)
+            self.made.append(single(error))
         finally:
+            if self._error is not None:
+                self.made.append(self._error)
+            self.ended = True
+            self.arrived.set()
+
+    async def _take(self, tasks: TaskGroup) -> None:
+        """Take prompts, and have their headers read while those before them are planned and made."""
+        limit = anyio.Semaphore(_PROBES)
+        source = prompts_of(self._prompts)
+        try:
+            async for prompt in source:
+                each = _Probed(prompt)
+                self._probed.append(each)
+                tasks.start_soon(deferred(self._probe), each, limit)
+                self._more.set()
+                while len(self._probed) >= _PROBED_AHEAD:
+                    await self._planned.wait()
+        except Exception as error:
+            self._error = error
+        finally:
+            # In the task that iterates, as a generator may have scopes of this task open.
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
                 try:
                     await source.aclose()  # type: ignore[attr-defined]  # it is a generator
                 except Exception as error:
-                    self.made.append(error)
-            self.ended = True
-            self.arrived.set()
+                    self._error = self._error or error
+            self._taken_all = True
+            self._more.set()
 
-    async def _add(self, prompt: P) -> None:
+    async def _probe(self, each: _Probed[P], limit: anyio.Semaphore) -> None:
+        tokens: list[int] = []
+
+        async def probe(ref: Any) -> None:
+            async with limit:
+                tokens.append((await self._requests.probe(ref)).num_tokens or 0)
+
         try:
-            refs, _ = flatten_references(self._refs(prompt))
-            tokens = 0
-            for ref in refs:
-                info = await self._requests.probe(ref)
-                tokens += info.num_tokens or 0
-            self._fit.add(_Planned(prompt, refs), tokens)
+            each.refs, _ = flatten_references(self._refs(each.prompt))
+            if len(each.refs) == 1:
+                await probe(each.refs[0])
+            else:
+                async with anyio.create_task_group() as tasks:
+                    for ref in each.refs:
+                        tasks.start_soon(deferred(probe), ref)
+            each.tokens = sum(tokens)
         except Exception as error:
-            await self._deliver(_of_prompt(error, prompt))
+            each.error = cast("Exception", single(error))
+        each.done.set()
+
+    async def _plan(self) -> None:
+        """Plan batches of the prompts in the order of their arrival, and have them made."""
+        while True:
+            while not self._probed and not self._taken_all:
+                await self._more.wait()
+            if not self._probed:
+                break
+            each = self._probed[0]
+            await each.done.wait()
+            self._probed.popleft()
+            self._planned.set()
+            try:
+                if each.error is not None:
+                    raise each.error
+                self._fit.add(_Planned(each.prompt, each.refs), each.tokens)
+            except Exception as error:
+                await self._deliver(_of_prompt(error, each.prompt))
+            while self._fit.full:
+                await self._make()
+        while len(self._fit):
+            await self._make()
 
     async def _make(self) -> None:
         planned = self._fit.take()

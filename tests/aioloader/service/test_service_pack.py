@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
@@ -73,6 +75,104 @@ def test_a_prompt_over_the_budget_is_an_error_of_its_own(run_on: Any) -> None:
                 except aioloader.ImageError:
                     found.append("damaged")
             assert found == [True, "damaged", 2]
+
+    run_on(main)
+
+
+def test_headers_are_read_several_at_a_time_and_batches_keep_the_order(run_on: Any) -> None:
+    """Ten prompts of two images behind a server that answers nobody before it has several requests."""
+    photos = [jpeg(30 + 10 * n, 40, seed=n) for n in range(20)]
+    prompts = [(f"http://example.com/{2 * n}", f"http://example.com/{2 * n + 1}") for n in range(10)]
+
+    async def main() -> None:
+        waiting, enough = 0, anyio.Event()
+
+        async def fetch(url: str) -> bytes:
+            nonlocal waiting
+            waiting += 1
+            if waiting == 10:
+                enough.set()
+            await enough.wait()
+            # Later ones come first.
+            number = int(url.rpartition("/")[2])
+            await anyio.sleep(0.001 * (20 - number))
+            return photos[number]
+
+        async with AsyncImageService(
+            PROCESSOR, num_workers=1, executor="thread", allow=("bytes", "http"), fetch=fetch, timeout=20
+        ) as service:
+            there = [(photos[2 * n], photos[2 * n + 1]) for n in range(10)]
+            expected = [
+                [there.index(prompt) for prompt in batch.prompts]
+                async for batch in service.pack(there, refs=lambda prompt: prompt, max_tokens=16, lookahead=2)
+            ]
+            assert len(expected) > 1
+            found = [
+                [prompts.index(prompt) for prompt in batch.prompts]
+                async for batch in service.pack(
+                    prompts, refs=lambda prompt: prompt, max_tokens=16, lookahead=2
+                )
+            ]
+            assert found == expected
+
+    run_on(main)
+
+
+def test_prompts_before_an_error_of_their_iterable_are_delivered(run_on: Any) -> None:
+    closed = []
+
+    async def prompts() -> Any:
+        try:
+            # Its scope has to end in the task in which it began.
+            with anyio.fail_after(30):
+                for number in range(5):
+                    yield [jpeg(30, 30, seed=number)]
+                raise OSError("the queue is gone")
+        finally:
+            closed.append(True)
+
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+            packing = service.pack(prompts(), refs=list, max_tokens=64)
+            assert len((await anext(packing)).prompts) == 5
+            with pytest.raises(OSError, match="the queue is gone"):
+                await anext(packing)
+            with pytest.raises(StopAsyncIteration):
+                await anext(packing)
+
+    run_on(main)
+    assert closed == [True]
+
+
+def test_a_prompt_reports_one_of_several_errors(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+            packing = service.pack([[b"no image", b"nor this", jpeg(30, 30)]], refs=list, max_tokens=64)
+            with pytest.raises(aioloader.ImageError) as caught:
+                await anext(packing)
+            assert len(caught.value.prompt) == 3  # type: ignore[attr-defined]
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_few_prompts_are_taken_before_they_are_needed(ahead: int, run_on: Any) -> None:
+    taken = 0
+
+    def prompts() -> Any:
+        nonlocal taken
+        for number in range(200):
+            taken += 1
+            yield [jpeg(60, 60, seed=number)]
+
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+            packing = service.pack(prompts(), refs=list, max_tokens=8, lookahead=2)
+            for _ in range(ahead):
+                await anext(packing)
+            await anyio.wait_all_tasks_blocked()
+            assert taken <= 2 * ahead + 40
+            await packing.aclose()
 
     run_on(main)
 
