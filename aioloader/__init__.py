@@ -48,9 +48,12 @@ if TYPE_CHECKING:
     from aioloader.errors import (
         DecodeError,
         ImageError,
+        ImageFetchError,
+        ImageNotAllowedError,
         ImageReferenceError,
         ImageServiceError,
         ImageTimeoutError,
+        ImageTooLargeError,
         LayoutError,
         LoaderClosedError,
         LoaderError,
@@ -85,13 +88,16 @@ __all__ = (
     "FashionMNIST",
     "ForeignRandomnessWarning",
     "ImageError",
+    "ImageFetchError",
     "ImageFolderDataset",
     "ImageListDataset",
+    "ImageNotAllowedError",
     "ImageRecordDataset",
     "ImageReferenceError",
     "ImageService",
     "ImageServiceError",
     "ImageTimeoutError",
+    "ImageTooLargeError",
     "InsightFaceDataset",
     "IterableDataset",
     "LayoutError",
@@ -135,7 +141,8 @@ _NAMES_OF = {
     ),
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
-        "DecodeError ImageError ImageReferenceError ImageServiceError ImageTimeoutError LayoutError LoaderClosedError "
+        "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
+        "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError "
         "LoaderError NotResumableError ReceiptError ResumeError SampleError ServiceClosedError ServiceOverloadedError "
         "TooManyErrorsError WorkerError"
     ),

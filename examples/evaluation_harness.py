@@ -55,6 +55,8 @@ async def evaluate(path: Path, root: Path, ahead: int = 32) -> dict[str, Any]:
         )
         async for question, images in pairs:
             errors = [str(image) for image in images if isinstance(image, Exception)]
+            if not images:
+                errors = ["the question has no images"]
             if errors:
                 failed.append({"id": question["id"], "errors": errors})
                 continue

@@ -6,13 +6,18 @@
 Clients post ``{"images": [...]}`` with URLs and ``data:`` URIs. The service reads them (only public addresses, only the
 hosts that were named), and its workers decode and process them. The sizes come from the headers first: a request that
 has more tokens than the model takes is refused before anything is decoded. A damaged image is the error of its
-request alone. While images are made the loop answers other requests, as ``/health`` shows.
+request alone. The work for a client that goes away ends. While images are made the loop answers other requests, as
+``/health`` shows. Ctrl-C ends the server, its workers and its memory.
+
+Clients learn which image is at fault, but not why a URL could not be read: whether a name exists inside your network is
+nobody's business. The server's log says it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +31,15 @@ import aioloader
 from aioloader.transforms import Qwen2VLImageProcessor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from starlette.requests import Request
 
+    from aioloader.service.probe import ImageInfo
+
 MAX_TOKENS = 4096
+MAX_IMAGES = 64
+log = logging.getLogger("image_endpoint")
 
 
 class Model:
@@ -40,6 +49,38 @@ class Model:
         """Return one number for each image, 0 to 1."""
         await asyncio.sleep(0)  # a real model would be awaited here
         return [float(1 / (1 + np.exp(-image["pixel_values"].mean()))) for image in images]
+
+
+async def references(request: Request) -> list[str]:
+    """Return the references of a request.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    try:
+        refs = (await request.json())["images"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        refs = None
+    if not isinstance(refs, list) or not all(isinstance(ref, str) for ref in refs):
+        raise ValueError('send JSON: {"images": [a URL or data: URI, ...]}')
+    if len(refs) > MAX_IMAGES:
+        raise ValueError(f"{len(refs)} images; {MAX_IMAGES} are allowed")
+    return refs
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, JSONResponse]) -> JSONResponse:
+    """Return the result of `work`, which is cancelled if the client goes away. Starlette does not do so by itself."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    async with asyncio.TaskGroup() as tasks:
+        answer, leaving = tasks.create_task(work), tasks.create_task(gone())
+        await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        answer.cancel()  # nothing, if it is done
+        leaving.cancel()
+    return JSONResponse(None) if answer.cancelled() else answer.result()
 
 
 def make_app(hosts: list[str] | None) -> Starlette:
@@ -60,17 +101,35 @@ def make_app(hosts: list[str] | None) -> Starlette:
     model = Model()
 
     async def classify(request: Request) -> JSONResponse:
-        refs = (await request.json())["images"]
         try:
-            infos = [await service.probe(ref) for ref in refs]
+            refs = await references(request)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        return await while_connected(request, answer(refs))
+
+    async def answer(refs: list[str]) -> JSONResponse:
+        infos: list[ImageInfo] = []
+        place = 0  # of the image at fault
+        try:
+            for ref in refs:
+                place = len(infos)
+                infos.append(await service.probe(ref))
             tokens = sum(info.num_tokens or 0 for info in infos)
             if tokens > MAX_TOKENS:
                 return JSONResponse({"error": f"{tokens} tokens; {MAX_TOKENS} are allowed"}, status_code=413)
-            images = await service.gather(refs)
+            images = await service.gather(refs, on_error="return")
+            failed = [n for n, image in enumerate(images) if isinstance(image, Exception)]
+            if failed:
+                place = failed[0]
+                raise images[place]
         except aioloader.ServiceOverloadedError:
             return JSONResponse({"error": "try again later"}, status_code=503)
-        except (aioloader.ImageServiceError, TypeError) as error:
-            return JSONResponse({"error": str(error)}, status_code=422)
+        except (aioloader.ImageNotAllowedError, aioloader.ImageFetchError) as error:
+            log.warning("image %d: %s", place, error)
+            text = f"image {place}: it is not allowed, or cannot be read"
+            return JSONResponse({"error": text}, status_code=422)
+        except aioloader.ImageServiceError as error:
+            return JSONResponse({"error": f"image {place}: {error}"}, status_code=422)
         return JSONResponse({"tokens": tokens, "brightness": await model(images)})
 
     async def health(request: Request) -> JSONResponse:

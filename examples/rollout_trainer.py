@@ -32,10 +32,17 @@ class Prompt(NamedTuple):
     images: tuple[str, ...]
 
 
+def photographs(folder: Path) -> list[str]:
+    """Return the paths of the JPEGs in a folder."""
+    return sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+
+
 async def prompts(folder: Path, count: int) -> AsyncIterator[Prompt]:
     """Yield prompts as they arrive."""
     draw = random.Random(0)
-    paths = await asyncio.to_thread(lambda: sorted(str(path) for path in folder.rglob("*.jp*g")))
+    paths = await asyncio.to_thread(photographs, folder)
+    if not paths:
+        raise FileNotFoundError(f"{folder} contains no files whose names end in .jpg or .jpeg")
     for number in range(count):
         await asyncio.sleep(draw.random() * 0.002)
         yield Prompt(number, tuple(draw.sample(paths, min(len(paths), draw.randint(1, 3)))))

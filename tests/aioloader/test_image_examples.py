@@ -29,6 +29,14 @@ def drawn(tmp_path):
     return tmp_path / "drawn"
 
 
+@pytest.fixture
+def example_endpoint():
+    """Import the example."""
+    for package in ("starlette", "uvicorn", "PIL"):
+        pytest.importorskip(package)
+    return example("image_endpoint")
+
+
 def post(url, value):
     """Post JSON; return the status and the answer."""
     request = urllib.request.Request(url, json.dumps(value).encode(), {"Content-Type": "application/json"})
@@ -81,17 +89,81 @@ def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
             assert (status, len(answer["brightness"])) == (200, 2)
             assert answer["tokens"] == 77 + 154
             status, answer = post(f"{base}/classify", {"images": [f"http://127.0.0.1:{port}/health"]})
-            assert (status, "not in hosts=" in answer["error"]) == (422, True)
+            assert (status, answer["error"]) == (422, "image 0: it is not allowed, or cannot be read")
             status, answer = post(f"{base}/classify", {"images": ["data:image/png;base64,AAAA"]})
             assert status == 422
             status, answer = post(f"{base}/classify", {"images": [uri] * 60})
             assert (status, "tokens" in answer["error"]) == (413, True)
             status, answer = post(f"{base}/classify", {"images": ["/etc/passwd"]})
             assert (status, "not allowed" in answer["error"]) == (422, True)
+            for wrong in (None, [1], {}, {"images": "abc"}, {"images": {"a": uri}}, {"images": [[uri]]}):
+                status, answer = post(f"{base}/classify", wrong)
+                assert (status, "send JSON" in answer["error"]) == (400, True)
+            narrow = "data:image/jpeg;base64," + base64.b64encode(jpeg(1, 300)).decode()
+            status, answer = post(f"{base}/classify", {"images": [uri, narrow]})
+            assert (
+                status,
+                "image 1: " in answer["error"],
+                "300 x 1" in answer["error"] or "1 x 300" in answer["error"],
+            ) == (422, True, True)
+            status, answer = post(f"{base}/classify", {"images": [uri] * 65})
+            assert (status, "64 are allowed" in answer["error"]) == (400, True)
             assert post(f"{base}/classify", {"images": [uri]})[0] == 200
         finally:
             server.terminate()
             web.terminate()
+
+
+async def test_a_client_that_goes_away_gives_its_work_up(example_endpoint):
+    """The work ends at the message that a server sends then, after the body."""
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+    messages = asyncio.Queue()
+
+    class Request:
+        receive = messages.get
+
+    async def work():
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    waiting = asyncio.create_task(example_endpoint.while_connected(Request(), work()))
+    await begun.wait()
+    messages.put_nowait({"type": "http.disconnect"})
+    await asyncio.wait_for(waiting, 30)
+    assert cancelled.is_set()
+
+
+async def test_the_answer_and_the_error_of_a_client_that_stays_arrive(example_endpoint):
+    class Request:
+        receive = asyncio.Queue().get
+
+    async def work(error=None):
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return "answer"
+
+    assert await example_endpoint.while_connected(Request(), work()) == "answer"
+    with pytest.RaisesGroup(LookupError):
+        await example_endpoint.while_connected(Request(), work(LookupError()))
+
+
+def test_the_trainer_finds_photographs_whatever_the_case_of_their_names(drawn, tmp_path):
+    pytest.importorskip("PIL")
+    trainer = example("rollout_trainer")
+    photos = sorted(drawn.rglob("*.jp*g"))
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(FileNotFoundError, match="no files whose names end in"):
+        asyncio.run(trainer.train(other, 3, 2))
+    for number, photo in enumerate(photos[:4]):
+        (other / f"{number}{('.JPEG', '.jpg', '.JPG', '.jpeg')[number]}").write_bytes(photo.read_bytes())
+    assert len(trainer.photographs(other)) == 4
+    assert asyncio.run(trainer.train(other, 3, 2))["tokens"] > 0
 
 
 def test_the_trainer_makes_each_image_once(drawn, leftovers):
@@ -107,12 +179,14 @@ def test_the_harness_reports_single_images(drawn, tmp_path, leftovers):
     (drawn / "damaged.jpg").write_bytes(b"damaged")
     lines = [{"id": n, "images": [paths[n], paths[n + 1]], "answer": 0} for n in range(10)]
     lines.insert(3, {"id": 99, "images": [paths[0], "damaged.jpg", "../outside.jpg"], "answer": 0})
+    lines.insert(5, {"id": 100, "images": [], "answer": 0})
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     report = asyncio.run(example("evaluation_harness").evaluate(file, drawn))
     assert report["answered"] == 10
     assert 0 <= report["right"] <= 10
-    ((failed),) = report["failed"]
+    failed, empty = report["failed"]
+    assert empty == {"id": 100, "errors": ["the question has no images"]}
     assert failed["id"] == 99
     assert "damaged.jpg" in failed["errors"][0]
     assert "outside" in failed["errors"][1]

@@ -42,3 +42,16 @@ def test_an_error_keeps_its_facts(error: Any, repeat: Any) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_all_errors_of_an_image_service_are_names_of_the_package() -> None:
+    import aioloader
+
+    waiting, found = [aioloader.ImageServiceError], set()
+    while waiting:
+        kind = waiting.pop()
+        found.add(kind.__name__)
+        waiting += kind.__subclasses__()
+    for name in found:
+        assert getattr(aioloader, name).__name__ == name
+    assert found <= set(aioloader.__all__)
