@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 import re
 from fractions import Fraction
 from typing import Any
@@ -85,6 +86,12 @@ def at_least(name: str, value: Any, least: float, *, exclusive: bool = False) ->
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not value >= least or (exclusive and value == least):  # NaN is not at least anything
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
+
+
+def file_path(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is None, or the path of a file."""
+    if value is not None and (not isinstance(value, (str, os.PathLike)) or not os.fspath(value)):
+        raise TypeError(f"{name} must be the path of a file, got {value!r}")
 
 
 _UNITS = {"": 1, "B": 1} | {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,12 @@ import numpy as np
 from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.ranks import check_shard, rank_and_world
-from aioloader.foundation.validation import at_least, is_async, one_of
+from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers import BatchSampler
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from aioloader.abc import Executor
@@ -197,9 +197,7 @@ class LoaderOptions:
         self._check_output()
         if not isinstance(self.progress, bool):
             one_of("progress", self.progress, ("tqdm", "rich", "plain"))
-        path: Any = self.trace
-        if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
-            raise TypeError(f"trace must be the path of a file, got {self.trace!r}")
+        file_path("trace", self.trace)
         check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError(

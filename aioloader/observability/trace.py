@@ -1,4 +1,4 @@
-"""Traces of a loader in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""Traces of loaders and services in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 Events are recorded as they happen, and written by a separate thread, which alone uses the file (`TraceFile`). The file
 ends at its size limit, with a warning in the log.
@@ -38,8 +38,9 @@ _PIECE = 512  # events of one write
 _MOST_PENDING = 200_000
 # Our lanes have numbers that no thread has: Linux numbers threads up to 2^22.
 _FIRST_LANE = 1 << 23
-_LANES_OF_AN_EPOCH = 1 << 12
-_EPOCH, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
+_LANES_OF_ANWHOLE = 1 << 12
+# Places of lanes among those of an epoch, or of a service.
+WHOLE, _CALLER, _HERE, IN_FLIGHT = 0, 1, 2, 34
 _REMEMBERED = 64
 _SHOWN_AS = {"memory": "memory wait"}
 
@@ -106,14 +107,17 @@ class TraceFile:
 
 
 class Tracer:
-    """The trace of one loader. Any thread may add events; adding never blocks.
+    """The trace of one loader or service. Any thread may add events; adding never blocks.
 
     Args:
         path: path of the file.
         limit: maximum size of the file in bytes.
+        process: name of this process in the trace.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES, *, process: str = "loader"
+    ) -> None:
         self.path = os.fspath(path)
         self.pid = os.getpid()
         self._limit = limit
@@ -129,7 +133,7 @@ class Tracer:
         self._wake = threading.Event()
         self._closing = False
         self._left_out = 0
-        self.name_process(self.pid, "loader")
+        self.name_process(self.pid, process)
         now = datetime.now(UTC).isoformat()
         self.add({"name": "trace began", "ph": "i", "s": "t", "pid": self.pid, "tid": _FIRST_LANE, "ts": 0.0})
         self._pending[-1]["args"] = {"at": now}
@@ -264,7 +268,121 @@ class Tracer:
             self._thread.join(patience_s)
 
 
-class EpochTrace:
+class TraceLanes:
+    """Lanes of one epoch, or of a service: for what is in flight, for workers, and for waits that overlap.
+
+    Args:
+        tracer: the trace of the loader or service.
+        number: number among the concurrent epochs, which selects the lanes.
+        name: name of the lane of waits that overlap.
+    """
+
+    def __init__(self, tracer: Tracer, number: int, name: str) -> None:
+        self._tracer = tracer
+        self._number = number
+        self._free: list[int] = []
+        self._here: list[deque[tuple[float, float]]] = []
+        self._lanes = 0
+        self._thread = threading.get_native_id()
+        self._name(WHOLE, name)
+
+    def _lane(self, place: int) -> tuple[int, int]:
+        return self._tracer.pid, _FIRST_LANE + self._number * _LANES_OF_ANWHOLE + place
+
+    def _name(self, place: int, name: str) -> None:
+        self._tracer.name_lane(self._lane(place), name)
+
+    def _take_lane(self, name: str) -> int:
+        """Return the number of a lane for something in flight; it is taken until `_free` has it."""
+        if self._free:
+            return heapq.heappop(self._free)
+        lane = self._lanes
+        self._lanes += 1
+        self._name(IN_FLIGHT + lane, f"{name} in flight {lane}")
+        return lane
+
+    def _stages(
+        self, place: tuple[int, int], times: Sequence[tuple[str, float]], now: float, args: dict[str, Any]
+    ) -> None:
+        """Record the stages of something in flight, each of which ends when the next one begins."""
+        end = now
+        for stage, since in reversed(times):
+            self._tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
+            end = since
+
+    def _chunk(
+        self, given: float, span: WorkSpan, now: float, args: dict[str, Any]
+    ) -> tuple[tuple[int, int], float]:
+        """Record a chunk: in the dispatch queue until its worker began, then in the worker's lane.
+
+        Returns:
+            the lane, and when the worker began.
+        """
+        tracer = self._tracer
+        begin, end = span.begin, span.end
+        if begin < given or end > now:  # the worker has another clock: it is on another machine
+            begin, end = now - (end - begin), now
+        if span.pid == tracer.pid and span.tid == self._thread:
+            lane = self._lane_here(begin, end)
+        else:
+            lane = span.pid, span.tid
+            tracer.name_process(span.pid, "worker")
+            tracer.name_lane(lane, f"worker {span.thread}")
+        self._overlapping("dispatch", "dispatch", given, max(begin, given), args)
+        tracer.slice("chunk", lane, begin, end, args={**args, "samples": span.samples}, category="worker")
+        at = begin
+        total = sum(seconds for _, seconds in span.parts)
+        shrink = min(1.0, (end - begin) / total) if total else 1.0
+        for name, seconds in span.parts:
+            # A part is the sum over the samples of the chunk, which ran one after the other with all their parts.
+            until = min(end, at + seconds * shrink)
+            tracer.slice(
+                name, lane, at, until, args={"samples": span.samples, "summed": True}, category="worker"
+            )
+            at = until
+        return lane, begin
+
+    def _flow(self, place: tuple[int, int], given: float, lane: tuple[int, int], begin: float) -> None:
+        """Record that something in flight was given to a worker, which began with it."""
+        tracer = self._tracer
+        flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
+        tracer.add({**flow, "ph": "s", "pid": place[0], "tid": place[1], "ts": tracer.at(given)})
+        tracer.add({**flow, "ph": "f", "bp": "e", "pid": lane[0], "tid": lane[1], "ts": tracer.at(begin)})
+
+    def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
+        """Return a lane for samples made in the loop's thread, where chunks of several batches alternate."""
+        place = len(self._here)
+        for number, taken in enumerate(self._here):
+            if all(end <= other or begin >= until for other, until in taken):
+                place = number
+                break
+        if place == len(self._here) and _HERE + place < IN_FLIGHT:
+            self._here.append(deque(maxlen=_REMEMBERED))
+        place = min(place, len(self._here) - 1)
+        self._here[place].append((begin, end))
+        self._name(_HERE + place, "samples, in the loop's thread" + (f" {place}" if place else ""))
+        return self._lane(_HERE + place)
+
+    def _overlapping(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
+        """Record an interval that may overlap others: viewers stack these in one lane by name."""
+        tracer = self._tracer
+        mark = {
+            "name": name,
+            "cat": category,
+            "pid": tracer.pid,
+            "tid": self._lane(WHOLE)[1],
+            "id2": {"local": hex(tracer.next_number())},
+        }
+        tracer.add({**mark, "ph": "b", "ts": tracer.at(begin), "args": args})
+        tracer.add({**mark, "ph": "e", "ts": tracer.at(end)})
+
+    def _counter(self, name: str, at: float, **values: float) -> None:
+        """Record values of a counter."""
+        event = {"name": name, "ph": "C", "pid": self._tracer.pid, "tid": 0, "ts": self._tracer.at(at)}
+        self._tracer.add({**event, "args": values})
+
+
+class EpochTrace(TraceLanes):
     """The trace of one epoch. The loop's thread calls `begin` and `end`, the caller's thread the other methods.
 
     Args:
@@ -274,26 +392,14 @@ class EpochTrace:
     """
 
     def __init__(self, tracer: Tracer, number: int, epoch: int) -> None:
-        self._tracer = tracer
-        self._number = number
+        more = f" {number}" if number else ""
+        super().__init__(tracer, number, f"epoch{more}")
         self._epoch = epoch
         self._began = perf_counter()
         self._delivered_at: float | None = None
-        self._free: list[int] = []
-        self._here: list[deque[tuple[float, float]]] = []
-        self._lanes = 0
         self._batches: dict[int, tuple[int, BatchTimeline]] = {}
         self._over = False
-        self._thread = threading.get_native_id()
-        more = f" {number}" if number else ""
-        self._name(_EPOCH, f"epoch{more}")
         self._name(_CALLER, f"caller{more}")
-
-    def _lane(self, place: int) -> tuple[int, int]:
-        return self._tracer.pid, _FIRST_LANE + self._number * _LANES_OF_AN_EPOCH + place
-
-    def _name(self, place: int, name: str) -> None:
-        self._tracer.name_lane(self._lane(place), name)
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -303,13 +409,7 @@ class EpochTrace:
             heapq.heappush(self._free, self._batches[number][0])
         if not self._batches:
             self._thread = threading.get_native_id()
-        if self._free:
-            lane = heapq.heappop(self._free)
-        else:
-            lane = self._lanes
-            self._lanes += 1
-            self._name(_BATCHES + lane, f"batch in flight {lane}")
-        self._batches[number] = lane, timeline
+        self._batches[number] = self._take_lane("batch"), timeline
 
     def end(self, number: int, samples: int) -> None:
         """Record that a batch was delivered."""
@@ -323,80 +423,21 @@ class EpochTrace:
     def _draw(
         self, number: int, lane: int, timeline: BatchTimeline, now: float, facts: dict[str, Any]
     ) -> None:
-        tracer, place = self._tracer, self._lane(_BATCHES + lane)
+        tracer, place = self._tracer, self._lane(IN_FLIGHT + lane)
         args = {"batch": number, "epoch": self._epoch}
         tracer.slice(
             f"batch {number}", place, timeline.times[0][1], now, args={**args, **facts}, category="batch"
         )
-        end = now
-        for stage, since in reversed(timeline.times):
-            tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
-            end = since
+        self._stages(place, timeline.times, now, args)
         for given, span in timeline.work_spans:
-            self._worked(number, place, given, span, now)
+            self._flow(place, given, *self._chunk(given, span, now, args))
         for call in timeline.calls:
             self._overlapping(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
-
-    def _worked(self, number: int, place: tuple[int, int], given: float, span: WorkSpan, now: float) -> None:
-        """Record a chunk: in the dispatch queue until its worker began, then in the worker's lane."""
-        tracer = self._tracer
-        begin, end = span.begin, span.end
-        if begin < given or end > now:  # the worker has another clock: it is on another machine
-            begin, end = now - (end - begin), now
-        if span.pid == tracer.pid and span.tid == self._thread:
-            lane = self._lane_here(begin, end)
-        else:
-            lane = span.pid, span.tid
-            tracer.name_process(span.pid, "worker")
-            tracer.name_lane(lane, f"worker {span.thread}")
-        self._overlapping("dispatch", "dispatch", given, max(begin, given), {"batch": number})
-        args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
-        tracer.slice("chunk", lane, begin, end, args=args, category="worker")
-        flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
-        tracer.add({**flow, "ph": "s", "pid": place[0], "tid": place[1], "ts": tracer.at(given)})
-        tracer.add({**flow, "ph": "f", "bp": "e", "pid": lane[0], "tid": lane[1], "ts": tracer.at(begin)})
-        at = begin
-        total = sum(seconds for _, seconds in span.parts)
-        shrink = min(1.0, (end - begin) / total) if total else 1.0
-        for name, seconds in span.parts:
-            # A part is the sum over the samples of the chunk, which ran one after the other with all their parts.
-            until = min(end, at + seconds * shrink)
-            tracer.slice(
-                name, lane, at, until, args={"samples": span.samples, "summed": True}, category="worker"
-            )
-            at = until
-
-    def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
-        """Return a lane for samples made in the loop's thread, where chunks of several batches alternate."""
-        place = len(self._here)
-        for number, taken in enumerate(self._here):
-            if all(end <= other or begin >= until for other, until in taken):
-                place = number
-                break
-        if place == len(self._here) and _HERE + place < _BATCHES:
-            self._here.append(deque(maxlen=_REMEMBERED))
-        place = min(place, len(self._here) - 1)
-        self._here[place].append((begin, end))
-        self._name(_HERE + place, "samples, in the loop's thread" + (f" {place}" if place else ""))
-        return self._lane(_HERE + place)
 
     def asked_source(self, begin: float) -> None:
         """Record that an async iterable yielded the samples of a batch, from `begin` to now."""
         if not self._over:
             self._overlapping("source", "source", begin, perf_counter(), {"epoch": self._epoch})
-
-    def _overlapping(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
-        """Record an interval that may overlap others: viewers stack these in one lane by name."""
-        tracer = self._tracer
-        mark = {
-            "name": name,
-            "cat": category,
-            "pid": tracer.pid,
-            "tid": self._lane(_EPOCH)[1],
-            "id2": {"local": hex(tracer.next_number())},
-        }
-        tracer.add({**mark, "ph": "b", "ts": tracer.at(begin), "args": args})
-        tracer.add({**mark, "ph": "e", "ts": tracer.at(end)})
 
     def gathered(self, begin: float, samples: int) -> None:
         """Record that a batch was gathered from memory in the caller's thread."""
@@ -424,11 +465,9 @@ class EpochTrace:
         if self._over:
             return
         now = self._delivered_at = perf_counter()
-        tracer = self._tracer
-        tracer.slice("wait", self._lane(_CALLER), requested, now, args={"samples": samples})
-        counter = {"ph": "C", "pid": tracer.pid, "tid": 0, "ts": tracer.at(now)}
-        tracer.add({**counter, "name": "slab memory (MiB)", "args": {"used": memory[0] / (1 << 20)}})
-        tracer.add({**counter, "name": "batches in flight", "args": {"batches": len(self._batches)}})
+        self._tracer.slice("wait", self._lane(_CALLER), requested, now, args={"samples": samples})
+        self._counter("slab memory (MiB)", now, used=memory[0] / (1 << 20))
+        self._counter("batches in flight", now, batches=len(self._batches))
 
     def close(self) -> None:
         """End the trace of the epoch. May be called twice, from any thread."""
@@ -441,6 +480,6 @@ class EpochTrace:
             self._draw(number, lane, timeline, now, {"abandoned": True})
         self._over = True
         self._tracer.slice(
-            "epoch", self._lane(_EPOCH), self._began, now, args={"epoch": self._epoch}, category="epoch"
+            "epoch", self._lane(WHOLE), self._began, now, args={"epoch": self._epoch}, category="epoch"
         )
         self._tracer.end_epoch(self._number)

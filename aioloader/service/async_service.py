@@ -15,6 +15,8 @@ from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.threads import Threads, run_in_own_thread
 from aioloader.loader.outputs import make_converter
+from aioloader.observability.service_trace import ServiceTrace
+from aioloader.observability.trace import Tracer
 from aioloader.service.decoding import ReferenceDecoder, processor_stages
 from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
@@ -84,10 +86,12 @@ class AsyncImageService:
         output: "numpy", "torch" or "jax": type of the arrays.
         exif: "apply" turns images upright, "ignore" leaves them as stored; None: what the processor prefers (its
             attribute `exif`), or "apply".
+        trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
 
     Raises:
         TypeError, ValueError: an argument is wrong.
         MissingPackageError: the package for `output` is not installed.
+        OSError: the file of `trace` cannot be opened; raised on entering.
 
     It is open inside ``async with``, once. All methods belong to the event loop in which it was entered.
     """
@@ -114,6 +118,7 @@ class AsyncImageService:
         url_cache_limit: int | str | None = None,
         output: str = "numpy",
         exif: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self._options = options = ServiceOptions(
             processor=processor,
@@ -133,6 +138,7 @@ class AsyncImageService:
             fetch=fetch,
             output=output,
             exif=exif,
+            trace=trace,
         )
         given: Any = processor
         self._own = given if isinstance(given, DecodingProcessor) else None
@@ -151,6 +157,7 @@ class AsyncImageService:
             cache_limit=url_cache_limit,
         )
         self._convert = make_converter(options.output)
+        self._tracer = None if options.trace is None else Tracer(options.trace, process="image service")
         self._cache = ImageCache(cache_limit)
         self._memory: SlabMemory | None = None
         self._executor: Executor | None = None
@@ -201,7 +208,9 @@ class AsyncImageService:
     def _open(self) -> None:
         options = self._options
         self._threads = Threads(2, "aioloader-copy")
-        self._memory = SlabMemory(options.memory_limit or default_memory_limit())
+        self._memory = memory = SlabMemory(options.memory_limit or default_memory_limit())
+        if self._tracer is not None:
+            self._tracer.open()
         made: Executor
         if not isinstance(options.executor, str):
             made = options.executor
@@ -219,12 +228,13 @@ class AsyncImageService:
             seed=0,
             seed_globals=foreign and options.executor == "process",
             foreign=foreign,
+            traced=self._tracer is not None,
         )
-        made.open(program, self._memory)
+        made.open(program, memory)
         self._executor = made
         self._maker = ImageMaker(
             made,
-            self._memory,
+            memory,
             processor=options.processor,
             exif=self._exif,
             max_pixels=options.max_pixels,
@@ -242,6 +252,7 @@ class AsyncImageService:
             tick_s=min(0.1, self._seconds / 10),
             # A tensor that cannot be written to does not exist.
             freeze=options.output == "numpy",
+            trace=None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
         )
         self._requests = ImageRequests(
             self._dispatcher,
@@ -280,7 +291,8 @@ class AsyncImageService:
                     await self._ended.wait()
             await self._reader.aclose()
             if self._memory is not None:
-                self._final = self._final or self._snapshot()
+                if self._dispatcher is not None:
+                    self._final = self._final or self._snapshot()
                 await run_in_own_thread("aioloader-close", self._close, or_here=True)
 
     def _close(self) -> None:
@@ -289,6 +301,8 @@ class AsyncImageService:
             self._executor.close()
         if self._threads is not None:
             self._threads.close()
+        if self._tracer is not None:
+            self._tracer.close()
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()

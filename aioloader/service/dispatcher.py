@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from aioloader.abc import Executor
+    from aioloader.observability.service_trace import ServiceTrace
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.making import ImageMaker
     from aioloader.service.references import Reference, ReferenceReader
@@ -56,6 +57,7 @@ class Dispatcher:
         overflow: "wait" or "raise": what happens with one more.
         tick_s: how often timeouts are checked; seconds.
         freeze: shared arrays are made read-only.
+        trace: records what happens, or None.
 
     Attributes:
         counters: what happened so far.
@@ -73,6 +75,7 @@ class Dispatcher:
         overflow: str,
         tick_s: float = _TICK_S,
         freeze: bool = True,
+        trace: ServiceTrace | None = None,
     ) -> None:
         self._reader = reader
         self._cache = cache
@@ -82,6 +85,7 @@ class Dispatcher:
         self._raises = overflow == "raise"
         self._tick_s = tick_s
         self._freeze = freeze
+        self._trace = trace
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
         self._to_read: Schedule[Job] = Schedule()
@@ -105,6 +109,8 @@ class Dispatcher:
             Exception: of the executor's own tasks; whoever waits gets it too.
         """
         error: BaseException = ServiceClosedError("the image service was closed")
+        if self._trace is not None:
+            self._trace.open()
         try:
             async with self._executor.serving(), anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -123,6 +129,8 @@ class Dispatcher:
                 self._end(job, Outcome(None, 0, error))
             for event in self._admission:
                 event.set()
+            if self._trace is not None:
+                self._trace.close()
 
     def _check_open(self) -> None:
         if self.closed or self._tasks is None:
@@ -175,6 +183,8 @@ class Dispatcher:
             self._check_open()
         order = (request.priority, request.first_round, request.number, len(request.waiters))
         job = Job(reference, share, draw, order, perf_counter())
+        if self._trace is not None:
+            job.trace = self._trace.begin(reference.name, request.number)
         waiter = self._wait_for(job, request, deadline)
         self._jobs.add(job)
         if share is not None:
@@ -206,6 +216,7 @@ class Dispatcher:
         # One that was let in, and found the place taken, keeps its turn.
         (self._admission.appendleft if again else self._admission.append)(event)
         self.counters.admission += 1
+        began = perf_counter()
         try:
             left = None if deadline is None else max(0.0, deadline - perf_counter())
             with anyio.move_on_after(left) as scope:
@@ -215,6 +226,8 @@ class Dispatcher:
             raise
         finally:
             self.counters.admission -= 1
+            if self._trace is not None and not self.closed:
+                self._trace.record_admission(reference.name, request.number, began)
         if scope.cancelled_caught:
             self._give_up_turn(event)
             assert request.timeout is not None
@@ -236,7 +249,7 @@ class Dispatcher:
         self._leave(request.waiters)
         request.take()
 
-    def _leave(self, waiters: list[Waiter]) -> None:
+    def _leave(self, waiters: list[Waiter], why: str = "abandoned") -> None:
         """Call off work that nobody else waits for."""
         for waiter in waiters:
             job = waiter.job
@@ -244,7 +257,7 @@ class Dispatcher:
                 waiter.job = None
                 job.waiters.remove(waiter)
                 if not job.waiters:
-                    self._abandon(job)
+                    self._abandon(job, why)
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -287,7 +300,7 @@ class Dispatcher:
             if job is None or self._tasks is None:
                 return
             self.counters.reading += 1
-            job.phase = "read"
+            job.enter("read")
             job.scope = anyio.CancelScope()
             self._tasks.start_soon(deferred(self._read), job)
 
@@ -326,7 +339,7 @@ class Dispatcher:
         except Exception as error:
             self._end(job, Outcome(None, 0, error))
             return
-        job.phase = "queue"
+        job.enter("queue")
         job.queued_at = perf_counter()
         self._push(job)
         self._start_chunks()
@@ -347,7 +360,8 @@ class Dispatcher:
             chunk = ChunkInWork(jobs, wanted=len(jobs))
             now = perf_counter()
             for job in jobs:
-                job.phase, job.chunk, job.sent_at = "work", chunk, now
+                job.enter("work")
+                job.chunk, job.sent_at = chunk, now
                 self.counters.queue_s.append(now - job.queued_at)
             self._chunks += 1
             self.counters.in_work += len(jobs)
@@ -364,6 +378,9 @@ class Dispatcher:
         finally:
             self._chunks -= 1
             self.counters.in_work -= len(chunk.jobs)
+        if self._trace is not None:
+            waiting = [job.trace for job in chunk.jobs if not job.abandoned and job.trace is not None]
+            self._trace.record_chunk(chunk.given_at, chunk.work_spans, waiting)
         now = perf_counter()
         for job, outcome in zip(chunk.jobs, outcomes, strict=False):
             job.chunk = None
@@ -375,7 +392,7 @@ class Dispatcher:
         self._start_chunks()
         self._start_reads()
 
-    def _abandon(self, job: Job) -> None:
+    def _abandon(self, job: Job, why: str) -> None:
         """Call off a job that nobody waits for."""
         if job not in self._jobs:
             return
@@ -384,6 +401,8 @@ class Dispatcher:
         if job.queued:
             self._dequeue(job)
         self._forget(job)
+        if self._trace is not None and job.trace is not None:
+            self._trace.end(job.trace, why, 0)
         if job.scope is not None:
             job.scope.cancel()
         elif job.chunk is not None:
@@ -398,6 +417,10 @@ class Dispatcher:
         self._forget(job)
         job.phase = "done"
         waiters, job.waiters = job.waiters, []
+        if self._trace is not None and job.trace is not None:
+            made = "cached" if kept else "made"
+            named = made if outcome.error is None else type(outcome.error).__name__
+            self._trace.end(job.trace, named, len(waiters))
         if outcome.error is not None:
             self.counters.failed += 1
             for place, waiter in enumerate(waiters):
@@ -444,7 +467,7 @@ class Dispatcher:
             return
         self.counters.timed_out += 1
         error = waiter.timed_out()
-        self._leave([waiter])
+        self._leave([waiter], "timed out")
         waiter.settle(error=error)
 
     # -- facts -------------------------------------------------------------------------------------------------------

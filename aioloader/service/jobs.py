@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -12,6 +13,8 @@ from aioloader.errors import ImageTimeoutError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from aioloader.foundation.types import WorkSpan
+    from aioloader.observability.service_trace import ImageTrace
     from aioloader.service.references import ReadImage, Reference
 
 Phase = Literal["queue", "read", "work", "done"]
@@ -37,6 +40,7 @@ class Job:
         nbytes: bytes that the image will take, once its header is known.
         shape: of its first array, if the processor announces it.
         queued_at, sent_at: when it was read, and when it was sent to a worker.
+        trace: records its stages, or None.
     """
 
     reference: Reference
@@ -55,6 +59,14 @@ class Job:
     shape: tuple[int, ...] | None = None
     queued_at: float = 0.0
     sent_at: float = 0.0
+    trace: ImageTrace | None = None
+
+    def enter(self, phase: Phase) -> None:
+        """Begin a phase."""
+        self.phase = phase
+        if self.trace is not None:
+            # Until the chunk has its memory, and is with the executor.
+            self.trace.enter("memory" if phase == "work" else phase)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,11 +77,22 @@ class ChunkInWork:
         jobs: the jobs; the place of a job is its row.
         scope: cancels the work on them.
         wanted: how many of them somebody waits for.
+        given_at: when they were passed to the executor.
+        work_spans: the chunk as its worker saw it, for traces; empty without a trace.
     """
 
     jobs: list[Job]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     wanted: int = 0
+    given_at: float = 0.0
+    work_spans: list[WorkSpan] = field(default_factory=list)
+
+    def give(self) -> None:
+        """Take note that they are passed to the executor now."""
+        self.given_at = perf_counter()
+        for job in self.jobs:
+            if job.trace is not None:
+                job.trace.enter("work")
 
 
 class Request:

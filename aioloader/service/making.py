@@ -212,7 +212,9 @@ class ImageMaker:
                 keeps_spill=keeps,
             )
             del payloads
+            chunk.give()
             result = await self._executor.run([sent])
+            chunk.work_spans = result.work_spans
             self._learn(result, jobs)
             if layout is not None and result.written and keeps:
                 return [await self._lease_row(layout, sent.bases, result, made, owned)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import MissingPackageError
 from aioloader.foundation.host_limits import available_cores
-from aioloader.foundation.validation import at_least, one_of
+from aioloader.foundation.validation import at_least, file_path, one_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ServiceOptions:
     fetch: Fetch | None
     output: str
     exif: str | None
+    trace: str | os.PathLike[str] | None
 
     def __post_init__(self) -> None:
         at_least("num_workers", self.num_workers, 1)
@@ -63,6 +64,7 @@ class ServiceOptions:
         at_least("max_bytes", self.max_bytes, 1)
         at_least("max_pixels", self.max_pixels, 1)
         at_least("max_frames", self.max_frames, 1)
+        file_path("trace", self.trace)
         one_of("overflow", self.overflow, OVERFLOW)
         one_of("output", self.output, OUTPUTS)
         if isinstance(self.executor, str):

@@ -173,6 +173,7 @@ class ImageService:
         url_cache_limit: int | str | None = None,
         output: str = "numpy",
         exif: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self._service = AsyncImageService(
             processor,
@@ -194,6 +195,7 @@ class ImageService:
             url_cache_limit=url_cache_limit,
             output=output,
             exif=exif,
+            trace=trace,
         )
         self._life: _Life | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
