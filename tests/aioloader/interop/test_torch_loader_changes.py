@@ -36,6 +36,7 @@ def test_a_changed_collate_function_is_seen(torch, ours, workers):
         mixing.enabled = False
         run.append(list(loader))
         runs.append(run)
+    loader.close()
     assert runs[0] == runs[1]
     assert runs[1] == [[[True, 0, 1], [True, 2, 3]], [[False, 0, 1], [False, 2, 3]]]
 
@@ -85,6 +86,8 @@ def test_a_sampler_sees_what_the_training_loop_does(torch, ours, workers, factor
             run.append(batch.tolist())
             sampler.chosen = number + 1
         runs.append(run)
+        if make is ours:
+            loader.close()
     torchs, *others = runs
     assert all(run == others[0] for run in others)
     # Two batches may be finished before they are requested.
@@ -136,6 +139,7 @@ def test_a_pass_goes_on_after_a_failing_sample(torch, ours, workers, own):
             except StopIteration:
                 break
         runs.append(run)
+    loader.close()
     assert runs[1] == [[0, 1], ValueError, ValueError, [6, 7]]
     # Without workers torch's pass goes on, too.
     assert runs[0] == runs[1]

@@ -125,6 +125,7 @@ def test_a_flag_in_the_index_can_be_switched_off(torch, ours, workers):
         run = list(loader)
         sampler.on = False
         runs.append(run + list(loader))
+    loader.close()
     assert same(torch, *runs)
     assert [flags.tolist() for _, flags in runs[1]] == [[True] * 4] * 3 + [[False] * 4] * 3
 

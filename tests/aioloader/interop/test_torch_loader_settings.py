@@ -100,6 +100,7 @@ def test_workers_have_the_settings_of_the_script(torch, ours, script):
         from PIL import Image, ImageFile
 
         ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS = False, 89478485
+    loader.close()
     assert runs[0] == runs[1]
     (first,), *_, (last,) = runs[1]
     assert (first["dtype"], first["mean"], first["warned"]) == ("torch.float32", -1.0, "raised that one")
