@@ -451,7 +451,8 @@ class AsyncImageService:
         Args:
             prompts, refs, priority, timeout: see `map`.
             max_tokens: most tokens of the images of a batch.
-            lookahead: prompts that are considered for a batch.
+            lookahead: prompts that are considered for a batch; more, up to 64 times as many, while they have less than
+                two batches of tokens. A batch comes when that many were taken, or there are no more.
 
         Returns:
             an async iterator over `PromptBatch`: the patches of all images of a batch behind one another.
