@@ -167,6 +167,7 @@ class AsyncImageService:
         self._threads: Threads | None = None
         self._ended: anyio.Event | None = None  # the supervisor was started
         self._used = False
+        self._closed = False
         self._loop: object = None
         self._final: ServiceStats | None = None
         self._failure: BaseException | None = None
@@ -284,6 +285,7 @@ class AsyncImageService:
 
         Whoever waits for an image gets a `ServiceClosedError`. Images that were returned stay valid.
         """
+        self._closed = True
         with anyio.CancelScope(shield=True):
             if self._ended is not None:  # the supervisor was started
                 self._stop.set()
@@ -488,8 +490,17 @@ class AsyncImageService:
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
+    @property
+    def closed(self) -> bool:
+        """Return True if the service was closed, or could not be opened."""
+        return self._closed
+
     def stats(self) -> ServiceStats:
-        """Return the counters at this moment, and after the end those of the end."""
+        """Return the counters at this moment, and after the end those of the end. Any thread may call it.
+
+        Raises:
+            ServiceClosedError: the service was never open.
+        """
         return self._final or self._snapshot()
 
     def explain(self) -> str:
@@ -501,7 +512,8 @@ class AsyncImageService:
         if dispatcher is None or executor is None or maker is None:
             raise ServiceClosedError("the image service was never open: use it inside 'async with service:'")
         counters = dispatcher.counters
-        used, peak, limit = (0, 0, 0) if self._memory is None else self._memory.usage()
+        memory = self._memory
+        used, peak, limit = (0, 0, 0) if memory is None else memory.usage()
         return ServiceStats(
             executor=executor.kind if isinstance(executor, NamedExecutor) else type(executor).__name__,
             workers=executor.workers,

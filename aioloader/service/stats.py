@@ -83,7 +83,7 @@ def percentiles(seconds: deque[float]) -> tuple[float, float]:
     """Return median and 99th percentile; zeros if there is nothing."""
     if not seconds:
         return 0.0, 0.0
-    ordered = sorted(seconds)
+    ordered = sorted(seconds.copy())  # another thread may be adding
     return ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 

@@ -310,6 +310,11 @@ class ImageService:
         )
         return _Elements(self, self._call(partial(_awaited, make)))
 
+    @property
+    def closed(self) -> bool:
+        """Return True if the service was closed, or could not be opened."""
+        return self._service.closed
+
     def stats(self) -> ServiceStats:
         """Return the counters at this moment; see `AsyncImageService.stats`."""
         return self._service.stats()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 import urllib.request
 
 import pytest
 
-from aioloader import DataLoader
+from aioloader import AsyncImageService, DataLoader, ImageService
 from tests.aioloader.loader.samples import Numbers
+from tests.aioloader.service.images import fails, numbered
 
 
 def halve(image, label):
@@ -111,6 +113,8 @@ def test_names_follow_the_conventions(prometheus, registry):
             "retries",
             "hedges",
             "workers",
+            "waits",
+            "lookups",
         )
         assert family.documentation.endswith(".")
         assert not family.name.endswith("_total")  # the client adds it to counters
@@ -225,6 +229,136 @@ def test_loaders_share_a_provider_by_name(opentelemetry, reader, provider):
     test.close()
 
 
-def test_only_loaders_are_taken(opentelemetry, provider):
-    with pytest.raises(TypeError, match="a loader was expected"):
+def test_only_loaders_and_services_are_taken(opentelemetry, provider):
+    with pytest.raises(TypeError, match="a loader or an image service was expected"):
         opentelemetry.register([1, 2], "train", provider)
+
+
+# -- image services ---
+
+
+def used(service):
+    """Make three images, of which one fails and one is there already."""
+    service.get(numbered(2))
+    service.get(numbered(2))
+    with pytest.raises(ValueError, match="is odd"):
+        try:
+            service.get(numbered(3))
+        except Exception as error:
+            raise error.__cause__ from None
+
+
+@pytest.fixture
+def service():
+    with ImageService(fails, num_workers=1, executor="thread", cache_limit=1 << 20) as service:
+        used(service)
+        yield service
+
+
+def test_a_service_and_a_loader_share_a_registry(prometheus, registry, service):
+    from prometheus_client import generate_latest
+
+    loader = finished()
+    prometheus.register(loader, "train", registry)
+    prometheus.register(service, "train", registry)  # names are unique within a kind
+    found = values(generate_latest(registry).decode())
+    assert found['aioloader_delivered_samples_total{loader="train"}'] == 24
+    assert found['aioloader_service_ended_images_total{outcome="made",service="train"}'] == 1
+    assert found['aioloader_service_ended_images_total{outcome="failed",service="train"}'] == 1
+    assert found['aioloader_service_cache_lookups_total{result="hit",service="train"}'] == 1
+    assert found['aioloader_service_pool_workers{service="train"}'] == 1
+    assert found['aioloader_service_memory_limit_bytes{service="train"}'] == service.stats().memory_limit > 0
+    work = service.stats().work_s
+    assert found['aioloader_service_work_seconds{quantile="0.5",service="train"}'] == work[0] > 0
+    assert all(("loader=" in name) != ("service=" in name) for name in found)
+    with pytest.raises(ValueError, match="another service is registered as 'train'"):
+        prometheus.register(AsyncImageService(), "train", registry)
+    prometheus.unregister(service, "train", registry)
+    assert "service=" not in generate_latest(registry).decode()
+    loader.close()
+
+
+def test_every_figure_of_a_service_is_exported(prometheus, registry, service, monkeypatch):
+    from prometheus_client import generate_latest
+
+    figures, number = {}, 1000
+    for field in dataclasses.fields(service.stats()):
+        if field.name == "executor":
+            figures[field.name] = "thread"
+        elif field.name in ("read_s", "queue_s", "work_s"):
+            figures[field.name] = (number + 1, number + 2)
+            number += 2
+        else:
+            number += 1
+            figures[field.name] = number
+    stats = dataclasses.replace(service.stats(), **figures)
+    monkeypatch.setattr(ImageService, "stats", lambda self: stats)
+    prometheus.register(service, registry=registry)
+    found = values(generate_latest(registry).decode())
+    assert sorted(found.values()) == list(range(1001, number + 1))
+    assert all('service="service"' in name for name in found)
+
+
+async def test_a_service_is_exported_while_it_is_open(prometheus, registry):
+    from prometheus_client import generate_latest
+
+    def scrape():
+        return values(generate_latest(registry).decode())
+
+    service = AsyncImageService(num_workers=1, executor="thread")
+    prometheus.register(service, "photos", registry)
+    assert scrape() == {}
+    async with service:
+        await service.get(numbered(1))
+        assert scrape()['aioloader_service_ended_images_total{outcome="made",service="photos"}'] == 1
+        with pytest.raises(ValueError, match="another service is registered"):
+            prometheus.register(AsyncImageService(), "photos", registry)
+    assert service.closed
+    assert scrape() == {}
+    prometheus.register(AsyncImageService(), "photos", registry)  # the name is free again
+
+
+def test_a_scrape_never_disturbs_a_service(prometheus, registry):
+    """Statistics are read in other threads than that of the loop."""
+    import threading
+
+    from prometheus_client import generate_latest
+
+    with ImageService(fails, num_workers=1, executor="thread") as service:
+        prometheus.register(service, "photos", registry)
+        ended, errors = threading.Event(), []
+
+        def scrape():
+            try:
+                while not ended.is_set():
+                    assert values(generate_latest(registry).decode())
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=scrape) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for draw in range(5):
+            service.gather([numbered(2 * number) for number in range(60)], draw=draw)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+
+
+def test_a_reader_sees_a_service(opentelemetry, reader, provider, service):
+    loader = finished()
+    opentelemetry.register(loader, "train", provider)
+    opentelemetry.register(service, "photos", provider)
+    found = observed(reader)
+    mine = ("aioloader.service", "photos")
+    unit, images = found["aioloader.service.ended.images"]
+    assert unit == "{image}"
+    assert images[tuple(sorted((("aioloader.outcome", "made"), mine)))] == 1
+    assert found["aioloader.service.memory.limit.size"] == ("By", {(mine,): service.stats().memory_limit})
+    assert found["aioloader.service.cache.lookups"][0] == "{lookup}"
+    assert found["aioloader.service.work.time"][0] == "s"
+    assert found["aioloader.delivered.samples"][1] == {(("aioloader.loader", "train"),): 24}
+    opentelemetry.unregister(service, "photos", provider)
+    assert "aioloader.service.ended.images" not in observed(reader)
+    loader.close()
