@@ -1,4 +1,4 @@
-"""Jobs of a service: admission, reading, the queue for the workers, chunks, results, and who waits for what.
+"""Jobs of a service: reading, the queue for the workers, chunks, results, and who waits for what.
 
 Everything here runs in the service's event loop. The tasks that read and make images belong to one task group; `run`
 opens it and closes it.
@@ -7,7 +7,6 @@ opens it and closes it.
 from __future__ import annotations
 
 import copy
-from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,10 @@ import anyio
 import anyio.abc
 import numpy as np
 
-from aioloader.errors import (
-    ImageServiceError,
-    ImageTimeoutError,
-    ServiceClosedError,
-    ServiceOverloadedError,
-    single,
-)
+from aioloader.errors import ImageServiceError, ServiceClosedError, single
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.pytree import flatten
+from aioloader.service.admission import Admission
 from aioloader.service.jobs import ChunkInWork, Job, Request, Waiter
 from aioloader.service.making import Outcome
 from aioloader.service.schedule import Schedule
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
     from aioloader.observability.service_trace import ServiceTrace
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.making import ImageMaker
-    from aioloader.service.references import Reference, ReferenceReader
+    from aioloader.service.references import ReferenceReader
 
 # Images that are read at a time: enough to hide the latency of servers.
 _READS = 64
@@ -81,8 +75,6 @@ class Dispatcher:
         self._cache = cache
         self._maker = maker
         self._executor = executor
-        self._max_pending = max_pending
-        self._raises = overflow == "raise"
         self._tick_s = tick_s
         self._freeze = freeze
         self._trace = trace
@@ -90,14 +82,14 @@ class Dispatcher:
         self._shared: dict[Hashable, Job] = {}
         self._to_read: Schedule[Job] = Schedule()
         self._to_make: Schedule[Job] = Schedule()
-        self._waiting_reads = 0
-        self._waiting_makes = 0
         self._chunks = 0
         self._held_nbytes = 0
-        self._admission: deque[anyio.Event] = deque()
         self._requests = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.counters = ServiceCounters()
+        self._admission = Admission(
+            self._jobs, most=max_pending, overflow=overflow, counters=self.counters, trace=trace
+        )
         self.closed = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -127,8 +119,7 @@ class Dispatcher:
             self._tasks = None
             for job in list(self._jobs):
                 self._end(job, Outcome(None, 0, error))
-            for event in self._admission:
-                event.set()
+            self._admission.close()
             if self._trace is not None:
                 self._trace.close()
 
@@ -164,7 +155,7 @@ class Dispatcher:
             reference = await self._reader.identify(reference)
         deadline = None if request.timeout is None else perf_counter() + request.timeout
         share = None if reference.identity is None else (reference.identity, draw)
-        admitted = False
+        waited = False
         while True:
             if share is not None:
                 job = self._shared.get(share)
@@ -176,10 +167,10 @@ class Dispatcher:
                     waiter = Waiter(request, reference.name, deadline)
                     waiter.settle(found[0])
                     return waiter
-            if len(self._jobs) < self._max_pending and (admitted or not self._admission):
+            if self._admission.has_room(waited=waited):
                 break
-            await self._wait_for_room(reference, request, deadline, admitted)
-            admitted = True
+            await self._admission.wait(reference, request, deadline, waited=waited)
+            waited = True
             self._check_open()
         order = (request.priority, request.first_round, request.number, len(request.waiters))
         job = Job(reference, share, draw, order, perf_counter())
@@ -203,46 +194,9 @@ class Dispatcher:
         waiter = self._wait_for(job, request, deadline)
         if request.priority > job.order[0]:
             job.order = (request.priority, request.first_round, request.number, len(request.waiters) - 1)
-            if job.queued:  # once more, further to the front: the first one that is taken counts
+            if job in self._to_read or job in self._to_make:
                 self._push(job)
         return waiter
-
-    async def _wait_for_room(
-        self, reference: Reference, request: Request, deadline: float | None, again: bool
-    ) -> None:
-        if self._raises:
-            raise ServiceOverloadedError(len(self._jobs), self._max_pending)
-        event = anyio.Event()
-        # One that was let in, and found the place taken, keeps its turn.
-        (self._admission.appendleft if again else self._admission.append)(event)
-        self.counters.admission += 1
-        began = perf_counter()
-        try:
-            left = None if deadline is None else max(0.0, deadline - perf_counter())
-            with anyio.move_on_after(left) as scope:
-                await event.wait()
-        except BaseException:
-            self._give_up_turn(event)
-            raise
-        finally:
-            self.counters.admission -= 1
-            if self._trace is not None and not self.closed:
-                self._trace.record_admission(reference.name, request.number, began)
-        if scope.cancelled_caught:
-            self._give_up_turn(event)
-            assert request.timeout is not None
-            self.counters.timed_out += 1
-            raise ImageTimeoutError(reference.name, request.timeout, "admission")
-
-    def _give_up_turn(self, event: anyio.Event) -> None:
-        if event.is_set():
-            self._admit()  # the next one takes the place
-        else:
-            self._admission.remove(event)
-
-    def _admit(self) -> None:
-        if self._admission and len(self._jobs) < self._max_pending:
-            self._admission.popleft().set()
 
     def leave(self, request: Request) -> None:
         """Give up the images that a request waits for, and those that it has."""
@@ -271,32 +225,16 @@ class Dispatcher:
 
     def _push(self, job: Job) -> None:
         schedule = self._to_read if job.image is None else self._to_make
-        if not job.queued:
-            job.queued = True
-            if job.image is None:
-                self._waiting_reads += 1
-            else:
-                self._waiting_makes += 1
         priority, first_round, request, place = job.order
         schedule.push(job, priority=priority, first_round=first_round, request=request, place=place)
 
-    def _pop(self, schedule: Schedule[Job]) -> Job | None:
-        while (job := schedule.pop()) is not None:
-            if job.queued and (job.image is None) == (schedule is self._to_read):
-                self._dequeue(job)
-                return job
-        return None
-
-    def _dequeue(self, job: Job) -> None:
-        job.queued = False
-        if job.image is None:
-            self._waiting_reads -= 1
-        else:
-            self._waiting_makes -= 1
+    def _drop(self, job: Job) -> None:
+        self._to_read.discard(job)
+        self._to_make.discard(job)
 
     def _start_reads(self) -> None:
-        while self._waiting_reads and self.counters.reading < _READS and self._held_nbytes < _HELD_BYTES:
-            job = self._pop(self._to_read)
+        while self._to_read and self.counters.reading < _READS and self._held_nbytes < _HELD_BYTES:
+            job = self._to_read.pop()
             if job is None or self._tasks is None:
                 return
             self.counters.reading += 1
@@ -346,13 +284,13 @@ class Dispatcher:
 
     def _start_chunks(self) -> None:
         # One chunk in work for each worker, one that waits for it, and one in flight.
-        while self._waiting_makes and self._chunks < 2 * self._executor.workers + 1:
-            first = self._pop(self._to_make)
+        while self._to_make and self._chunks < 2 * self._executor.workers + 1:
+            first = self._to_make.pop()
             if first is None or self._tasks is None:
                 return
             jobs = [first]
-            room = self._maker.room_in_chunk(first, self._waiting_makes)
-            while len(jobs) < room and (job := self._pop(self._to_make)) is not None:
+            room = self._maker.room_in_chunk(first, len(self._to_make))
+            while len(jobs) < room and (job := self._to_make.pop()) is not None:
                 if not self._maker.fits(job):
                     self._push(job)
                     break
@@ -398,8 +336,7 @@ class Dispatcher:
             return
         self.counters.abandoned += 1
         job.abandoned = True
-        if job.queued:
-            self._dequeue(job)
+        self._drop(job)
         self._forget(job)
         if self._trace is not None and job.trace is not None:
             self._trace.end(job.trace, why, 0)
@@ -412,8 +349,7 @@ class Dispatcher:
 
     def _end(self, job: Job, outcome: Outcome, *, kept: bool = False) -> None:
         """Hand the outcome of a job to all who wait for it."""
-        if job.queued:
-            self._dequeue(job)
+        self._drop(job)
         self._forget(job)
         job.phase = "done"
         waiters, job.waiters = job.waiters, []
@@ -443,7 +379,7 @@ class Dispatcher:
             del self._shared[job.share]
         if job.image is not None:
             self._held_nbytes -= job.image.nbytes
-        self._admit()
+        self._admission.admit()
 
     # -- timeouts ----------------------------------------------------------------------------------------------------
 
@@ -485,7 +421,7 @@ class Dispatcher:
     @property
     def queued(self) -> int:
         """Return the number of jobs that wait to be read, or for a worker."""
-        return self._waiting_reads + self._waiting_makes
+        return len(self._to_read) + len(self._to_make)
 
 
 def _named(error: Exception) -> ImageServiceError:

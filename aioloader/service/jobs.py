@@ -36,7 +36,6 @@ class Job:
         chunk: the chunk that it is made in; None before and after.
         began: time at which it entered the service (seconds, `time.perf_counter`).
         abandoned: nobody waits any more.
-        queued: it is in a schedule.
         nbytes: bytes that the image will take, once its header is known.
         shape: of its first array, if the processor announces it.
         queued_at, sent_at: when it was read, and when it was sent to a worker.
@@ -54,7 +53,6 @@ class Job:
     scope: anyio.CancelScope | None = None
     chunk: ChunkInWork | None = None
     abandoned: bool = False
-    queued: bool = False
     nbytes: int = 0
     shape: tuple[int, ...] | None = None
     queued_at: float = 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 
 BURST = 8
 """Images of one request that are next in line together. The following ones wait for one round of the other requests."""
@@ -25,13 +26,23 @@ class Schedule(Generic[T]):
         self._heap: list[tuple[int, int, int, int, T]] = []
         self._count = itertools.count()
         self._rounds: dict[int, int] = {}
+        # Entries of the heap whose image is not in it are skipped: it was removed, or came earlier.
+        self._waiting: set[T] = set()
+
+    def __len__(self) -> int:
+        """Return the number of images that wait."""
+        return len(self._waiting)
+
+    def __contains__(self, item: T) -> bool:
+        """Return whether an image waits."""
+        return item in self._waiting
 
     def first_round(self, priority: int) -> int:
         """Return the round in which a request that arrives now begins."""
         return self._rounds.get(priority, 0)
 
     def push(self, item: T, *, priority: int, first_round: int, request: int, place: int) -> None:
-        """Add an image.
+        """Add an image, or move one that waits to the front; it never moves back.
 
         Args:
             item: the image.
@@ -42,12 +53,19 @@ class Schedule(Generic[T]):
         """
         order = (-priority, first_round + place // BURST, request, next(self._count), item)
         heapq.heappush(self._heap, order)
+        self._waiting.add(item)
+
+    def discard(self, item: T) -> None:
+        """Remove an image; nothing happens if it does not wait."""
+        self._waiting.discard(item)
 
     def pop(self) -> T | None:
         """Return the next image, and remove it; None if there is none."""
-        if not self._heap:
-            self._rounds.clear()
-            return None
-        negative, number, _, _, item = heapq.heappop(self._heap)
-        self._rounds[-negative] = number
-        return item
+        while self._heap:
+            negative, number, _, _, item = heapq.heappop(self._heap)
+            self._rounds[-negative] = number
+            if item in self._waiting:
+                self._waiting.remove(item)
+                return item
+        self._rounds.clear()
+        return None

@@ -62,3 +62,26 @@ def test_every_image_comes_once_and_those_of_a_request_in_their_order(
         assert places == sorted(places)
     priorities = [requests[request][1] for request, _ in taken]
     assert priorities == sorted(priorities, reverse=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["push", "discard", "pop"]), st.integers(-1, 1)))
+)
+def test_an_image_waits_once_and_comes_at_its_earliest_place(steps: list[tuple[int, str, int]]) -> None:
+    schedule: Schedule[int] = Schedule()
+    waiting: dict[int, int] = {}
+    for item, step, priority in steps:
+        if step == "push":
+            schedule.push(item, priority=priority, first_round=0, request=item, place=0)
+            waiting[item] = max(priority, waiting.get(item, -2))
+        elif step == "discard":
+            schedule.discard(item)
+            waiting.pop(item, None)
+        else:
+            taken = schedule.pop()
+            assert (taken is None) == (not waiting)
+            if taken is not None:
+                del waiting[taken]
+        assert len(schedule) == len(waiting)
+        assert all((each in schedule) == (each in waiting) for each in range(10))
+    assert sorted(iter(schedule.pop, None)) == sorted(waiting)
