@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AWAITED_DOMAIN",
+    "BATCH_DOMAIN",
     "CHOICE_DOMAIN",
     "GLOBALS_DOMAIN",
     "LATER_DOMAIN",
     "ORDER_DOMAIN",
     "SAMPLE_DOMAIN",
     "TURN_DOMAIN",
+    "VIEW_DOMAIN",
     "Rng",
     "default_rng",
     "seed_default_rng",
@@ -40,6 +42,10 @@ ORDER_DOMAIN = 1
 GLOBALS_DOMAIN = 2
 CHOICE_DOMAIN = 3
 TURN_DOMAIN = 4
+# A batch draws as index 0, at the position of its first sample.
+BATCH_DOMAIN = 5
+# A view draws with a word of its sample's stream as the seed, and its number as the index.
+VIEW_DOMAIN = 6
 # In a chain with async transforms, the n-th of them (from 0) draws from AWAITED_DOMAIN + n, and the transforms after
 # the n-th group of them (from 1) draw in a worker from LATER_DOMAIN + n.
 AWAITED_DOMAIN = 1 << 32
@@ -187,6 +193,43 @@ class Rng:
         """Draw a normal number with mean `loc` and standard deviation `scale` (Box and Muller, 1958)."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
         return loc + scale * radius * math.cos(2.0 * math.pi * self.random())
+
+    def word(self) -> int:
+        """Draw a whole number uniform in [0, 2**64), the next word of the stream."""
+        return self._word()
+
+    def beta(self, a: float, b: float) -> float:
+        """Draw a number of the beta distribution.
+
+        Args:
+            a, b: parameters of the distribution, above 0.
+        """
+        return self.dirichlet((a, b))[0]
+
+    def dirichlet(self, alphas: Sequence[float]) -> list[float]:
+        """Draw shares of the Dirichlet distribution; their sum is 1.
+
+        Args:
+            alphas: parameters of the distribution, above 0; at least one.
+        """
+        # Logarithms, because numbers of the gamma distribution for a small parameter are often too small for a float.
+        logs = [self._log_gamma(alpha) for alpha in alphas]
+        most = max(logs)
+        parts = [math.exp(log - most) for log in logs]
+        total = sum(parts)
+        return [part / total for part in parts]
+
+    def _log_gamma(self, shape: float) -> float:
+        """Draw the logarithm of a number of the gamma distribution (Marsaglia and Tsang, 2000)."""
+        if shape < 1.0:
+            return self._log_gamma(shape + 1.0) + math.log(1.0 - self.random()) / shape
+        d = shape - 1.0 / 3.0
+        c = 1.0 / math.sqrt(9.0 * d)
+        while True:
+            x = self.normal()
+            v = (1.0 + c * x) ** 3
+            if v > 0.0 and math.log(1.0 - self.random()) < 0.5 * x * x + d - d * v + d * math.log(v):
+                return math.log(d) + math.log(v)
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
         """Shuffle in place (Fisher and Yates)."""

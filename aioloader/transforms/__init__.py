@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from aioloader.transforms.augmix import AugMix
+from aioloader.transforms.autoaugment import AutoAugment, AutoAugmentPolicy
 from aioloader.transforms.base import (
     Compose,
     RandomApply,
@@ -50,7 +52,7 @@ from aioloader.transforms.padding import Pad
 from aioloader.transforms.policies import RandAugment, TrivialAugmentWide
 from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
 from aioloader.transforms.raw import encode_raw, raw_image
-from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
+from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor
 from aioloader.transforms.tone import (
     RandomAutocontrast,
     RandomEqualize,
@@ -71,6 +73,9 @@ __all__ = (
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "Albumentations",
+    "AugMix",
+    "AutoAugment",
+    "AutoAugmentPolicy",
     "BoxTransform",
     "Cast",
     "CenterCrop",
@@ -110,6 +115,7 @@ __all__ = (
     "RandomVerticalFlip",
     "Resize",
     "Scratch",
+    "ToDtype",
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",

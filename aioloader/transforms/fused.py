@@ -40,7 +40,7 @@ from aioloader.transforms.interpolation import (
     settle_auto,
 )
 from aioloader.transforms.planes import ToPlanes
-from aioloader.transforms.tensor import Cast, Normalize, ToTensor
+from aioloader.transforms.tensor import Cast, Normalize, ToDtype, ToTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -425,7 +425,7 @@ def table_length(transforms: Sequence[Callable[..., Any]]) -> int:
             type(fn) is ToTensor or (type(fn) is ToPlanes and fn.fixed and fn.dtype == _FLOAT32)
         ):
             length = place + 1
-        elif type(fn) is Cast and fn.dtype == _FLOAT32:
+        elif (type(fn) is Cast or type(fn) is ToDtype) and fn.dtype == _FLOAT32:
             length += length > 0
         elif type(fn) is Normalize and length:
             length += 1

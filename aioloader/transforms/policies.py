@@ -16,6 +16,7 @@ from aioloader.transforms import functional
 from aioloader.transforms.base import Transform, check_image
 from aioloader.transforms.blur import adjust_sharpness
 from aioloader.transforms.color import adjust_brightness, adjust_contrast, adjust_saturation
+from aioloader.transforms.interpolation import LINEAR, NEAREST, interpolation_code
 from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 
 if TYPE_CHECKING:
@@ -28,35 +29,50 @@ Magnitudes: TypeAlias = Callable[[int, int, int], Sequence[float]]
 """Returns the magnitudes of an operation for (number of bins, height, width)."""
 
 _ROTATIONS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
-_INTERPOLATIONS = ("nearest", "bilinear")
+_INTERPOLATIONS = {NEAREST: "nearest", LINEAR: "bilinear"}
+
+
+def evenly(start: float, stop: float, count: int) -> list[float]:
+    """Return float32 numbers at even distances from `start` to `stop`, rounded as torch's.
+
+    A threshold of `solarize` may lie just above or just below a level.
+    """
+    first, last = np.float32(start), np.float32(stop)
+    step = float((last - first) / np.float32(max(1, count - 1)))
+    places = np.arange(count, dtype=np.float64)
+    # Products are not rounded: torch fuses them with the sums.
+    found = np.where(places < count // 2, first + step * places, last - step * places[::-1])
+    return found.astype(np.float32).tolist()  # type: ignore[no-any-return]
 
 
 def _up_to(most: float) -> Magnitudes:
-    return lambda bins, height, width: np.linspace(0.0, most, bins).tolist()
+    return lambda bins, height, width: evenly(0.0, most, bins)
 
 
 def _bits(bins: int, lost: int) -> list[float]:
     return (8 - np.round(np.arange(bins) / ((bins - 1) / lost))).tolist() if bins > 1 else [8.0]
 
 
-# Name of each operation, its magnitudes (None: it has none), and whether they may be negative.
-_RAND_AUGMENT: Mapping[str, tuple[Magnitudes | None, bool]] = {
+Space: TypeAlias = "Mapping[str, tuple[Magnitudes | None, bool]]"
+"""Name of each operation, its magnitudes (None: it has none), and whether they may be negative."""
+
+RAND_AUGMENT: Space = {
     "Identity": (None, False),
     "ShearX": (_up_to(0.3), True),
     "ShearY": (_up_to(0.3), True),
-    "TranslateX": (lambda bins, height, width: np.linspace(0.0, 150.0 / 331.0 * width, bins).tolist(), True),
-    "TranslateY": (lambda bins, height, width: np.linspace(0.0, 150.0 / 331.0 * height, bins).tolist(), True),
+    "TranslateX": (lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * width, bins), True),
+    "TranslateY": (lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * height, bins), True),
     "Rotate": (_up_to(30.0), True),
     "Brightness": (_up_to(0.9), True),
     "Color": (_up_to(0.9), True),
     "Contrast": (_up_to(0.9), True),
     "Sharpness": (_up_to(0.9), True),
     "Posterize": (lambda bins, height, width: _bits(bins, 4), False),
-    "Solarize": (lambda bins, height, width: np.linspace(1.0, 0.0, bins).tolist(), False),
+    "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
     "AutoContrast": (None, False),
     "Equalize": (None, False),
 }
-_TRIVIAL_AUGMENT: Mapping[str, tuple[Magnitudes | None, bool]] = {
+_TRIVIAL_AUGMENT: Space = {
     "Identity": (None, False),
     "ShearX": (_up_to(0.99), True),
     "ShearY": (_up_to(0.99), True),
@@ -68,7 +84,7 @@ _TRIVIAL_AUGMENT: Mapping[str, tuple[Magnitudes | None, bool]] = {
     "Contrast": (_up_to(0.99), True),
     "Sharpness": (_up_to(0.99), True),
     "Posterize": (lambda bins, height, width: _bits(bins, 6), False),
-    "Solarize": (lambda bins, height, width: np.linspace(1.0, 0.0, bins).tolist(), False),
+    "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
     "AutoContrast": (None, False),
     "Equalize": (None, False),
 }
@@ -133,19 +149,29 @@ def _moved(image: Array, operation: str, magnitude: float, interpolation: str, f
     )
 
 
-class _Policy(Transform):
-    """Base of policies that draw their operations from one table."""
+class Policy(Transform):
+    """Base of policies: drawn operations of one table.
 
-    _space: Mapping[str, tuple[Magnitudes | None, bool]]
+    Args:
+        num_magnitude_bins: magnitudes of each operation.
+        interpolation: "nearest" or "bilinear", or torchvision's constants of these names.
+        fill: value of pixels from outside of the image.
 
-    def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Any) -> None:
+    Raises:
+        ValueError: a number is out of its range, or the interpolation is not one of these.
+    """
+
+    _space: Space
+
+    def __init__(self, num_magnitude_bins: int, interpolation: Any, fill: Any) -> None:
         name = type(self).__name__
         if num_magnitude_bins < 2:
             raise ValueError(f"{name}: num_magnitude_bins must be at least 2, got {num_magnitude_bins}")
-        if interpolation not in _INTERPOLATIONS:
+        chosen = _INTERPOLATIONS.get(interpolation_code(interpolation, name))
+        if chosen is None:
             raise ValueError(f"{name}: interpolation must be 'nearest' or 'bilinear', got {interpolation!r}")
         self.num_magnitude_bins = int(num_magnitude_bins)
-        self.interpolation = interpolation
+        self.interpolation = chosen
         self.fill = fill
 
     def out_spec(self, spec: Any) -> Any:
@@ -159,8 +185,8 @@ class _Policy(Transform):
             )
         return image
 
-    def _apply_one(self, image: Array, place: int, bin_number: int, sign: float) -> Array:
-        operation = tuple(self._space)[place]
+    def _apply_one(self, image: Array, operation: str, bin_number: int, sign: float) -> Array:
+        """Apply an operation with one of its magnitudes, negative if it may be and `sign` is below a half."""
         magnitudes, signed = self._space[operation]
         magnitude = 0.0
         if magnitudes is not None:
@@ -170,7 +196,7 @@ class _Policy(Transform):
         return augment(image, operation, magnitude, interpolation=self.interpolation, fill=self.fill)
 
 
-class RandAugment(_Policy):
+class RandAugment(Policy):
     """Some drawn operations of one magnitude, one after the other (Cubuk et al., 2019), as torchvision's.
 
     Draws: two for each operation: which one, and the sign of its magnitude.
@@ -186,14 +212,14 @@ class RandAugment(_Policy):
         ValueError: a number is out of its range, or the interpolation is not one of these.
     """
 
-    _space = _RAND_AUGMENT
+    _space = RAND_AUGMENT
 
     def __init__(
         self,
         num_ops: int = 2,
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
-        interpolation: str = "nearest",
+        interpolation: Any = "nearest",
         fill: Any = None,
     ) -> None:
         super().__init__(num_magnitude_bins, interpolation, fill)
@@ -209,12 +235,12 @@ class RandAugment(_Policy):
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = self._check(x)
         for _ in range(self.num_ops):
-            place, sign = rng.integers(len(self._space)), rng.random()
-            image = self._apply_one(image, place, self.magnitude, sign)
+            operation, sign = rng.choice(tuple(self._space)), rng.random()
+            image = self._apply_one(image, operation, self.magnitude, sign)
         return image
 
 
-class TrivialAugmentWide(_Policy):
+class TrivialAugmentWide(Policy):
     """One drawn operation of a drawn magnitude (Müller and Hutter, 2021), with wide magnitudes, as torchvision's.
 
     Draws: three: the operation, the number of its magnitude, and its sign.
@@ -231,11 +257,11 @@ class TrivialAugmentWide(_Policy):
     _space = _TRIVIAL_AUGMENT
 
     def __init__(
-        self, num_magnitude_bins: int = 31, interpolation: str = "nearest", fill: Any = None
+        self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None
     ) -> None:
         super().__init__(num_magnitude_bins, interpolation, fill)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = self._check(x)
-        place, bin_number = rng.integers(len(self._space)), rng.integers(self.num_magnitude_bins)
-        return self._apply_one(image, place, bin_number, rng.random())
+        operation, bin_number = rng.choice(tuple(self._space)), rng.integers(self.num_magnitude_bins)
+        return self._apply_one(image, operation, bin_number, rng.random())

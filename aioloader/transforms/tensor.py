@@ -52,6 +52,76 @@ class Cast(Transform):
         return f"Cast(dtype={self.dtype.name!r})"
 
 
+class ToDtype(Transform):
+    """Another dtype, as torchvision's of this name; with `scale`, values fill the range of the dtype. No draws.
+
+    The range of integers is 0 to their maximum, that of floating dtypes 0 to 1. With `scale`, integers become floating
+    by a factor of 1 / maximum; floating numbers become integers by a factor of just below maximum + 1, and fractions
+    are cut off; between integers, values are shifted by the difference in bits. An array that has the dtype already
+    is returned unchanged. The order of the axes is kept: `ToTensor` moves the channels to the front as well.
+
+    Args:
+        dtype: anything that `numpy.dtype` takes, or a dtype of torch.
+        scale: change the range of the values too.
+
+    Raises:
+        TypeError: with `scale`, when it is applied: a dtype is neither floating nor a whole number, or is too small
+            for the maximum (float32 to int32).
+    """
+
+    def __init__(self, dtype: Any, scale: bool = False) -> None:
+        self.dtype = np.dtype(
+            str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+        )
+        self.scale = bool(scale)
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        array = np.asarray(x)
+        if array.dtype == self.dtype:
+            return array
+        result = result_array(array, array.shape, self.dtype, out)
+        if self.scale:
+            _scale(array, result)
+        else:
+            np.copyto(result, array, casting="unsafe")
+        return result
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        return None if spec is None else ArraySpec(spec.shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"ToDtype(dtype={self.dtype.name!r}, scale={self.scale!r})"
+
+
+def _scale(x: Array, result: Array) -> None:
+    """Write values with another range, see `ToDtype`."""
+    source, target = x.dtype, result.dtype
+    for dtype in (source, target):
+        if dtype.kind not in "iuf":
+            raise TypeError(f"ToDtype(scale=True) converts whole and floating numbers, got {dtype}")
+    if source.kind == "f" and target.kind == "f":
+        np.copyto(result, x, casting="unsafe")
+    elif target.kind == "f":
+        # Half precision is computed with more, as torch does.
+        wide = np.dtype(np.float64) if target.itemsize == 8 else _FLOAT32
+        if np.iinfo(source).max > float(np.finfo(target).max):
+            raise TypeError(f"ToDtype(scale=True): {target} is not exact enough for the range of {source}")
+        factor = wide.type(1.0 / np.iinfo(source).max)
+        np.multiply(x.astype(target), factor, out=result, dtype=wide, casting="unsafe")
+    elif source.kind == "f":
+        if target.itemsize >= source.itemsize:
+            raise TypeError(f"ToDtype(scale=True): {source} is not exact enough for the range of {target}")
+        wide = source if source.itemsize >= 4 else _FLOAT32
+        factor = wide.type(float(np.iinfo(target).max) + 1.0 - 1e-3)
+        np.copyto(result, np.multiply(x, factor, dtype=wide).astype(source), casting="unsafe")
+    else:
+        bits = int(np.iinfo(source).max).bit_length() - int(np.iinfo(target).max).bit_length()
+        if bits > 0:
+            np.copyto(result, np.right_shift(x, bits), casting="unsafe")
+        else:
+            np.left_shift(x.astype(target), -bits, out=result)
+
+
 class ToTensor(Transform):
     """float32 with channels first, divided by 255; any dtype in, nothing clipped. No draws.
 

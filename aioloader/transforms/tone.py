@@ -62,7 +62,9 @@ def posterize(x: Any, bits: int, out: Array | None = None) -> Array:
 def solarize(x: Any, threshold: float, out: Array | None = None) -> Array:
     """Invert the values from `threshold` (0 to 255) on."""
     image = _check(x, "solarize")
-    return _looked_up(image, np.where(threshold <= _LEVELS, 255 - _LEVELS, _LEVELS).astype(np.uint8), out)
+    # Compared in float32, as torch does.
+    limit = np.float32(threshold)
+    return _looked_up(image, np.where(limit <= _LEVELS, 255 - _LEVELS, _LEVELS).astype(np.uint8), out)
 
 
 def autocontrast(x: Any, out: Array | None = None) -> Array:

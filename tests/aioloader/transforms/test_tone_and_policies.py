@@ -28,6 +28,11 @@ ALL = [
     t.RandAugment(),
     t.RandAugment(3, 20, 31, "bilinear", (1, 2, 3)),
     t.TrivialAugmentWide(),
+    t.AutoAugment(),
+    t.AutoAugment("cifar10", "bilinear", 3),
+    t.AutoAugment(t.AutoAugmentPolicy.SVHN),
+    t.AugMix(),
+    t.AugMix(10, 2, 4, 0.3, False, "nearest", (1, 2, 3)),
     t.RandomChoice([t.RandomInvert(1.0), t.Grayscale(3)], p=[1, 3]),
     t.RandomOrder([t.RandomInvert(1.0), t.RandomPosterize(2, 1.0)]),
 ]
@@ -102,6 +107,11 @@ def test_orders_are_all_drawn() -> None:
         (lambda: t.RandAugment(magnitude=31), "magnitude must be 0 to 30"),
         (lambda: t.RandAugment(interpolation="area"), "'nearest' or 'bilinear'"),
         (lambda: t.TrivialAugmentWide(1), "at least 2"),
+        (lambda: t.TrivialAugmentWide(interpolation="none"), "interpolation must be"),
+        (lambda: t.AutoAugment("imagenet21k"), "one of 'imagenet', 'cifar10', 'svhn'"),
+        (lambda: t.AugMix(0), "severity must be 1 to 10"),
+        (lambda: t.AugMix(mixture_width=0), "mixture_width must be at least 1"),
+        (lambda: t.AugMix(alpha=0), "alpha must be above 0"),
         (lambda: t.RandomChoice([]), "at least one transform"),
         (lambda: t.RandomChoice([t.Grayscale()], p=[0]), "one above 0"),
     ],
@@ -112,6 +122,6 @@ def test_what_is_not_allowed_is_named(make: Any, text: str) -> None:
 
 
 def test_policies_take_bytes() -> None:
-    for policy in (t.RandAugment(), t.TrivialAugmentWide()):
+    for policy in (t.RandAugment(), t.TrivialAugmentWide(), t.AutoAugment(), t.AugMix()):
         with pytest.raises(TypeError, match=r"takes uint8 \(height, width, 3\)"):
             policy(IMAGE.astype(np.float32))

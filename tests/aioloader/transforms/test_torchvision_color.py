@@ -5,13 +5,25 @@ Rule: bytes differ by at most one level in 99.9 % of the values; those of tables
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aioloader.rng import Rng
-from aioloader.transforms import ColorJitter, GaussianBlur, RandAugment, TrivialAugmentWide
+from aioloader.transforms import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    ColorJitter,
+    GaussianBlur,
+    RandAugment,
+    ToDtype,
+    TrivialAugmentWide,
+)
+from aioloader.transforms.augmix import mixed
+from aioloader.transforms.autoaugment import POLICIES
 from aioloader.transforms.blur import adjust_sharpness, gaussian_blur
 from aioloader.transforms.color import (
     adjust_brightness,
@@ -57,7 +69,7 @@ EXACT = {
     },
     **{
         f"solarize {t}": (lambda x, t=t: solarize(x, t), lambda x, t=t: F.solarize(x, t))
-        for t in (0, 100, 192.5, 255)
+        for t in (0, 100, 192.5, 255, 85.00000000000001)
     },
 }
 NEAR: dict[str, tuple[Any, Any]] = {
@@ -147,13 +159,29 @@ def test_operations_of_policies(operation: str, interpolation: str) -> None:
             )
 
 
+def wrap(transform: Any, name: str) -> Any:
+    """Return an object with the table of a transform of torchvision, one of two."""
+
+    class Other:
+        _AUGMENTATION_SPACE = getattr(transform(), name)
+
+    return Other
+
+
 @pytest.mark.parametrize(
-    ("ours", "other"), [(RandAugment, tv.RandAugment), (TrivialAugmentWide, tv.TrivialAugmentWide)]
+    ("ours", "other"),
+    [
+        (RandAugment, tv.RandAugment),
+        (TrivialAugmentWide, tv.TrivialAugmentWide),
+        (AutoAugment, tv.AutoAugment),
+        (AugMix(), tv.AugMix),
+        (AugMix(all_ops=False), wrap(tv.AugMix, "_PARTIAL_AUGMENTATION_SPACE")),
+    ],
 )
 def test_policies_have_the_operations_and_magnitudes_of_torchvision(ours: Any, other: Any) -> None:
     space = other()._AUGMENTATION_SPACE
     assert sorted(ours._space) == sorted(space)
-    for bins in (5, 31):
+    for bins in (5, 10, 31):
         for name, (magnitudes, signed) in ours._space.items():
             expected, also_signed = space[name]
             assert signed == also_signed
@@ -161,11 +189,132 @@ def test_policies_have_the_operations_and_magnitudes_of_torchvision(ours: Any, o
             if wanted is None:
                 assert magnitudes is None
             else:
-                np.testing.assert_allclose(magnitudes(bins, 97, 130), wanted.numpy(), rtol=1e-5, atol=1e-6)
+                # All digits: a threshold of Solarize decides about a level.
+                np.testing.assert_array_equal(magnitudes(bins, 97, 130), wanted.double().numpy())
+
+
+@pytest.mark.parametrize("name", ["IMAGENET", "CIFAR10", "SVHN"])
+def test_pairs_of_autoaugment(name: str) -> None:
+    constant = tv.AutoAugmentPolicy[name]
+    assert [*POLICIES[AutoAugmentPolicy[name]]] == tv.AutoAugment()._get_policies(constant)
+    assert AutoAugment(constant).policy is AutoAugment(constant.value).policy is AutoAugmentPolicy[name]
+
+
+def steps_of(ours: Any, rng: Rng, image: Any, count: int) -> list[tuple[str, float]]:
+    """Draw operations and their magnitudes, by the rule in the docstring of AugMix."""
+    steps = []
+    for _ in range(count):
+        name = rng.choice(tuple(ours._space))
+        magnitudes, signed = ours._space[name]
+        place, sign = rng.integers(7), rng.random()
+        magnitude = 0.0 if magnitudes is None else magnitudes(10, *image.shape[:2])[place]
+        steps.append((name, -magnitude if signed and sign < 0.5 else magnitude))
+    return steps
+
+
+def stepwise(image: Any, steps: list[tuple[str, float]], interpolation: str) -> Any:
+    """Apply operations, and compare each with torchvision's: a step may spread what differs by one level before it."""
+    for name, magnitude in steps:
+        call = partial(
+            tv.AutoAugment()._apply_image_or_video_transform,
+            transform_id=name,
+            magnitude=magnitude,
+            interpolation=tv.InterpolationMode(interpolation),
+            fill={torch.Tensor: None},
+        )
+        before, image = image, augment(image, name, magnitude, interpolation=interpolation)
+        assert_near(image, theirs(before, call))
+    return image
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+@pytest.mark.parametrize("number", range(8))
+def test_augmix_with_the_same_parameters(number: int, interpolation: str) -> None:
+    ours = AugMix(severity=7, chain_depth=2, interpolation=interpolation)
+    image = images()[number % 3]
+    rng = Rng(number)
+    (own, together), shares = rng.dirichlet([1.0] * 2), rng.dirichlet([1.0] * 3)
+    total = np.float32(own) * image.astype(np.float32)
+    for share in shares:
+        made = stepwise(image, steps_of(ours, rng, image, 2), interpolation)
+        total += np.float32(together * share) * made.astype(np.float32)
+    np.testing.assert_array_equal(ours(image, rng=Rng(number)), total.astype(np.uint8))
+
+
+def test_mixing_is_exact() -> None:
+    image, a, b, _ = (np.resize(each, (40, 50, 3)) for each in images())
+    weights = torch.tensor([0.3, 0.45, 0.25], dtype=torch.float32)
+    total = weights[0] * torch.from_numpy(image)
+    total.add_(weights[1] * torch.from_numpy(a)).add_(weights[2] * torch.from_numpy(b))
+    found = mixed(image, 0.3, [a, b], [0.45, 0.25], None)
+    np.testing.assert_array_equal(found, total.to(torch.uint8).numpy())
+
+
+@pytest.mark.parametrize("policy", AutoAugmentPolicy)
+def test_autoaugment_with_the_same_parameters(policy: AutoAugmentPolicy) -> None:
+    ours = AutoAugment(policy)
+    for number in range(20):
+        image = images()[number % 3]
+        rng = Rng(number)
+        steps = []
+        for name, probability, place in rng.choice(POLICIES[policy]):
+            applied, sign = rng.random() < probability, rng.random()
+            magnitudes, signed = ours._space[name]
+            magnitude = 0.0 if magnitudes is None else magnitudes(10, *image.shape[:2])[place]
+            if applied:
+                steps.append((name, -magnitude if signed and sign < 0.5 else magnitude))
+        np.testing.assert_array_equal(ours(image, rng=Rng(number)), stepwise(image, steps, "nearest"))
+
+
+DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("source", DTYPES)
+def test_dtypes(source: str, target: str, scale: bool) -> None:
+    rng = np.random.default_rng(4)
+    if source.startswith("float"):
+        values = rng.random((5, 6, 3)).astype(source) * (1 if scale else 100)
+        values[0, 0] = (0, 1, 0.5)
+    else:
+        bounds = np.iinfo(source)
+        low = 0 if target.startswith("u") or not scale else bounds.min
+        values = rng.integers(low, 100 if not scale else bounds.max, (5, 6, 3), dtype=source, endpoint=True)
+    ours = ToDtype(getattr(torch, target), scale)
+    assert ours.dtype == target
+    try:
+        expected = F.to_dtype(torch.from_numpy(values), getattr(torch, target), scale)
+    except RuntimeError:
+        with pytest.raises(TypeError, match="not exact enough"):
+            ours(values)
+        return
+    wide = ("int16", "int32", "int64")
+    if scale and ((source == "float16" and target in wide) or (target == "float16" and source in wide[1:])):
+        # torchvision overflows.
+        with pytest.raises(TypeError, match="not exact enough"):
+            ours(values)
+        return
+    found = ours(values)
+    assert found.dtype == target
+    np.testing.assert_array_equal(found, expected.numpy())
+    out = np.empty_like(found)
+    np.testing.assert_array_equal(ours.apply(values, Rng(0), out), found)
 
 
 def drawn(transform: Any, count: int, read: Any) -> np.ndarray:
     return np.array([read(transform, Rng(5, 0, index)) for index in range(count)])
+
+
+@pytest.mark.parametrize("a", [0.01, 0.2, 1.0, 4.0])
+@pytest.mark.parametrize("b", [0.2, 1.0])
+def test_weights_are_distributed_like_torchs(a: float, b: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    found = [Rng(5, 0, n).beta(a, b) for n in range(10_000)]
+    torch.manual_seed(0)
+    expected = torch.distributions.Beta(torch.tensor(a, dtype=torch.float64), b).sample((10_000,)).numpy()
+    assert all(0 <= value <= 1 for value in found)
+    assert stats.ks_2samp(found, expected).pvalue > 1e-3
 
 
 @pytest.mark.slow
