@@ -62,6 +62,7 @@ __all__ = (
     "CountingByteSource",
     "Decoder",
     "DecodingProcessor",
+    "DrawingBatchify",
     "Executor",
     "FetchingByteSource",
     "FileByteSource",
@@ -884,6 +885,24 @@ class Batchify(Protocol):
         ...
 
 
+class DrawingBatchify(Protocol):
+    """Batchify function that draws random numbers: a loader passes ``rng`` to any that has a parameter of this name.
+
+    The draws depend only on the loader's seed and on the epoch and position of the batch's first sample: they are the
+    same with any executor and number of workers, after a resume, and in another number of ranks that get the same
+    batches. A sample that was left out of the batch changes none of them.
+    """
+
+    def __call__(self, samples: Sequence[Any], /, *, rng: Rng) -> Any:
+        """Collate.
+
+        Args:
+            samples: the samples of the batch, in order.
+            rng: the batch's draws.
+        """
+        ...
+
+
 @runtime_checkable
 class RowBatchify(Batchify, Protocol):
     """A batchify function that collates as `aioloader.batchify.Stack` does.
@@ -907,7 +926,8 @@ class AllocatingBatchify(Batchify, Protocol):
     """A batchify function that asks for the memory of its arrays.
 
     In a worker process that is memory of the batch, so the arrays are not copied again. A class that overrides only
-    ``__call__`` is called by that.
+    ``__call__`` is called by that. If `collate` has a parameter ``rng``, it is passed the draws of the batch, as
+    `DrawingBatchify` is.
     """
 
     def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:

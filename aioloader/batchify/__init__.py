@@ -4,12 +4,16 @@ Samples are split by field (tuples, lists, dicts, named tuples, dataclasses), ea
 batch has the samples' structure: tuples of images and labels become a tuple of an image batch and a label batch. Every
 one of Gluon's functions takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
 
+`Compose` changes the batch after it was collated, by transforms for batches such as `aioloader.transforms.MixUp`. A
+function with a parameter ``rng`` is passed the draws of its batch (`aioloader.abc.DrawingBatchify`).
+
 Samples of different shapes: `Ragged` puts their values behind one another, `Pad` makes them equally large, and
 `Patches` cuts images into the patches that vision transformers read.
 """
 
 from __future__ import annotations
 
+from aioloader.batchify.compose import Compose
 from aioloader.batchify.group import Group
 from aioloader.batchify.lists import Append, AsList
 from aioloader.batchify.pad import Pad, PaddedBatch
@@ -20,6 +24,7 @@ from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
 __all__ = (
     "Append",
     "AsList",
+    "Compose",
     "Group",
     "Pad",
     "PaddedBatch",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aioloader.batchify.allocation import collate_with
+from aioloader.batchify.allocation import Part
 from aioloader.foundation.validation import require
+from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 class Group:
     """Collation of tuples with one function for each field: ``Group(Stack(), Pad())`` or ``Group([Stack(), Pad()])``.
+
+    Functions that take ``rng`` draw from one stream, that of the batch, one after the other.
 
     Args:
         fn: function of the first field, or a tuple or list of all functions.
@@ -37,35 +40,42 @@ class Group:
             functions = (fn, *args)
         for place, function in enumerate(functions):
             require(callable(function), f"function {place} of Group() cannot be called: {function!r}")
-        self._functions = functions
+        self._parts = tuple(map(Part, functions))
 
-    def __call__(self, samples: Sequence[Any], /, out: Any = None) -> tuple[Any, ...]:
+    def __call__(
+        self, samples: Sequence[Any], /, out: Any = None, *, rng: Rng | None = None
+    ) -> tuple[Any, ...]:
         """Collate.
 
         Args:
             samples: tuples or lists with as many elements as there are functions.
             out: a tuple with an entry for each function to write into, or None.
+            rng: the draws of the batch; None for a stream of this thread, seeded by the system.
 
         Raises:
             ValueError: a sample has another number of elements.
         """
         columns = self._split(samples)
+        rng = default_rng() if rng is None else rng
         if out is None:
-            return tuple([fn(column) for fn, column in zip(self._functions, columns, strict=True)])
+            return tuple([part(column, rng) for part, column in zip(self._parts, columns, strict=True)])
         require(len(out) == len(columns), f"out must have {len(columns)} entries, got {len(out)}")
         return tuple(
-            [fn(column, out=to) for fn, column, to in zip(self._functions, columns, out, strict=True)]
+            [part(column, rng, out=to) for part, column, to in zip(self._parts, columns, out, strict=True)]
         )
 
-    def collate(self, samples: Sequence[Any], allocate: Allocate) -> tuple[Any, ...]:
+    def collate(
+        self, samples: Sequence[Any], allocate: Allocate, *, rng: Rng | None = None
+    ) -> tuple[Any, ...]:
         """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
-        pairs = zip(self._functions, self._split(samples), strict=True)
-        return tuple([collate_with(fn, column, allocate) for fn, column in pairs])
+        rng = default_rng() if rng is None else rng
+        pairs = zip(self._parts, self._split(samples), strict=True)
+        return tuple([part.collate(column, allocate, rng) for part, column in pairs])
 
     def _split(self, samples: Sequence[Any]) -> list[list[Any]]:
         if not len(samples):
             raise ValueError("there are no samples to collate")
-        count = len(self._functions)
+        count = len(self._parts)
         for place, sample in enumerate(samples):
             found = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
             require(found == count, self._wrong_count.format(count=count, place=place, found=found))

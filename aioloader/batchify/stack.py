@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.batchify.allocation import new_array
 from aioloader.batchify.arrays import check_out, is_numeric
 from aioloader.batchify.fields import collate_by_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.abc import Allocate
     from aioloader.foundation.types import Array
 
 
-def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | list[Any]:
+def stack_leaves(
+    values: Sequence[Any], out: Array | None = None, allocate: Allocate = new_array
+) -> Array | list[Any]:
     """Collate one field.
 
     Arrays, numpy scalars, Python numbers and booleans, and objects with ``__array__`` (such as torch tensors) become
@@ -25,6 +29,7 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
     Args:
         values: the field of every sample, in order; at least one.
         out: array to write into, of exactly the result's shape; or None.
+        allocate: returns the memory of the result if there is no `out`.
 
     Raises:
         ValueError: there are no values, or arrays of unequal shapes, or `out` does not fit.
@@ -36,7 +41,7 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
     if not any(hasattr(value, "shape") for value in values):
         joined = np.asarray(values)
         # Python integers beyond 64 bits have no dtype.
-        return list(values) if joined.dtype.hasobject else _deliver(joined, out)
+        return list(values) if joined.dtype.hasobject else _deliver(joined, out, allocate)
     arrays = [np.asarray(value) for value in values]
     if any(array.dtype.hasobject for array in arrays):
         return list(values)
@@ -47,14 +52,18 @@ def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | lis
                 f"samples of different shapes cannot be stacked: sample 0 has shape {shape}, sample {place} has "
                 f"shape {array.shape}; make them equal (Resize, a crop) or use aioloader.batchify.Pad()"
             )
-    if out is not None:
+    if out is None:
+        out = allocate((len(arrays), *shape), np.result_type(*arrays))
+    else:
         check_out(out, (len(arrays), *shape))
     return np.stack(arrays, out=out, casting="same_kind")
 
 
-def _deliver(result: Array, out: Array | None) -> Array:
+def _deliver(result: Array, out: Array | None, allocate: Allocate) -> Array:
     if out is None:
-        return result
+        if allocate is new_array:
+            return result
+        out = allocate(result.shape, result.dtype)
     check_out(out, result.shape)
     np.copyto(out, result, casting="same_kind")
     return out
@@ -92,3 +101,7 @@ class Stack:
     def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
         """Collate; see `default_batchify_fn`."""
         return default_batchify_fn(samples, out)
+
+    def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:
+        """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
+        return collate_by_field(samples, None, lambda values, out: stack_leaves(values, out, allocate))

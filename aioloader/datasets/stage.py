@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.validation import is_async
-from aioloader.transforms.base import Compose, accepts_rng, bind, is_native
+from aioloader.foundation.validation import accepts_rng, is_async
+from aioloader.transforms.base import Compose, bind, is_native
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array

@@ -50,7 +50,8 @@ from aioloader.foundation.types import (
     StageTimer,
     WorkSpan,
 )
-from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
+from aioloader.foundation.validation import accepts_rng
+from aioloader.rng import BATCH_DOMAIN, LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
     import mmap
@@ -289,6 +290,15 @@ class Runner:
         self._draws = False  # the last sample drew random numbers
         dataset: object = program.dataset
         self._seeded = dataset if isinstance(dataset, SeededDataset) else None
+        batchify = program.batchify
+        self._allocates = (
+            spills
+            and isinstance(batchify, AllocatingBatchify)
+            and defines_first(type(batchify), "collate", "__call__")
+        )
+        self._batch_draws = batchify is not None and accepts_rng(
+            batchify.collate if self._allocates else batchify  # type: ignore[attr-defined]
+        )
         self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
 
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
@@ -401,16 +411,16 @@ class Runner:
 
     def _batchify(self, samples: list[Any], chunk: Chunk) -> Any:
         """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
-        batchify = self.program.batchify
-        assert batchify is not None
+        batchify: Any = self.program.batchify
+        drawn = {}
+        if self._batch_draws:
+            epoch, position = chunk.first
+            self._rng.seek(self.program.seed, epoch, 0, BATCH_DOMAIN, position=position)
+            drawn = {"rng": self._rng}
         try:
-            if (
-                self._spills
-                and isinstance(batchify, AllocatingBatchify)
-                and defines_first(type(batchify), "collate", "__call__")
-            ):
-                return batchify.collate(samples, Spill(self.memory, chunk.spill).allocate)
-            return batchify(samples)
+            if self._allocates:
+                return batchify.collate(samples, Spill(self.memory, chunk.spill).allocate, **drawn)
+            return batchify(samples, **drawn)
         except (Exception, SystemExit):
             raise
         except BaseException as error:

@@ -256,6 +256,7 @@ class Chunk:
         keeps_spill: arrays that are returned by value stay in the spill, and `ChunkResult.roots` are views of it, so
             that whoever owns the spill can lease them. Otherwise they are copied out of it.
         segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
+        first: (epoch, position) of the first sample of the whole batch, which seed the batch's draws.
     """
 
     batch: int
@@ -270,6 +271,7 @@ class Chunk:
     samples: list[Any] | None = None
     segment: int = 0
     keeps_spill: bool = False
+    first: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return int(self.index_table.shape[1])

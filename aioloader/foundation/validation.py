@@ -54,6 +54,16 @@ def is_async(fn: Any) -> bool:
     )
 
 
+def accepts_rng(fn: Any) -> bool:
+    """Return True if a callable has a parameter named ``rng`` that can be passed by keyword."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False
+    found = parameters.get("rng")
+    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
+
+
 def check_sync(fn: Any, where: str) -> None:
     """Raise if `fn` is an async function.
 

@@ -104,6 +104,7 @@ class Dispatch:
             spill=spill,
             release=self._holders.leave,
             samples=None if samples is None else [samples[row] for row in rows],
+            first=(int(self._plan.epochs[0]), int(self._plan.positions[0])),
         )
 
     def learn_layout(self, sample: Any) -> None:

@@ -1,5 +1,7 @@
 """Transforms of one image: decode, crop, resize, flip, change colours, convert to a tensor, rotate.
 
+`MixUp` and `CutMix` are for whole batches.
+
 `boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package,
 `qwen2vl` an image processor of vision-language models.
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.validation import accepts_rng
 from aioloader.transforms.augmix import AugMix
 from aioloader.transforms.autoaugment import AutoAugment, AutoAugmentPolicy
 from aioloader.transforms.base import (
@@ -20,7 +23,6 @@ from aioloader.transforms.base import (
     RandomChoice,
     RandomOrder,
     Transform,
-    accepts_rng,
     bind,
     is_native,
 )
@@ -48,6 +50,7 @@ from aioloader.transforms.geometry import (
     Resize,
 )
 from aioloader.transforms.lazy_image import Scratch
+from aioloader.transforms.mixing import CutMix, MixUp
 from aioloader.transforms.padding import Pad
 from aioloader.transforms.policies import RandAugment, TrivialAugmentWide
 from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
@@ -82,9 +85,11 @@ __all__ = (
     "ColorJitter",
     "Compose",
     "CropResize",
+    "CutMix",
     "GaussianBlur",
     "Grayscale",
     "JointCompose",
+    "MixUp",
     "Normalize",
     "Pad",
     "PatchSpec",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
-from aioloader.foundation.validation import check_sync
+from aioloader.foundation.validation import accepts_rng, check_sync
 from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
@@ -113,16 +113,6 @@ def is_native(fn: Any) -> bool:
 def works_in_place(fn: Any) -> bool:
     """Return True if a callable is a transform of this package that may write over its input."""
     return isinstance(fn, Transform) and fn.in_place and is_native(fn)
-
-
-def accepts_rng(fn: Any) -> bool:
-    """Return True if a callable has a parameter named ``rng`` that can be passed by keyword."""
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return False
-    found = parameters.get("rng")
-    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
 
 
 def bind(fn: Any) -> TransformCall:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 CURRENT, PLACE, STAGE, CANCELLED = range(4)
 _LENGTH = struct.Struct("<Q")
 # Fields of a chunk that are sent as they are.
-_SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment")
+_SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment", "first")
 chunk_fields = attrgetter(*_SENT)
 _PARENT_CHECK_MS = 500
 # Standard output may be full, closed, or None where the program was started without it.

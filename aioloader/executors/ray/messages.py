@@ -87,6 +87,7 @@ def pack_request(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
         extras=chunk.extras,
         custom_collate=chunk.custom_collate,
         segment=chunk.segment,
+        first=chunk.first,
     )
     return ChunkRequest(sent, payload, layout, samples)
 

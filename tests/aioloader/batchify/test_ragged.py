@@ -212,6 +212,6 @@ def test_group_passes_the_memory_on() -> None:
 
     batch = Group(Ragged(), Stack()).collate([(numbered(2), 0), (numbered(3), 1)], allocate)
 
-    assert asked == [((5,), np.uint8)]
+    assert asked == [((5,), np.uint8), ((2,), np.int64)]
     assert [sample.tolist() for sample in batch[0]] == [[0, 1], [0, 1, 2]]
     assert batch[1].tolist() == [0, 1]

@@ -1,0 +1,92 @@
+"""Collation, and changes of the batch after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader.abc import Transform
+from aioloader.batchify.allocation import Part, new_array
+from aioloader.foundation.pytree import flatten, unflatten
+from aioloader.foundation.validation import check_sync, require
+from aioloader.rng import Rng, default_rng
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from aioloader.abc import Allocate
+    from aioloader.foundation.types import Array
+
+
+class _Allocated:
+    """Function that returns memory for arrays, and remembers them."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._arrays: list[Array] = []
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
+        array = self._allocate(shape, dtype)
+        self._arrays.append(array)
+        return array
+
+    def own(self, batch: Any) -> Any:
+        """Return the batch with None for all but these arrays, to which nothing else refers."""
+        known = {id(array) for array in self._arrays}
+        structure, leaves = flatten(batch)
+        return unflatten(structure, [leaf if id(leaf) in known else None for leaf in leaves])
+
+
+class Compose:
+    """Collation, and then changes of the batch: ``Compose(Stack(), transforms.MixUp(num_classes=1000))``.
+
+    All of it runs in a worker. Functions that take ``rng`` draw from one stream, that of the batch, one after the
+    other; see `aioloader.abc.DrawingBatchify`.
+
+    Args:
+        collate: a batchify function, such as `Stack` or `Group`; or a tuple or list of all functions.
+        *changes: callables of the batch, applied one after the other. A transform of `aioloader.transforms` for batches
+            writes to the batch's own memory where that is possible.
+
+    Raises:
+        ValueError: one of them cannot be called.
+        TypeError: one of them is async.
+    """
+
+    def __init__(self, collate: Any, *changes: Callable[..., Any]) -> None:
+        if isinstance(collate, (tuple, list)):
+            require(
+                not changes and collate,
+                "Compose() takes the functions one by one, or in one list that has some",
+            )
+            collate, *rest = collate
+            changes = tuple(rest)
+        for place, function in enumerate((collate, *changes)):
+            require(callable(function), f"function {place} of Compose() cannot be called: {function!r}")
+            check_sync(function, "Compose")
+        self._collate = Part(collate)
+        self._changes = tuple(map(Part, changes))
+
+    def __call__(self, samples: Sequence[Any], /, *, rng: Rng | None = None) -> Any:
+        """Collate, and change the batch.
+
+        Args:
+            samples: the samples of the batch, in order.
+            rng: the draws of the batch; None for a stream of this thread, seeded by the system.
+        """
+        return self.collate(samples, new_array, rng=rng)
+
+    def collate(self, samples: Sequence[Any], allocate: Allocate, *, rng: Rng | None = None) -> Any:
+        """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
+        rng = default_rng() if rng is None else rng
+        allocated = _Allocated(allocate)
+        batch = self._collate.collate(samples, allocated, rng)
+        lend = True  # no code of the caller might keep a reference to the arrays
+        for part in self._changes:
+            function: Any = part.function
+            if isinstance(function, Transform):
+                batch = function.apply(batch, rng, allocated.own(batch) if lend else None)
+            else:
+                batch, lend = part(batch, rng), False
+        return batch
