@@ -145,9 +145,12 @@ class FusedDecoder(Protocol[T_co]):
 
     Attributes:
         stages: how many of the stages it includes.
+        leaves: number of arrays that an image becomes: 1, or more where there are several views of it. They are the
+            first leaves of the sample.
     """
 
     stages: int
+    leaves: int
 
     def __call__(
         self,
@@ -156,7 +159,7 @@ class FusedDecoder(Protocol[T_co]):
         location: ItemLocation,
         *,
         rng: Rng,
-        out: Array | None,
+        out: Array | list[Array] | None,
         trace: StageTimer,
         file: int | None = None,
     ) -> T_co:
@@ -165,7 +168,8 @@ class FusedDecoder(Protocol[T_co]):
         Args:
             data, extra, location: as for `Decoder`.
             rng: the sample's random generator.
-            out: where the image may be written, see `Transform.apply`; None if code of the caller follows.
+            out: where the image may be written, see `Transform.apply`; a list of such arrays if there are several
+                `leaves`; None if code of the caller follows.
             trace: receives each stage before it begins, and the seconds that it took.
             file: number of the item's file in its byte source, if known.
         """
@@ -191,7 +195,13 @@ class BulkParser(FusedDecoder[T_co], Protocol[T_co]):
         ...
 
     def make(
-        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Array | None, trace: StageTimer
+        self,
+        parsed: tuple[Any, ...],
+        path: str | None,
+        *,
+        rng: Rng,
+        out: Array | list[Array] | None,
+        trace: StageTimer,
     ) -> T_co:
         """Make the sample of an item that was parsed, and transform it.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
-from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.fused_views import plan_of
 from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from aioloader.transforms.needed_region import NeededRegion
 from recordio import MAGIC, extract, payload_spans, unpack
@@ -338,6 +338,7 @@ class FusedImages:
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
+        leaves: number of arrays that the image becomes.
     """
 
     def __init__(
@@ -354,13 +355,14 @@ class FusedImages:
         self._parse = parse
         self._parse_many = parse_many
         self._parse_part = parse_part
-        plan = ImagePlan(
+        plan = plan_of(
             reader,
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
             lend=all(stage.native for stage in stages[self.stages :]),
         )
+        self.leaves = plan.leaves
         # The method: calling the object costs three times as much.
-        self._make_image = plan.__call__
+        self._make_image: Any = plan.__call__
         self._crops = crops if plan.crops else None
         self._bad_entries = reader.bad_entries
 
@@ -371,7 +373,7 @@ class FusedImages:
         location: ItemLocation,
         *,
         rng: Rng,
-        out: Array | None,
+        out: Any,
         trace: StageTimer,
         file: int | None = None,
     ) -> tuple[Any, ...]:
@@ -394,7 +396,7 @@ class FusedImages:
         location: ItemLocation,
         *,
         rng: Rng,
-        out: Array | None,
+        out: Any,
         trace: StageTimer,
         file: int | None,
     ) -> tuple[Any, ...]:
@@ -414,6 +416,6 @@ class FusedImages:
         return self._parse_many(data, start, length)
 
     def make(
-        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Array | None, trace: StageTimer
+        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Any, trace: StageTimer
     ) -> tuple[Any, ...]:
         return self._make_image(parsed[0], path, rng, out, trace), *parsed[1:]

@@ -150,7 +150,15 @@ class Rows:
             self._columns = list(zip(self._scalars, self._arrays, strict=True))
         self.first = self._arrays[0] if self._arrays else None
 
-    def put(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
+    def places(self, row: int, count: int) -> list[Array] | None:
+        """Return the places of a sample's first leaves; None if one of them has no array."""
+        arrays = self._arrays[:count]
+        if len(arrays) < count:
+            return None
+        found = [array[row] for array in arrays if array is not None]
+        return found if len(found) == count else None
+
+    def put(self, sample: Any, row: int, out: Any | None, result: ChunkResult) -> bool:
         """Write a sample of the most common kind into its row: a tuple of `out` and scalars of the row's types.
 
         Returns:
@@ -167,11 +175,19 @@ class Rows:
         result.written.append(row)
         return True
 
-    def write(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
-        """Write a sample into its row; return False if it does not fit."""
+    def write(self, sample: Any, row: int, out: Any, result: ChunkResult) -> bool:
+        """Write a sample into its row; return False if it does not fit.
+
+        Args:
+            sample: the sample.
+            row: its row.
+            out: a leaf that is in its row already, or a list of those; or None.
+            result: notes that the row is written.
+        """
         if (layout := self._layout) is None:
             return False
         leaves: Any
+        written = out if type(out) is list else (out,)
         if self._flat and type(sample) is tuple and len(sample) == len(layout.leaves):
             leaves = (
                 sample  # by far the most common kind; a part that is not a leaf has no spec and is refused
@@ -183,7 +199,7 @@ class Rows:
             if structure != layout.structure:
                 return False
         for leaf, spec, scalar in zip(leaves, layout.leaves, self._scalars, strict=True):
-            if type(leaf) is scalar or (leaf is out and out is not None):
+            if type(leaf) is scalar or (leaf is not None and any(leaf is place for place in written)):
                 continue  # a row fits itself
             if spec is None and type(leaf) in _TEXTS:
                 continue
@@ -197,7 +213,7 @@ class Rows:
                 result.objects.setdefault(number, {})[row] = (
                     leaf.copy() if isinstance(leaf, np.ndarray) else leaf
                 )
-            elif leaf is not out:
+            elif not any(leaf is place for place in written):
                 array[row] = leaf
         result.written.append(row)
         return True
@@ -285,6 +301,8 @@ class Runner:
         self._bulk_parser = self._fused if isinstance(self._fused, BulkParser) else None
         # The stages that are fused may write to a row.
         self._fused_in_row = done == len(leg.names) or leg.in_place[done]
+        # More than 1: arrays of an image that are written to several rows.
+        self._leaves = 1 if self._fused is None else self._fused.leaves
         # Samples that are the payloads themselves are made many at a time.
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
@@ -351,7 +369,10 @@ class Runner:
                 words_end = place + len(few)
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
-            out = None if first is None else first[row]
+            if self._leaves > 1 and chunk.samples is None:
+                out: Any = rows.places(row, self._leaves)
+            else:
+                out = None if first is None else first[row]
             try:
                 drawn = words[place - words_end] if place < words_end else ()
                 if chunk.samples is None:
@@ -484,7 +505,7 @@ class Runner:
         self,
         column: list[int],
         extra: Any,
-        out: Array | None,
+        out: Any,
         trace: StageTimer,
         words: Sequence[int],
         parsed: tuple[Any, ...] | None,
@@ -527,7 +548,7 @@ class Runner:
                 row = out if self._fused_in_row else None
                 sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace, file=column[FILE])
         if done < len(leg.names):
-            sample = leg.run(sample, rng, out, trace, done)
+            sample = leg.run(sample, rng, out if self._leaves == 1 else None, trace, done)
         if generators is not None:
             generators.after(watched)
         return sample

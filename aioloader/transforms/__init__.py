@@ -63,6 +63,7 @@ from aioloader.transforms.tone import (
     RandomPosterize,
     RandomSolarize,
 )
+from aioloader.transforms.views import Views
 
 if TYPE_CHECKING:
     from aioloader.transforms import boxes, functional
@@ -124,6 +125,7 @@ __all__ = (
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",
+    "Views",
     "accepts_rng",
     "bind",
     "boxes",

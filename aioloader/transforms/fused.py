@@ -88,7 +88,10 @@ class ImagePlan:
 
     Attributes:
         crops: only a part of each image is decoded, so that entries of a crop index are of use.
+        leaves: number of arrays in the result: 1.
     """
+
+    leaves = 1
 
     def __init__(
         self, reader: LazyImageReader, stages: Sequence[tuple[str, Callable[..., Any]]], lend: bool = True
@@ -144,19 +147,35 @@ class ImagePlan:
             IncompleteItemError: the part of a JPEG is not enough; nothing was transformed yet.
         """
         begin = perf_counter()
-        decode_op, target = self._decode_op, self._target
         reader = self._reader
         reader.timer = timer
         if rows is None:
             image = reader.open(data, path, entry=entry if self.crops else NO_CROP)
         else:
             image = reader.open_part(data, path, entry=entry, rows=rows)
-        place = None
-        if target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray:
-            place = out
-        x = decode_op.decode(image, rng, place)
+        x = self.decode(image, rng, out)
+        timer.decode_s += perf_counter() - begin
+        return self.finish(x, image, rng, out, timer)
+
+    def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Any:
+        """Draw what decides on the pixels that are needed, and decode them; `finish` does the rest."""
+        return self._decode_op.decode(image, rng, self._place(out))
+
+    def _place(self, out: Array | None) -> Array | None:
+        """Return the array if pixels may be written to it."""
+        fits = self._target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray
+        return out if fits else None
+
+    def finish(self, x: Any, image: LazyImage, rng: Rng, out: Array | None, timer: StageTimer) -> Any:
+        """Return the image that follows from the pixels.
+
+        Args:
+            x: the result of `decode`.
+            image: the image that they are from.
+            rng, out, timer: as for `__call__`.
+        """
+        decode_op, target, place = self._decode_op, self._target, self._place(out)
         now = perf_counter()
-        timer.decode_s += now - begin
         if not self._names:
             return x.copy() if image.borrowed and self._copies else x
         begin, stage = now, self._stage

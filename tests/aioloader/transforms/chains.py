@@ -7,6 +7,8 @@ from typing import Any
 from aioloader.transforms import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    AugMix,
+    AutoAugment,
     Cast,
     CenterCrop,
     ColorJitter,
@@ -41,6 +43,7 @@ from aioloader.transforms import (
     RandomSolarize,
     RandomVerticalFlip,
     Resize,
+    ToDtype,
     ToTensor,
     TrivialAugmentWide,
 )
@@ -98,6 +101,10 @@ TRANSFORMS: dict[str, Any] = {
     "random-perspective": RandomPerspective(),
     "random-erasing": RandomErasing(0.8, value="random"),
     "random-erasing-value": RandomErasing(value=9.4),
+    "auto-augment": AutoAugment("cifar10"),
+    "aug-mix": AugMix(5, 2, 2),
+    "to-dtype": ToDtype("float32"),
+    "to-dtype-scaled": ToDtype("float32", scale=True),
     "normalize": Normalize((1.0,), 2.0),
     "compose": Compose(
         [RandomResizedCrop(24), RandomHorizontalFlip(), ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD)]
@@ -108,6 +115,6 @@ TRANSFORMS: dict[str, Any] = {
 BYTES_ONLY = frozenset(
     (
         *("invert", "posterize", "solarize", "autocontrast", "equalize"),
-        *("rand-augment", "trivial-augment", "choice", "order"),
+        *("rand-augment", "trivial-augment", "auto-augment", "aug-mix", "choice", "order"),
     )
 )

@@ -44,6 +44,8 @@ def test_every_transform_is_among_the_chains():
     others = {Transform, transforms.BoxTransform, transforms.Albumentations}
     # Their results are not one array: test_qwen2vl.py and test_joint.py compare them.
     others |= {transforms.Qwen2VLImageProcessor, transforms.JointCompose}
+    # Several arrays, and whole batches: test_views.py and test_mixing.py.
+    others |= {transforms.Views, transforms.MixUp, transforms.CutMix}
     assert kinds - set(map(type, among)) == others
 
 
