@@ -264,6 +264,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "images-on-demand.md": _three_photos,
+    "recipes.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }
