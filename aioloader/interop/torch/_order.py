@@ -125,7 +125,10 @@ class DrawnAhead:
             if self._error is None:
                 try:
                     self._drawn.append(next(self._lists))
-                except Exception as error:  # StopIteration too
+                except StopIteration:
+                    # A new one: the traceback of the other refers to the caller's frames, and so to the loader.
+                    self._error = StopIteration()
+                except Exception as error:
                     self._error = error
 
     def __iter__(self) -> DrawnAhead:
@@ -136,5 +139,9 @@ class DrawnAhead:
             self.draw()  # the engine is ahead of the caller
         if self._drawn:
             return self._drawn.popleft()
-        assert self._error is not None
-        raise self._error
+        error, self._error = self._error, StopIteration()
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error  # breaks the cycle error -> traceback -> frame -> error

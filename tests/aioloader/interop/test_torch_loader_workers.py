@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import signal
+import weakref
 
 import numpy as np
 import psutil
@@ -137,3 +138,28 @@ def test_closing_and_dropping_end_the_workers(torch, ours):
         del loader
         gc.collect()
         assert me.children() == []
+
+
+class FailingSampler:
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        yield from (0, 1, 2)
+        raise ValueError("no more")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_loader_that_is_dropped_after_a_pass_is_collected(torch, ours, fails):
+    loader = ours(Samples([1, 2, 3, 4]), num_workers=1, sampler=FailingSampler() if fails else None)
+    found = 0
+    try:
+        for _ in loader:
+            found += 1
+    except ValueError as error:
+        assert str(error) == "no more"
+    assert found == 4 - fails
+    reference = weakref.ref(loader)
+    del loader, _
+    gc.collect()
+    assert reference() is None
