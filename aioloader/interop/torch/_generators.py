@@ -10,6 +10,7 @@ import functools
 import pickle
 import random
 import zlib
+from contextlib import suppress
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,10 @@ def _referred(value: Any) -> Iterator[Any]:
             if isinstance(named, _KINDS):
                 yield named
     else:
-        attributes = getattr(value, "__dict__", None)  # of a foreign object
-        if isinstance(attributes, dict):
-            yield from attributes.values()
+        with suppress(AttributeError):
+            yield from object.__getattribute__(
+                value, "__dict__"
+            ).values()  # without code of the object's class
         for kind in type(value).__mro__:
             yield from (member for member in vars(kind).values() if isinstance(member, FunctionType))
 
