@@ -42,6 +42,7 @@ BY_NAME = {
     "aioloader.executors.process.worker",  # the caller's main module
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.cli.view",  # jinja2, starlette, uvicorn
+    "aioloader.interop.torch._settings",  # modules that the script has imported
     "aioloader.mxnet._import_alias",  # its own modules
     "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
     "aioloader.transforms",  # its own modules
