@@ -110,6 +110,7 @@ def test_calls_that_wait_for_admission_are_there(run_on: Any, tmp_path: Path) ->
         async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
             for count, number in enumerate((1, 2, 3)):
                 tasks.start_soon(service.get, numbered(number))
+                await until(lambda: service.stats().pending == 1)  # the first one takes the room
                 await until(lambda count=count: service.stats().waiting_for_admission == count)
             gate.open()
 
