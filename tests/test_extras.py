@@ -180,7 +180,7 @@ def test_every_optional_package_has_a_use_in_this_file() -> None:
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str, str]]:
-    """What comes of each use where all optional packages are missing."""
+    """Outcome of each use where all optional packages are missing."""
     folder = tmp_path_factory.mktemp("images")
     draw_folder(folder, count=2)
     file = folder.parent / "framed"

@@ -47,7 +47,7 @@ def run_off_loop(fn: Callable[[], object]) -> None:
 
 
 def _interrupt_soon() -> None:
-    time.sleep(_FINALIZER_S)
+    time.sleep(_FINALIZER_S)  # the finalizer must have returned: nothing signals that
     _thread.interrupt_main()
 
 

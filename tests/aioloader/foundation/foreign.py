@@ -147,7 +147,7 @@ class UnloadableError(Exception):
 
 
 class OtherwiseLoadedError(Exception):
-    """What is unpickled is no exception."""
+    """Exception that is unpickled as another kind of object."""
 
     def __reduce__(self) -> Any:
         return int, ("5",)

@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Seen(dict):
-    """What a run returned: arrays by name."""
+    """Arrays that a run returned, by name."""
 
     def add(self, name, value):
         """Note a value: an array, a number, text, or a tuple or list of them."""
