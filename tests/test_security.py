@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 # Modules that unpickle bytes: only between a process and its own child processes.
 ALLOWED = {
+    "executors/sent_memory.py",
+    "interop/torch/_items.py",
     "executors/ray/messages.py",
     "executors/ray/worker.py",
     "executors/process/worker.py",

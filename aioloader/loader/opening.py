@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioloader.errors import ThreadStartError
+from aioloader.foundation.caller import DeferredWarnings
 from aioloader.foundation.opening import Opening, current_opening
 from aioloader.foundation.stacks import stack_of
 from aioloader.foundation.thread_start import start
@@ -36,19 +37,24 @@ async def open_in_thread(open_parts: Callable[[], object], timeout: float) -> No
         ThreadStartError: the system refuses the thread.
     """
     opening = Opening(timeout)
+    warnings = DeferredWarnings()
 
     def run() -> None:
         current_opening.set(opening)
-        open_parts()
+        with warnings.kept():
+            open_parts()
 
     threads = Threads(1, "aioloader-open")
     try:
         await threads.run_abandonable(contextvars.Context().run, run, abandoned=lambda: None)
-    except BaseException:
+    except BaseException as error:
         opening.cancel()
+        if isinstance(error, Exception):
+            warnings.issue()
         raise
     finally:
         threads.close(0)
+    warnings.issue()
 
 
 def open_blocking(open_parts: Callable[[], object], timeout: float) -> None:
@@ -66,11 +72,13 @@ def open_blocking(open_parts: Callable[[], object], timeout: float) -> None:
         return
     opening = Opening(timeout)
     errors: list[BaseException] = []
+    warnings = DeferredWarnings()
 
     def run() -> None:
         current_opening.set(opening)
         try:
-            open_parts()
+            with warnings.kept():
+                open_parts()
         except BaseException as error:
             errors.append(error)
 
@@ -85,8 +93,11 @@ def open_blocking(open_parts: Callable[[], object], timeout: float) -> None:
         if thread.is_alive():
             thread.join(_LEAVE_S)
         raise
-    if errors:
-        raise errors.pop()
+    try:
+        warnings.issue()
+    finally:
+        if errors:
+            raise errors.pop()
 
 
 @contextlib.contextmanager

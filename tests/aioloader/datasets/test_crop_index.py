@@ -275,6 +275,26 @@ def test_a_warning_of_a_damaged_index_names_the_line_of_the_caller(tmp_path: Pat
     with pytest.warns(CropIndexWarning) as caught:
         list(DataLoader(dataset, 4, num_workers=0))
     assert [warning.filename for warning in caught] == [__file__]
+    dataset = ImageFolderDataset(tmp_path / "images").transform_first(CROP)
+
+    async def count() -> int:
+        async with aioloader.AsyncDataLoader(dataset, 4, num_workers=0) as loader:
+            return sum([len(labels) async for _, labels in loader])
+
+    with pytest.warns(CropIndexWarning) as caught:
+        assert asyncio.run(count()) == len(IMAGES)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_warning_of_a_damaged_index_can_be_an_error(tmp_path: Path) -> None:
+    dataset = _folder(tmp_path).transform_first(CROP)
+    (tmp_path / "images" / "images.crops").write_bytes(b"damaged")
+    with DataLoader(dataset, 4, num_workers=0) as loader:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(CropIndexWarning, match="no crop index is used"):
+                list(loader)
+        assert sum(len(labels) for _, labels in loader) == len(IMAGES)
 
 
 def test_a_warning_of_bad_entries_names_the_line_of_the_caller(tmp_path: Path) -> None:
