@@ -69,6 +69,7 @@ class SleepingDecoder:
     """
 
     stages = 0
+    leaves = 1
 
     def __init__(self, decode_s: float, sleep_s: float) -> None:
         self._decode_s = decode_s
