@@ -99,7 +99,12 @@ def test_only_footers_and_the_columns_are_requested(files: Files) -> None:
         assert sum(len(labels) for _, labels in loader) == COUNT
         stats = loader.stats()
     counts = files.proxy.counts()
-    assert (stats.requests, stats.request_bytes) == (counts.requests, counts.nbytes)
+    assert stats.requests == counts.requests
+    # Of a request that was sent twice because it was late, only the first response is counted.
+    spans = [span.removeprefix("bytes=").split("-") for _, _, span in files.proxy.log()]
+    repeated = [spans[place] for place in range(len(spans)) if spans[place] in spans[:place]]
+    twice = sum(int(last) - int(first) + 1 for first, last in repeated)
+    assert counts.nbytes - twice <= stats.request_bytes <= counts.nbytes
     columns = 0
     for path in files.paths:
         metadata = pq.read_metadata(path)
