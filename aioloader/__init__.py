@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         CIFAR100,
         MNIST,
         ArrayDataset,
+        ConcatDataset,
         Dataset,
         FashionMNIST,
         ImageFolderDataset,
@@ -82,6 +83,7 @@ __all__ = (
     "ArrayDataset",
     "AsyncDataLoader",
     "AsyncImageService",
+    "ConcatDataset",
     "DataLoader",
     "Dataset",
     "DecodeError",
@@ -135,9 +137,9 @@ __all__ = (
 _NAMES_OF = {
     "aioloader.costs": "image_costs image_sizes",
     "aioloader.datasets": (
-        "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
-        "ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset RecordFileDataset "
-        "SimpleDataset TarDataset TFRecordDataset"
+        "CIFAR10 CIFAR100 MNIST ArrayDataset ConcatDataset Dataset FashionMNIST ImageFolderDataset "
+        "ImageListDataset ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset "
+        "RecordFileDataset SimpleDataset TarDataset TFRecordDataset"
     ),
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (

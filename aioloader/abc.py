@@ -653,7 +653,7 @@ class AnnouncedByteSource(ByteSource, Protocol):
     """A byte source that begins to read items before their batch is planned, where the order is computed.
 
     Attributes:
-        announced: how many samples behind the batch that is planned next are announced.
+        announced: how many samples behind the batch that is planned next are announced; 0: none.
     """
 
     announced: int

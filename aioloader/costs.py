@@ -16,7 +16,7 @@ from aioloader.abc import (
     SizedProcessor,
 )
 from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRecordDecoder
-from aioloader.datasets.resolve import resolve
+from aioloader.datasets.resolve import Joined, resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
 from aioloader.foundation.types import WHOLE_FILE, SpanKind, Spans
 from aioloader.jpeg.orientation import read_orientation
@@ -67,6 +67,12 @@ def image_costs(
         SampleError: an image cannot be read, has a damaged header or extents that `cost` refuses; the cause is chained.
         TypeError: the samples of this dataset are not images from files, or a cost is not a whole number.
     """
+    resolved = resolve(dataset)
+    if isinstance(resolved.base, Joined):
+        costs = np.concatenate(
+            [image_costs(part, cost, damaged=damaged) for part in resolved.base.joined_parts]
+        )
+        return costs if resolved.remap is None else costs[resolved.remap]
     count = _counting(cost)
     with _Headers(dataset) as headers:
         found = np.empty(len(dataset), np.int64)
@@ -102,6 +108,10 @@ def image_sizes(dataset: MapDataset[Any], *, damaged: tuple[int, int] | None = N
         SampleError: an image cannot be read, or has a damaged header; the cause is chained.
         TypeError: the samples of this dataset are not images from files.
     """
+    resolved = resolve(dataset)
+    if isinstance(resolved.base, Joined):
+        sizes = np.concatenate([image_sizes(part, damaged=damaged) for part in resolved.base.joined_parts])
+        return sizes if resolved.remap is None else sizes[resolved.remap]
     with _Headers(dataset) as headers:
         found = np.empty((len(dataset), 2), np.int64)
         for index, extents in enumerate(headers):

@@ -20,6 +20,7 @@ ALLOWED = {
     "interop/torch/_items.py",
     "executors/ray/messages.py",
     "executors/ray/worker.py",
+    "executors/process/messages.py",
     "executors/process/worker.py",
     "mxnet/gluon/data/_multiprocessing.py",
 }

@@ -39,6 +39,7 @@ examples:
   aioloader pack --from mnist folder out         out_train.rec and out_test.rec
   aioloader pack 'train-*.tar' out --fields json,txt    images of WebDataset, unchanged, and out.fields.jsonl
   aioloader pack train.parquet out --image img --label fine_label
+  aioloader pack more out --append               new photographs behind those of out.rec
 
 Run the same command again to resume an interrupted one. For more see docs/packing.md.
 
@@ -105,6 +106,11 @@ def add(commands: Commands) -> None:
     group.add_argument("--test-ratio", type=share, metavar="R", help="share for OUT_test")
     group.add_argument(
         "--shards", type=positive, metavar="N", help="divide into N files, OUT-00000-of-0000N.rec and so on"
+    )
+    group.add_argument(
+        "--append",
+        action="store_true",
+        help="keep the records of OUT.rec and write the new ones behind them; keys, list and classes go on",
     )
     group = pack.add_argument_group("images")
     group.add_argument(

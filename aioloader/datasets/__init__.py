@@ -1,7 +1,7 @@
 """Datasets: records, image files, arrays, streams, and views of any dataset."""
 
 from aioloader.datasets.arrays import ArrayDataset
-from aioloader.datasets.base import Dataset, SimpleDataset
+from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
 from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.imagelist import ImageListDataset
 from aioloader.datasets.insightface import InsightFaceDataset
@@ -19,6 +19,7 @@ __all__ = (
     "CIFAR100",
     "MNIST",
     "ArrayDataset",
+    "ConcatDataset",
     "Dataset",
     "FashionMNIST",
     "ImageFolderDataset",

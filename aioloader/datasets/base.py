@@ -6,22 +6,26 @@ costs one look-up per batch and the transforms run in the loader's executor.
 
 from __future__ import annotations
 
+import bisect
 import operator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import MapDataset, PositionalSampler
+from aioloader.abc import MapDataset, PositionalSampler, StreamDataset
 from aioloader.datasets.bulk_items import samples_of
+from aioloader.datasets.joined_items import JoinedItems
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.derived import Derived
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers import Sampler
 from aioloader.samplers.training import class_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioloader.foundation.types import Array, IntArray
 
@@ -47,9 +51,59 @@ class Dataset:
             TypeError: this dataset does not know its labels.
             ValueError: samples have several labels, or none.
         """
+        own = vars(self).get("targets")  # as in torch's datasets
+        if own is not None:
+            return class_labels(own)
         raise TypeError(
             f"{type(self).__name__} has no labels(): pass an array with the label of every sample instead"
         )
+
+    @Derived
+    def classes(self) -> list[str]:
+        """Return the names of the classes, in the order of the labels, as torchvision's datasets have them.
+
+        Raises:
+            AttributeError: this dataset has no names of classes.
+        """
+        names: list[str] = self.class_names()
+        if not names:
+            raise AttributeError(
+                f"this {type(self).__name__} has no `classes`: its data have no names of classes, only labels"
+            )
+        return names
+
+    @Derived
+    def class_to_idx(self) -> dict[str, int]:
+        """Return the label of each class by its name.
+
+        Raises:
+            AttributeError: this dataset has no names of classes.
+        """
+        return {name: number for number, name in enumerate(self.classes)}
+
+    @Derived
+    def targets(self) -> list[Any]:
+        """Return the label of every sample before any transform, as Python numbers; see `labels`.
+
+        They are found at every access: keep them in a variable where that takes reading.
+
+        Raises:
+            AttributeError: this dataset does not know its labels.
+            OSError, ValueError: they cannot be read.
+        """
+        try:
+            found: list[Any] = self.labels().tolist()
+        except TypeError as error:
+            raise AttributeError(f"this {type(self).__name__} has no `targets`: {error}") from error
+        return found
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes, in the order of the labels; nothing if the data have no names."""
+        return []
+
+    def __add__(self, other: MapDataset[Any]) -> ConcatDataset:
+        """Return this dataset and another one behind it, as torch's datasets do."""
+        return ConcatDataset([self, other])
 
     def transform(
         self, fn: Callable[..., Any], lazy: bool = True, *, concurrency: int | None = None
@@ -206,6 +260,9 @@ class IndexedView(Dataset):
     def labels(self) -> Array:
         return class_labels(self._parent)[self._indices]
 
+    def class_names(self) -> list[str]:
+        return _class_names(self._parent)
+
 
 class TransformedView(Dataset):
     """Dataset that applies a transform to every sample of another dataset.
@@ -237,6 +294,16 @@ class TransformedView(Dataset):
 
     def labels(self) -> Array:
         return class_labels(self._parent)
+
+    def class_names(self) -> list[str]:
+        return _class_names(self._parent)
+
+
+def _class_names(dataset: MapDataset[Any]) -> list[str]:
+    """Return the names of the classes of a dataset of any class; nothing if it has none."""
+    names: Any = getattr(dataset, "classes", ())
+    usual = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return list(names) if usual else []
 
 
 def _inherits_items(view: Dataset, cls: type[Dataset]) -> bool:
@@ -272,3 +339,109 @@ class SimpleDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self._data)
+
+
+class ConcatDataset(Dataset):
+    """Several datasets, one behind the other, as torch's class of this name: ``first + second`` makes one too.
+
+    A loader reads and decodes the items of each part as if it were alone: order, shards, resume, errors, caches, crop
+    indexes and remote reads are those of one dataset. The parts may be of different formats, and have separate
+    transforms.
+
+    A part that is only an object with ``__len__`` and ``__getitem__`` is asked for its items in a worker. If a part is
+    read in blocks (`ParquetDataset`), ``shuffle=True`` mixes the blocks of all parts over a window, see
+    `aioloader.samplers.BlockShuffleSampler`; other parts count as blocks of random samples of theirs.
+
+    Args:
+        datasets: at least one.
+
+    Attributes:
+        datasets: the parts, as they were given.
+
+    Raises:
+        ValueError: there is no dataset; an AssertionError too, as in torch.
+        TypeError: one is an iterable dataset, or has no length or no items.
+    """
+
+    def __init__(self, datasets: Iterable[MapDataset[Any]]) -> None:
+        if isinstance(datasets, Dataset):
+            raise TypeError("ConcatDataset takes a list of datasets: pass ConcatDataset([first, second])")
+        self.datasets = list(datasets)
+        require(self.datasets, "ConcatDataset needs at least one dataset")
+        for number, dataset in enumerate(self.datasets):
+            if isinstance(dataset, StreamDataset):
+                raise TypeError(
+                    f"dataset {number} is an IterableDataset, whose samples have no indices: read it with a loader of "
+                    "its own, or yield the samples of all sources from one iterable"
+                )
+            if isinstance(dataset, type) or not (
+                hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+            ):
+                raise TypeError(
+                    f"dataset {number} needs __len__ and __getitem__, and is {dataset!r}: wrap it in "
+                    "aioloader.SimpleDataset"
+                )
+
+    @cached_property
+    def cumulative_sizes(self) -> list[int]:
+        """Return the number of samples up to the end of each part."""
+        found: list[int] = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
+        return found
+
+    def __len__(self) -> int:
+        """Return the number of samples of all parts."""
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample at `index`; negative indices count from the end.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        number, place = self._locate(index)
+        return self.datasets[number][place]
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return the number of the part of a sample, and the sample's index in it."""
+        place, length = operator.index(index), len(self)
+        if not -length <= place < length:
+            raise IndexError(f"index {place} is out of range: this ConcatDataset has {length} samples")
+        place %= length
+        number = bisect.bisect_right(self.cumulative_sizes, place)
+        return number, place - (self.cumulative_sizes[number - 1] if number else 0)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return the samples at several indices; see `FileDataset.__getitems__`."""
+        return samples_of(self, indices, owner=ConcatDataset)
+
+    @cached_property
+    def _items(self) -> JoinedItems:
+        filled = [dataset for dataset in self.datasets if len(dataset)]
+        return JoinedItems(filled or self.datasets[:1], type(self).__name__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_items"}
+
+    def view_parts(self) -> ViewParts | None:
+        """Return the joined items, and the transforms that all parts share."""
+        if type(self).__getitem__ is not ConcatDataset.__getitem__:
+            return None
+        items: Any = self._items
+        for stage in items.shared_stages:
+            items = TransformedView(items, stage)
+        return ViewParts(items)
+
+    async def get(self, index: int) -> Any:
+        """Return the sample ``dataset[index]``; see `Dataset.get`."""
+        number, place = self._locate(index)
+        part = self.datasets[number]
+        return await (part.get(place) if isinstance(part, Dataset) else _in_thread(part.__getitem__, place))
+
+    def labels(self) -> Array:
+        """Return the labels of all parts; see `Dataset.labels`."""
+        return np.concatenate([class_labels(dataset) for dataset in self.datasets])
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes, if they are the same in all parts; else nothing."""
+        first, *others = [_class_names(dataset) for dataset in self.datasets]
+        return first if all(names == first for names in others) else []

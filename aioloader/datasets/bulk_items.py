@@ -140,5 +140,7 @@ class _BatchReader:
 
 
 def _kept(sample: Any) -> Any:
+    if not isinstance(sample, tuple):
+        return sample
     image, *others = sample
     return (image.copy() if isinstance(image, np.ndarray) else image, *others)

@@ -260,6 +260,10 @@ class ImageFolderDataset(FileDataset):
     def labels(self) -> Array:
         return self._all_labels().copy()
 
+    def class_names(self) -> list[str]:
+        """Return the `synsets`."""
+        return list(self.synsets)
+
     def location(self, index: int) -> ItemLocation:
         return ItemLocation(None, redact_url(self._items[index][0]), None)
 

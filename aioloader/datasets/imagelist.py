@@ -123,6 +123,17 @@ class ImageListDataset(FileDataset):
             raise ValueError(f"the entries of this list have {self._labels.shape[1]} labels each, not one")
         return self._labels.copy()
 
+    def class_names(self) -> list[str]:
+        """Return the names of the folders, if each label from 0 on is that of the images of one folder."""
+        folders: dict[int, str] = {}
+        if self._labels.ndim == 1 and self._labels.dtype.kind in "iu":
+            for label, path in zip(self._labels.tolist(), self._paths, strict=True):
+                folder = os.path.dirname(path)
+                if folders.setdefault(label, folder) != folder:
+                    return []
+        names = [os.path.basename(folders[label]) for label in range(len(folders)) if label in folders]
+        return names if names and len(set(names)) == len(folders) else []
+
     def location(self, index: int) -> ItemLocation:
         return ItemLocation(self._keys[index], redact_url(self._paths[index]), None)
 

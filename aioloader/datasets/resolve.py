@@ -100,6 +100,18 @@ class View(Protocol):
         ...
 
 
+@runtime_checkable
+class Joined(Protocol):
+    """A byte dataset over several others, one behind the other.
+
+    Attributes:
+        joined_parts: the others, none of them empty.
+    """
+
+    @property
+    def joined_parts(self) -> Sequence[MapDataset[Any]]: ...
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A decomposed dataset.
@@ -220,7 +232,9 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
     if resolved.remap is not None:
         add(resolved.remap[_spread(len(resolved.remap), _SAMPLED)].tolist())
     places = _spread(length, _SAMPLED)
-    if resolved.base_kind == "gather":
+    if isinstance(base, Joined):
+        add([fingerprint(part) for part in base.joined_parts])
+    elif resolved.base_kind == "gather":
         for array in base.arrays:
             add(array.shape, array.dtype.str)
             digest.update(np.ascontiguousarray(array[places]).tobytes())

@@ -372,6 +372,10 @@ class ShardDataset(FileDataset):
         """Return the names of the classes, in the order of the labels; nothing if the data have no names."""
         return []
 
+    def class_names(self) -> list[str]:
+        """Return the `synsets`."""
+        return self.synsets
+
     def __len__(self) -> int:
         return self._counted(len(self.tables))
 

@@ -69,6 +69,7 @@ class _VisionDataset(ArrayDataset):
     """Base class: images uint8 (n, height, width, channels) and labels int32 (n,)."""
 
     _name = ""
+    _classes: tuple[str, ...] = ()
     # SHA-1 of each published file, by name.
     _sha1: ClassVar[dict[str, str]] = {}
 
@@ -103,6 +104,10 @@ class _VisionDataset(ArrayDataset):
         """Return (image, label): uint8 (height, width, channels), int32."""
         sample = super().__getitem__(index)
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes, as torchvision spells them."""
+        return list(self._classes)
 
     def _verify(self, path: str) -> None:
         """Verify that a file is the published one, if `check_sha1` is set.
@@ -147,6 +152,10 @@ class MNIST(_VisionDataset):
     """
 
     _name = "mnist"
+    _classes = (
+        *("0 - zero", "1 - one", "2 - two", "3 - three", "4 - four"),
+        *("5 - five", "6 - six", "7 - seven", "8 - eight", "9 - nine"),
+    )
     _sha1: ClassVar[dict[str, str]] = {
         "train-images-idx3-ubyte.gz": "6c95f4b05d2bf285e1bfb0e7960c31bd3b3f8a7d",
         "train-labels-idx1-ubyte.gz": "2a80914081dc54586dbdf242f9805a6b8d2a15fc",
@@ -174,6 +183,10 @@ class FashionMNIST(MNIST):
     ``$MXNET_HOME/datasets/fashion-mnist``."""
 
     _name = "fashion-mnist"
+    _classes = (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    )
     _sha1: ClassVar[dict[str, str]] = {
         "train-images-idx3-ubyte.gz": "0cf37b0d40ed5169c6b3aba31069a9770ac9043d",
         "train-labels-idx1-ubyte.gz": "236021d52f1e40852b06a4c3008d8de8aef1e40b",
@@ -198,6 +211,18 @@ class CIFAR10(_VisionDataset):
     """
 
     _name = "cifar10"
+    _classes: tuple[str, ...] = (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    )
     _archive = "cifar-10-binary.tar.gz"
     _sha1: ClassVar[dict[str, str]] = {
         "cifar-10-binary.tar.gz": "fab780a1e191a7eda0f345501ccd62d20f7ed891",
@@ -282,6 +307,27 @@ class CIFAR100(CIFAR10):
     """
 
     _name = "cifar100"
+    _groups = (
+        *("aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables"),
+        *("household_electrical_devices", "household_furniture", "insects", "large_carnivores"),
+        *("large_man-made_outdoor_things", "large_natural_outdoor_scenes"),
+        *("large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates", "people"),
+        *("reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2"),
+    )
+    _classes = (
+        *("apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle"),
+        *("bottle", "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle"),
+        *("caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch"),
+        *("crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox"),
+        *("girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard"),
+        *("lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse"),
+        *("mushroom", "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck"),
+        *("pine_tree", "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray"),
+        *("road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail"),
+        *("snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank"),
+        *("telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle"),
+        *("wardrobe", "whale", "willow_tree", "wolf", "woman", "worm"),
+    )
     _archive = "cifar-100-binary.tar.gz"
     _train_files = ("train.bin",)
     _test_files = ("test.bin",)
@@ -305,6 +351,10 @@ class CIFAR100(CIFAR10):
         stage = stage_of_argument(self, transform)  # before the files are read, which takes longer
         super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = stage
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes, or of the groups, as torchvision spells them."""
+        return list(self._classes if self._label_column else self._groups)
 
 
 def _read(path: str) -> bytes:

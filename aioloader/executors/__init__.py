@@ -4,7 +4,7 @@ The way of a chunk through the process executor, in order:
 
 - `pool_base`: the pool of workers: its queue, the assignment of chunks, supervision; shared with Ray
 - `process.executor`: messages to and from the child processes (`process.child` starts and ends them)
-- `process.worker`: the loop of a child process, and the format of the messages
+- `process.worker`: the loop of a child process; `process.messages`: the format of the messages
 - `runner`: makes the samples of a chunk; the same code in every executor
 - `shared_memory`: the slabs that hold the batches, and their leases
 
@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from aioloader.executors.global_generators import ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor
     from aioloader.executors.process.executor import ProcessExecutor
+    from aioloader.executors.process.pool import WorkerPool
     from aioloader.executors.ray.executor import RayExecutor
     from aioloader.executors.thread import ThreadExecutor
 
-__all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "RayExecutor", "ThreadExecutor")
+__all__ = (
+    "ForeignRandomnessWarning",
+    "InlineExecutor",
+    "ProcessExecutor",
+    "RayExecutor",
+    "ThreadExecutor",
+    "WorkerPool",
+)
 
 # A worker process imports this package, but none of these modules.
 _MODULE_OF = {
@@ -36,6 +44,7 @@ _MODULE_OF = {
     "ProcessExecutor": "process.executor",
     "RayExecutor": "ray.executor",
     "ThreadExecutor": "thread",
+    "WorkerPool": "process.pool",
 }
 
 

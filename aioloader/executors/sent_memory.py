@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.executors.mapped_files import FilePlace, MappedFiles
 from aioloader.executors.memory_maps import dumps
-from aioloader.foundation.descriptors import anonymous_file
+from aioloader.foundation.descriptors import anonymous_file, sent_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +143,7 @@ def _open(key: tuple[int | str, bool, bool], begin: int, end: int) -> tuple[memo
     """Return a map of a part of a file, and where the part begins."""
     file, shared, writable = key
     if isinstance(file, int):
-        fd = file
+        fd = sent_descriptors.here(file)
     else:
         fd = os.open(file, os.O_RDWR if shared and writable else os.O_RDONLY)
     try:
@@ -151,4 +151,4 @@ def _open(key: tuple[int | str, bool, bool], begin: int, end: int) -> tuple[memo
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         return memoryview(mmap.mmap(fd, end - begin, flags=kind, prot=access, offset=begin)), begin
     finally:
-        os.close(fd)
+        sent_descriptors.close(fd)

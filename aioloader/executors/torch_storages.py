@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from aioloader.executors.mapped_files import MappedFiles
+from aioloader.foundation.descriptors import sent_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,4 +102,4 @@ def open_shared(fd: int, nbytes: int) -> Any:
     """Return a storage over shared memory of torch, of which this process has inherited the descriptor."""
     import torch
 
-    return torch.UntypedStorage._new_shared_fd_cpu(fd, nbytes)
+    return torch.UntypedStorage._new_shared_fd_cpu(sent_descriptors.here(fd), nbytes)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def above_streams(fd: int) -> int:
@@ -53,3 +57,54 @@ def fill_streams() -> None:
         except OSError:
             # It gets the lowest number that is free: this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+class SentDescriptors:
+    """Descriptors of another process that this process has: their numbers there, and the numbers here.
+
+    A process inherits them with the same numbers. One that lives already receives them with others.
+    """
+
+    def __init__(self) -> None:
+        self._here: dict[int, int] | None = None
+
+    def take(self, numbers: dict[int, int]) -> None:
+        """Take descriptors.
+
+        Args:
+            numbers: number in the other process to number in this one.
+        """
+        self._here = dict(numbers)
+
+    def inherit(self, fds: Sequence[int]) -> None:
+        """Take descriptors that this process has inherited; not if it has received others."""
+        if self._here is None:
+            self._here = {fd: fd for fd in fds}
+
+    def here(self, fd: int) -> int:
+        """Return the number in this process.
+
+        Raises:
+            OSError: this process has not received it.
+        """
+        if self._here is None:
+            return fd
+        if fd not in self._here:
+            raise OSError(f"descriptor {fd} of the parent process was not received")
+        return self._here[fd]
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor, by its number in this process."""
+        if self._here is not None:
+            self._here = {there: here for there, here in self._here.items() if here != fd}
+        os.close(fd)
+
+    def close_all(self) -> None:
+        """Close all that are left."""
+        left, self._here = self._here or {}, {}
+        for fd in left.values():
+            os.close(fd)
+
+
+sent_descriptors = SentDescriptors()
+"""Of this process, which is a worker if it has any."""

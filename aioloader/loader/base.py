@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError, error_report
+from aioloader.executors import WorkerPool
 from aioloader.explain import explain
 from aioloader.foundation.error_log import ErrorLog
 from aioloader.loader.options import LoaderOptions, chosen_batchify, chosen_last_batch
@@ -36,7 +37,7 @@ class BaseLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         num_workers: int | str | None = None,
         seed: int | None = 0,
-        executor: str | Executor = "process",
+        executor: str | Executor | WorkerPool = "process",
         prefetch: int | None = None,
         timeout: float = 120,
         shard: Any = None,
@@ -63,7 +64,8 @@ class BaseLoader:
             batchify_fn=chosen_batchify(batchify_fn, collate_fn),
             num_workers=num_workers,
             seed=seed,
-            executor=executor,
+            executor="process" if isinstance(executor, WorkerPool) else executor,
+            pool=executor if isinstance(executor, WorkerPool) else None,
             prefetch=prefetch,
             timeout=timeout,
             shard=shard,
@@ -142,7 +144,7 @@ class BaseLoader:
 
         Raises:
             ReceiptError: samples are missing, or came more than once.
-            TypeError: the order comes from a batch sampler, or from a sampler that cannot compute it again.
+            TypeError: the order comes from a sampler or a batch sampler that cannot compute it again.
         """
         self._runtime.planner.check_receipt(receipt)
 

@@ -15,12 +15,14 @@ from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers import BatchSampler
+from aioloader.samplers.dealt import DealtBatchSampler, dealt_twice
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
     from aioloader.abc import Executor
+    from aioloader.executors import WorkerPool
 
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
@@ -141,6 +143,7 @@ class LoaderOptions:
     trace: str | os.PathLike[str] | None = None
     in_order: bool = True
     watch_globals: bool = True
+    pool: WorkerPool | None = None
 
     def __post_init__(self) -> None:
         at_least("timeout", self.timeout, 0, exclusive=True)
@@ -199,17 +202,22 @@ class LoaderOptions:
             one_of("progress", self.progress, ("tqdm", "rich", "plain"))
         file_path("trace", self.trace)
         check_shard(self.shard)
-        if self.shard is not None and self.batch_sampler is not None:
-            raise ValueError(
-                "shard cannot be combined with batch_sampler: pass each rank its own batch sampler, such as "
-                "BudgetBatchSampler(..., shard=(rank, world))"
-            )
+        dealt = isinstance(self.batch_sampler, DealtBatchSampler) and self.batch_sampler.shard[1] > 1
+        if self.shard is not None and dealt:
+            raise dealt_twice(type(self.batch_sampler).__name__)
         if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
             raise ValueError(
                 "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"
             )
 
     def _check_workers(self) -> None:
+        if self.pool is not None and self.num_workers in (0, AUTO):
+            raise ValueError(
+                f"executor is a WorkerPool, whose processes are the workers, but num_workers={self.num_workers!r}: "
+                "pass a number of them, or leave it out"
+            )
+        if self.pool is not None and self.pool.closed:
+            raise ValueError("this WorkerPool is closed; make a new one")
         if self.executor == "inline" and self.num_workers not in (None, 0):
             raise ValueError(
                 f"executor='inline' makes batches in the caller's thread and has no workers, but num_workers="
@@ -289,6 +297,8 @@ class LoaderOptions:
         """Return the number of workers, or their maximum if it is to be measured; 0: inline."""
         if self.executor == "inline":
             return 0
+        if self.num_workers is None and self.pool is not None:
+            return self.pool.workers
         if self.num_workers is None or isinstance(self.num_workers, str):
             return available_cores()
         return int(self.num_workers)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError
+from aioloader.foundation.dealing import steps_of
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import (
@@ -31,9 +35,13 @@ from aioloader.pipeline.plan import (
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.basic import description_fingerprint, order_fingerprint
+from aioloader.samplers.dealt import DealtBatchSampler, RankBatchSampler, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioloader.foundation.types import IntArray
     from aioloader.loader.options import LoaderOptions
     from aioloader.pipeline.plan import EpochStream
 
@@ -80,7 +88,7 @@ def _check_dataset(dataset: object) -> None:
         )
 
 
-def _check_stream(options: LoaderOptions) -> None:
+def _check_stream(dataset: IterableDataset, options: LoaderOptions) -> None:
     """Raise if an option needs samples that have an index.
 
     Raises:
@@ -90,7 +98,11 @@ def _check_stream(options: LoaderOptions) -> None:
         ("shuffle", options.shuffle, "mix them in the source"),
         ("sampler", options.sampler is not None, "yield them in that order"),
         ("batch_sampler", options.batch_sampler is not None, "pass batch_size"),
-        ("shard", options.shard is not None, "open a separate source in each rank"),
+        (
+            "shard",
+            options.shard is not None and not dataset.takes_shard,
+            "give the function that is its source a parameter shard, or open a separate source in each rank",
+        ),
         ("in_order=False", not options.in_order, "leave it out"),
     ):
         if given:
@@ -100,19 +112,37 @@ def _check_stream(options: LoaderOptions) -> None:
             )
 
 
-def _compare(receipt: Receipt, stream: EpochStream) -> None:
-    """Compare a receipt with the stream of its epoch, which must contain each of its samples once.
+def _parts(receipt: Receipt, stream: EpochStream) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the indices and epochs of the positions of a receipt."""
+    for low in range(receipt.start, receipt.stop, _COMPARED):
+        indices, epochs, _ = stream.take(low, min(low + _COMPARED, receipt.stop))
+        yield indices, epochs
+
+
+def _batch_parts(receipt: Receipt, batches: Iterable[Any]) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the indices and epochs of the batches of a receipt."""
+    for batch in islice(batches, receipt.start, receipt.stop):
+        indices = np.asarray(batch, np.int64)
+        yield indices, np.full(len(indices), receipt.epoch, np.int64)
+
+
+def _compare(receipt: Receipt, parts: Iterable[tuple[IntArray, IntArray]], unit: str) -> None:
+    """Compare a receipt with the samples of its epoch, which must contain each of them once.
+
+    Args:
+        receipt: of all ranks.
+        parts: (indices, epochs) of the samples.
+        unit: what the receipt counts from its start to its stop.
 
     Raises:
         ReceiptError: they differ.
     """
     digest = count = 0
-    for low in range(receipt.start, receipt.stop, _COMPARED):
-        indices, epochs, _ = stream.take(low, min(low + _COMPARED, receipt.stop))
+    for indices, epochs in parts:
         count += len(indices)
         digest = add_digests(digest, digest_of(indices, epochs))
     found = receipt.seen + receipt.skipped
-    where = f"epoch {receipt.epoch}, positions {receipt.start} to {receipt.stop}"
+    where = f"epoch {receipt.epoch}, {unit} {receipt.start} to {receipt.stop}"
     if found != count:
         more = f"{count - found} missing" if found < count else f"{found - count} too many"
         raise ReceiptError("samples", count, found, f"{where}: {found} of {count} samples, {more}")
@@ -143,7 +173,7 @@ class EpochPlanner:
     def __init__(self, dataset: Any, options: LoaderOptions) -> None:  # the caller's dataset, of any class
         self.streams = isinstance(dataset, IterableDataset)
         if self.streams:
-            _check_stream(options)
+            _check_stream(dataset, options)
         else:
             _check_dataset(dataset)
         self._dataset = dataset
@@ -151,9 +181,10 @@ class EpochPlanner:
         self.carried: tuple[int, list[Any]] = (-1, [])
         seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.progress = CheckpointState(self._identity, seed, self._extent, self._cut)
+        self._rank, self._world = rank, world = options.rank_and_world
+        self._drops = options.even == "drop"
         if options.batch_sampler is None:
             assert options.batch_size is not None
-            rank, world = options.rank_and_world
             self.schedule = BatchSchedule(
                 int(options.batch_size),
                 options.last_batch or "keep",
@@ -188,6 +219,14 @@ class EpochPlanner:
         proposed = shuffle_sampler(self._dataset)
         return RandomSampler(self.length) if proposed is None else proposed
 
+    @cached_property
+    def _batches(self) -> Any:
+        """Return the batch sampler, whose batches are this rank's if it computes them; None without one."""
+        batches = self.options.batch_sampler
+        if self._world > 1 and isinstance(batches, ComputedBatchSampler):
+            return RankBatchSampler(batches, self._rank, self._world, self._drops)
+        return batches
+
     def _identity(self) -> dict[str, Any]:
         length: int | None = None
         order: str | None = None
@@ -216,8 +255,10 @@ class EpochPlanner:
         return order_fingerprint(self.sampler)
 
     def _cut(self) -> list[int]:
-        if self.options.batch_sampler is not None:
-            return []
+        batches = self.options.batch_sampler
+        if batches is not None:
+            own = batches.shard if isinstance(batches, DealtBatchSampler) else (0, 1)
+            return [self._rank, self._world] if self._world > 1 else list(own)
         schedule = self.schedule
         return [schedule.batch_size, schedule.rank, schedule.world]
 
@@ -236,11 +277,11 @@ class EpochPlanner:
             return self.length
         consumed = self.progress.next.consumed  # of an epoch that is to be resumed
         taken = len(self.progress.next.taken)
-        batches = self.options.batch_sampler
+        batches = self._batches
         if isinstance(batches, ComputedBatchSampler):
             return batches.count(self.seed, self.progress.next.epoch, consumed) - taken
         if batches is not None:
-            return max(0, len(batches) - consumed) - taken
+            return steps_of(max(0, len(batches) - consumed), self._world, self._drops) - taken
         carried = 0
         carry = self.progress.next.carry
         if isinstance(self.sampler, PositionalSampler):
@@ -260,17 +301,24 @@ class EpochPlanner:
             epoch, carried = self.carried
             self.carried = (-1, [])
             return IterablePlan(
-                self._dataset,
+                self._dataset.bound(self._rank, self._world, self.seed),
                 self.schedule,
                 epoch=cursor.epoch,
                 start=cursor.consumed,
                 state=cursor.source_state,
                 carried=carried if epoch == cursor.epoch else None,
             )
-        if isinstance(options.batch_sampler, ComputedBatchSampler):
-            return ComputedListPlan(options.batch_sampler, self.seed, cursor.epoch, cursor.consumed)
+        if isinstance(self._batches, ComputedBatchSampler):
+            return ComputedListPlan(self._batches, self.seed, cursor.epoch, cursor.consumed)
         if options.batch_sampler is not None:
-            return ListPlan(options.batch_sampler, cursor.epoch, cursor.consumed)
+            return ListPlan(
+                options.batch_sampler,
+                cursor.epoch,
+                cursor.consumed,
+                rank=self._rank,
+                world=self._world,
+                drop=self._drops,
+            )
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:
@@ -309,10 +357,18 @@ class EpochPlanner:
             raise TypeError(
                 "the samples of an IterableDataset cannot be computed again, so its receipts cannot be checked"
             )
-        if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
-            name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
+        batches = self.options.batch_sampler
+        if isinstance(batches, ComputedBatchSampler):
+            whole = whole_epoch(batches, self.seed, receipt.epoch)
+            _compare(receipt, _batch_parts(receipt, whole), "batches")
+        elif isinstance(batches, Sequence):
+            _compare(receipt, _batch_parts(receipt, batches), "batches")
+        elif batches is None and isinstance(self.sampler, PositionalSampler):
+            stream = self._stream(EpochCursor(receipt.epoch, 0, receipt.carry))
+            _compare(receipt, _parts(receipt, stream), "positions")
+        else:
+            name = "sampler" if batches is None else "batch_sampler"
             raise TypeError(
                 f"the order of the {name} cannot be computed again: only receipts of a computed order can be checked, "
                 "such as that of a sampler of aioloader.samplers"
             )
-        _compare(receipt, self._stream(EpochCursor(receipt.epoch, 0, receipt.carry)))

@@ -36,6 +36,7 @@ from aioloader.abc import (
     TunedExecutor,
 )
 from aioloader.batchify import AsList, Stack
+from aioloader.datasets.joined_decoding import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 
 _FEW_PATHS = 64
 _ENDLESS = 2**62
+# The runtime that has opened an executor of the caller's.
+_owners: weakref.WeakKeyDictionary[Executor, weakref.ref[LoaderRuntime]] = weakref.WeakKeyDictionary()
 
 
 def _is_default(batchify: Any) -> bool:
@@ -216,6 +219,7 @@ class LoaderRuntime:
         if self.tracer is not None:
             self.tracer.open()
         items, source = self._open_dataset()
+        memory: SlabMemory | None = None
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = workers = self._make_executor()
@@ -253,6 +257,8 @@ class LoaderRuntime:
                 source.close()
             if items.partial is not None:
                 items.partial.close()
+            if memory is not None:
+                memory.close()
             raise
         self._workers = workers
         return context
@@ -260,6 +266,11 @@ class LoaderRuntime:
     def _make_executor(self) -> Executor:
         options = self.options
         if not isinstance(options.executor, str):
+            if _owners.setdefault(options.executor, weakref.ref(self))() is not self:
+                raise ValueError(
+                    f"this {type(options.executor).__name__} belongs to another loader, with which it ends: make one "
+                    "for each loader, or share the processes of an aioloader.executors.WorkerPool"
+                )
             return options.executor
         if options.workers == 0 or self._gathers or self._nothing_to_run:
             return InlineExecutor()
@@ -271,7 +282,7 @@ class LoaderRuntime:
             )
         if options.executor == "thread":
             return ThreadExecutor(options.workers, options.timeout)
-        return ProcessExecutor(options.workers, options.timeout)
+        return ProcessExecutor(options.workers, options.timeout, pool=options.pool)
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base = self._resolved.base
@@ -326,15 +337,17 @@ class LoaderRuntime:
         resolved, options = self._resolved, self.options
         in_bytes = source is not None
         paths = tuple(map(str, source.paths)) if isinstance(source, FileByteSource) else ()
+        decoder = resolved.base.decoder if in_bytes else None
         lists = type(self._batchify) is AsList
         foreign = (
             not (in_bytes or self.planner.streams)
             or (self._batchify is not None and not lists)
             or not all(stage.native for stage in resolved.stages)
+            or (isinstance(decoder, JoinedDecoder) and decoder.foreign)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
-            decoder=resolved.base.decoder if in_bytes else None,
+            decoder=decoder,
             dataset=None if in_bytes or self._gathers or self.planner.streams else resolved.base,
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],

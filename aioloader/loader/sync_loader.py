@@ -199,13 +199,14 @@ class DataLoader(BaseLoader, Generic[B]):
             The cost of one event loop for each image hardly depends on it (docs/scaling.md).
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
-            `aioloader.abc.Executor`.
+            `aioloader.abc.Executor`; or a `aioloader.executors.WorkerPool`, whose processes go from loader to loader.
         prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
             work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and
             each chunk costs the event loop time.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails; and seconds
             to wait for the answer of a server.
-        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed. In
+            each step every rank gets one batch, of a batch sampler too, which must yield the same batches everywhere.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
             "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
             filled with one from elsewhere in the dataset), so every batch is full.

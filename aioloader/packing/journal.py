@@ -123,6 +123,23 @@ class Journal:
         self._file.close()
 
 
+def begun_arguments(place: Path, *, publishing: bool) -> dict[str, Any]:
+    """Return the arguments of an interrupted run; nothing without one.
+
+    Args:
+        place: of its journal.
+        publishing: only of a run that was about to rename its files.
+    """
+    try:
+        lines = _lines(place.read_bytes())
+    except OSError:
+        return {}
+    arguments = lines[0].get("arguments") if lines else None
+    if not isinstance(arguments, dict) or (publishing and not lines[-1].get("publish")):
+        return {}
+    return arguments
+
+
 def _is_state(line: dict[str, Any]) -> bool:
     """Return whether a line is a state whose entries all have the expected types."""
     files, counts, errors = (line.get(name) for name in ("files", "counts", "errors"))

@@ -39,6 +39,9 @@ class Packed:
         records: number of its records so far.
         nbytes: its size.
         start, stop: positions of its images in the packing order; `stop` is exclusive.
+        kept: records of the old file that it continues.
+        kept_nbytes: size of that file; 0: it is a new one.
+        next_key: key of its first new record.
     """
 
     rec: Path
@@ -52,6 +55,9 @@ class Packed:
     stop: int = 0
     crops: Path | None = None
     fields: Path | None = None
+    kept: int = 0
+    kept_nbytes: int = 0
+    next_key: int = 0
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -209,6 +215,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
                 "part": file.part or None,
                 "shard": file.shard,
                 "records": file.records,
+                **({"appended": file.records - file.kept} if file.kept_nbytes else {}),
                 "bytes": file.nbytes,
             }
             for file in report.files

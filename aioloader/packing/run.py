@@ -102,7 +102,7 @@ def run(
     listing = examine(job.source)
     job.out.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(
-        _journal_of(job.out),
+        journal_of(job.out),
         str(job.out),
         arguments=job.arguments,
         sources=listing.digest,
@@ -127,10 +127,11 @@ def run(
 
 def can_go_on(out: str | os.PathLike[str]) -> bool:
     """Return whether an interrupted packing into `out` can be resumed."""
-    return _journal_of(stem_of(Path(out))).exists()
+    return journal_of(stem_of(Path(out))).exists()
 
 
-def _journal_of(stem: Path) -> Path:
+def journal_of(stem: Path) -> Path:
+    """Return the path of the journal of a packing into files whose names begin with a path."""
     return partial_path(stem.with_name(f"{stem.name}.pack"))
 
 
@@ -367,7 +368,8 @@ class _Packing:
 
         Labels of items are known, and so are the failures; labels of samples are read from the lists.
         """
-        if self._job.source.samples is not None:
+        continued = any(output.kept_nbytes for output in self._job.plan.outputs)
+        if self._job.source.samples is not None or continued:
             self._report.labels = count_labels(self._job.plan.outputs)
             return
         items, counts = self._job.source.items, self._report.labels

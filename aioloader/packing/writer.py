@@ -14,6 +14,7 @@ import recordio
 from aioloader.crop_index.building import put as put_entry
 from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.packing.append import copy_old
 from aioloader.packing.fields_file import fields_line
 from recordio._partial_files import partial_path, publish, sync
 
@@ -74,7 +75,7 @@ class RecordFiles:
         """
         self._advance(position)
         file = self._files[self._current]
-        number = self._numbers.get(file.part, 0)
+        number = self._numbers.setdefault(file.part, file.next_key)
         self._numbers[file.part] = number + 1
         key = number if key is None else key
         label = labels[0] if len(labels) == 1 else list(labels)
@@ -150,7 +151,8 @@ class RecordFiles:
                 os.truncate(partial_path(place), size)
             file = self._files[number]
             file.records = records
-            self._numbers[file.part] = self._numbers.get(file.part, 0) + records
+            before = self._numbers.setdefault(file.part, file.next_key)
+            self._numbers[file.part] = before + records - file.kept
             file.nbytes = expected[0]
         self._current = max(sizes)
         self._changed.add(self._current)
@@ -173,7 +175,10 @@ class RecordFiles:
                 self._finish_file()
             self._current += 1
             self._changed.add(self._current)
-            self._open_file(append=False)
+            file = self._files[self._current]
+            if file.kept_nbytes:
+                copy_old(file.places, file.kept_nbytes)
+            self._open_file(append=file.kept_nbytes > 0)
 
     def _open_file(self, *, append: bool) -> None:
         file = self._files[self._current]
@@ -211,7 +216,8 @@ def count_labels(files: Sequence[Packed]) -> dict[float, int]:
     """
     counts: dict[float, int] = {}
     for file in files:
-        assert file.lst is not None
+        if file.lst is None:  # of a file that was continued without one
+            return {}
         partial = partial_path(file.lst)
         with open(partial if partial.exists() else file.lst, "rb") as lines:
             for line in lines:

@@ -24,7 +24,7 @@ def announced(context: PipelineContext, plans: Iterable[BatchPlan]) -> Iterator[
         plans: the batches of an epoch, in order; taking them early has no effect but to compute them earlier.
     """
     source = context.source
-    if isinstance(source, AnnouncedByteSource):
+    if isinstance(source, AnnouncedByteSource) and source.announced:
         return _announce(context, plans, source)
     return iter(plans)
 

@@ -113,7 +113,9 @@ class IterablePlan:
         try:
             while len(self._held) < self._schedule.batch_size:
                 sample = await self.scope.run(self.request())
-                self._held.append((sample, self._received, self._epoch))
+                # Ranks have different numbers, so that their samples draw different random numbers.
+                number = self._received * self._schedule.world + self._schedule.rank
+                self._held.append((sample, number, self._epoch))
                 self._received += 1
                 if self._dataset.resumable:
                     # After each sample: the state of a source that has ended may be that of its beginning.

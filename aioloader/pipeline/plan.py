@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from aioloader.abc import ContinuedBatchSampler
+from aioloader.foundation.dealing import Dealt, deal, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -491,56 +492,93 @@ class ComputedListPlan:
 
 
 class ListPlan:
-    """Batches of a batch sampler. `consumed` counts batches. Iterated once.
+    """Batches of a batch sampler. `consumed` counts the batches of all ranks. Iterated once.
 
     The constructor calls the sampler's ``__iter__``; its batches are read later, where they are made.
 
     Args:
         batches: lists of indices, or `KeyedBatch`es; int64 arrays are used as they are.
         epoch: the epoch.
-        start: number of batches to skip.
+        start: number of batches of all ranks to skip.
+        rank, world: this process among `world` processes, to which the batches are dealt out.
+        drop: leave out a last step that has no batch for some ranks.
     """
 
-    def __init__(self, batches: Iterable[Iterable[int] | KeyedBatch], epoch: int, start: int = 0) -> None:
+    def __init__(
+        self,
+        batches: Iterable[Iterable[int] | KeyedBatch],
+        epoch: int,
+        start: int = 0,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        drop: bool = False,
+    ) -> None:
         self._batches = iter(batches)
         self._name = type(batches).__name__
         self._length = announced_length(batches)
         self._epoch = epoch
         self._start = start
+        self._rank = rank
+        self._world = world
+        self._drop = drop
         self._first = batches.first_position if isinstance(batches, ContinuedBatchSampler) else 0
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order."""
-        position = self._first
-        for batch in islice(self._batches, self._start):
-            position += len(batch) if isinstance(batch, Sized) else sum(1 for _ in batch)
-        for place, batch in enumerate(self._batches, self._start):
-            keys = None
-            if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
-                indices = batch
-            elif isinstance(batch, KeyedBatch):
-                indices, keys = batch.indices, batch.keys
-            else:
-                try:
-                    each = iter(batch)
-                except TypeError:  # also an array or a tensor of one number, which looks like an iterable
-                    raise not_batches(self._name) from None
-                indices = np.asarray([_index(index, self._name) for index in each], dtype=np.int64)
+        place = self._start
+        for number, (batch, position, consumed, padded) in enumerate(self._dealt()):
+            indices, keys = (batch.indices, batch.keys) if isinstance(batch, KeyedBatch) else (batch, None)
             if len(self._same) < len(indices):
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
-            left = None if self._length is None else max(0, self._length - place - 1)
+            left = None
+            if self._length is not None:
+                left = steps_of(max(0, self._length - consumed), self._world, self._drop)
             yield BatchPlan(
-                place - self._start,
+                number,
                 place,
                 indices,
                 self._same[: len(indices)],
                 np.arange(position, position + len(indices), dtype=np.int64),
-                place + 1,
+                consumed,
+                padded=padded,
                 left=left,
                 keys=keys,
             )
-            position += len(indices)
+            place = consumed
+
+    def _dealt(self) -> Iterator[Dealt[IntArray | KeyedBatch]]:
+        """Iterate over this rank's batches."""
+        if self._world > 1:
+            yield from deal(
+                map(self._checked, self._batches),
+                self._rank,
+                self._world,
+                start=self._start,
+                drop=self._drop,
+                position=self._first,
+            )
+            return
+        position = self._first
+        for batch in islice(self._batches, self._start):
+            position += len(batch) if isinstance(batch, Sized) else sum(1 for _ in batch)
+        for consumed, batch in enumerate(self._batches, self._start + 1):
+            checked = self._checked(batch)
+            yield Dealt(checked, position, consumed)
+            position += len(checked)
+
+    def _checked(self, batch: Iterable[int] | KeyedBatch) -> IntArray | KeyedBatch:
+        """Return the indices of a batch, int64 (n,), or the batch itself if it has keys."""
+        if isinstance(batch, KeyedBatch) or (
+            type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1
+        ):
+            return batch
+        try:
+            each = iter(batch)
+        except TypeError:  # also an array or a tensor of one number, which looks like an iterable
+            raise not_batches(self._name) from None
+        return np.asarray([_index(index, self._name) for index in each], dtype=np.int64)
 
     def carry(self) -> None:
         """Return None: a batch sampler keeps its own carry."""

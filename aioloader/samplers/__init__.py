@@ -6,7 +6,8 @@ and resume by arithmetic, without iterating over the indices before. Every sampl
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
 for data that are read in blocks, `training` those that draw by weight, class or set, `budget` that of batches within a
-budget, and `buckets` that of batches of like items, for which `aspect` finds shapes of images.
+budget, `buckets` that of batches of like items, for which `aspect` finds shapes of images, and `variants` that of
+batches of one variant, such as an image size.
 """
 
 from aioloader.samplers.aspect import aspect_shapes, nearest_shape
@@ -27,6 +28,7 @@ from aioloader.samplers.training import (
     PKSampler,
     WeightedRandomSampler,
 )
+from aioloader.samplers.variants import VariantBatchSampler
 
 __all__ = (
     "BatchSampler",
@@ -41,6 +43,7 @@ __all__ = (
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "VariantBatchSampler",
     "WeightedRandomSampler",
     "aspect_shapes",
     "nearest_shape",

@@ -151,3 +151,39 @@ class BlockShuffleSampler(SeededSampler):
         inside = permute_rounds(epoch_key(seed, epoch, _ROWS), block, blocks.size[block], inside)
         result: IntArray = blocks.first[block] + inside
         return result
+
+
+def join_blocks(parts: Sequence[tuple[IntArray, BlockShuffleSampler | None]]) -> BlockShuffleSampler | None:
+    """Return the order of several sets that are mixed in blocks; None if none of them proposes one.
+
+    Args:
+        parts: for each set the indices of its samples, in order, and its sampler over them; None for a set whose
+            samples may come in any order. It is cut into blocks of random samples, of the mean size of the others.
+    """
+    known = [sampler for _, sampler in parts if sampler is not None]
+    if not known:
+        return None
+    mean = max(1, round(float(np.mean(np.concatenate([sampler._sizes for sampler in known])))))
+    sizes: list[IntArray] = []
+    groups: list[IntArray] = []
+    indices: list[IntArray] = []
+    count = 0
+    for where, sampler in parts:
+        if sampler is None:
+            n = len(where)
+            ends = np.arange(1, -(-n // mean) + 1) * n // -(-n // mean)
+            sizes.append(np.diff(ends, prepend=0))
+            number = np.arange(len(ends))
+            indices.append(where[permute(0, 0, n, 0, n)])
+        else:
+            sizes.append(sampler._sizes)
+            number = np.searchsorted(sampler._group_starts, np.arange(len(sampler._sizes)), side="right")
+            indices.append(where if sampler._indices is None else where[sampler._indices])
+        groups.append(number + count)
+        count = int(groups[-1][-1]) + 1
+    return BlockShuffleSampler(
+        np.concatenate(sizes),
+        max(sampler._window for sampler in known),
+        groups=np.concatenate(groups),
+        indices=np.concatenate(indices),
+    )

@@ -1,10 +1,10 @@
-"""Base of batch samplers that compute the batches of an epoch and deal them out to ranks."""
+"""Batch samplers that compute the batches of an epoch and deal them out to ranks."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.dealing import deal, steps_of
 from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.types import RankBatch
 from aioloader.foundation.validation import require
@@ -13,6 +13,7 @@ from aioloader.samplers.basic import Sampler
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioloader.abc import ComputedBatchSampler
     from aioloader.foundation.types import IntArray
 
 
@@ -57,32 +58,77 @@ class DealtBatchSampler(Sampler):
         """Return the number of this rank's batches of the next epoch; other epochs may have a few more or less."""
         return self.count(self._seed, self._passes)
 
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Return the rank of this process and the world size."""
+        return self._rank, self._world
+
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
         """Iterate over this rank's batches of an epoch; see `aioloader.abc.ComputedBatchSampler`."""
-        rank, world = self._rank, self._world
         made = self.all_batches(seed, epoch)
-        begin: list[IntArray] = []
-        done = position = 0
-        for batch in islice(made, start):
-            if len(begin) < world:
-                begin.append(batch)
-            done += 1
-            position += len(batch)
-        while step := list(islice(made, world)):
-            begin += step[: world - len(begin)]
-            if len(step) < world and self._drop_last:
-                return
-            after = done + len(step)
-            padded = rank >= len(step)
-            step += [begin[place % after] for place in range(after, done + world)]
-            before = position + sum(map(len, step[:rank]))
-            yield RankBatch(step[rank], before, after, padded=len(step[rank]) if padded else 0)
-            position += sum(map(len, step))
-            done = after
+        dealt = deal(made, self._rank, self._world, start=start, drop=self._drop_last)
+        return (RankBatch(*batch) for batch in dealt)
 
     def count(self, seed: int, epoch: int, start: int = 0) -> int:
         """Return the number of batches of `batches`; see `aioloader.abc.ComputedBatchSampler`."""
         if self._counted is None or self._counted[0] != (seed, epoch):
             self._counted = (seed, epoch), sum(1 for _ in self.all_batches(seed, epoch))
-        left = max(0, self._counted[1] - start)
-        return left // self._world if self._drop_last else -(-left // self._world)
+        return steps_of(max(0, self._counted[1] - start), self._world, self._drop_last)
+
+
+class RankBatchSampler:
+    """Batches of a computed batch sampler, dealt out to the ranks of a loader; a `aioloader.abc.ComputedBatchSampler`.
+
+    Args:
+        sampler: computes the batches of all ranks.
+        rank, world: this process among `world` processes.
+        drop: leave out a last step that has no batch for some ranks.
+    """
+
+    def __init__(self, sampler: ComputedBatchSampler, rank: int, world: int, drop: bool) -> None:
+        self._sampler = sampler
+        self._rank = rank
+        self._world = world
+        self._drop = drop
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
+        """Iterate over this rank's batches of an epoch.
+
+        Raises:
+            ValueError: the sampler deals its batches out itself.
+        """
+        whole = whole_epoch(self._sampler, seed, epoch)
+        dealt = deal(whole, self._rank, self._world, start=start, drop=self._drop)
+        return (RankBatch(*batch) for batch in dealt)
+
+    def count(self, seed: int, epoch: int, start: int = 0) -> int:
+        """Return how many batches `batches` yields."""
+        left = max(0, self._sampler.count(seed, epoch) - start)
+        return steps_of(left, self._world, self._drop)
+
+    def description(self) -> tuple[Any, ...]:
+        """Return all that the batches of all ranks depend on, except seed and epoch."""
+        return self._sampler.description()
+
+
+def whole_epoch(sampler: ComputedBatchSampler, seed: int, epoch: int) -> Iterator[IntArray]:
+    """Iterate over the batches of all ranks, int64 each, in order.
+
+    Raises:
+        ValueError: the sampler computes those of one rank only.
+    """
+    if isinstance(sampler, DealtBatchSampler):
+        yield from sampler.all_batches(seed, epoch)
+        return
+    for number, batch in enumerate(sampler.batches(seed, epoch), 1):
+        if batch.consumed != number or batch.padded:
+            raise dealt_twice(type(sampler).__name__)
+        yield batch.indices
+
+
+def dealt_twice(name: str) -> ValueError:
+    """Return the error for a batch sampler of one rank in a loader that deals out batches itself."""
+    return ValueError(
+        f"the batch sampler {name} has a shard, and so has the loader: its batches would be dealt out twice; "
+        "pass the shard to one of them"
+    )

@@ -107,11 +107,22 @@ class Labelled(Protocol):
         ...
 
 
+@runtime_checkable
+class Targeted(Protocol):
+    """Dataset with the label of every sample in an attribute, as torch's have."""
+
+    @property
+    def targets(self) -> Any:
+        """Return the labels."""
+        ...
+
+
 def class_labels(source: Labelled | MapDataset[Any] | npt.ArrayLike) -> npt.NDArray[Any]:
     """Return the label of every sample, (n,).
 
     Args:
-        source: a dataset that has labels (``labels()``, or an attribute `labels`), or the labels themselves.
+        source: a dataset that has labels (``labels()``, or an attribute `labels`, or `targets` as torch's have), or the
+            labels themselves.
 
     Raises:
         TypeError: it is neither.
@@ -120,6 +131,8 @@ def class_labels(source: Labelled | MapDataset[Any] | npt.ArrayLike) -> npt.NDAr
     found: Any = source.labels if isinstance(source, Labelled) else source
     if callable(found):
         found = found()
+    elif found is source and isinstance(source, Targeted):
+        found = source.targets
     if isinstance(found, (str, bytes)) or not hasattr(found, "__len__"):
         raise TypeError(
             f"a {type(source).__name__} has no labels: pass an array with the label of every sample"

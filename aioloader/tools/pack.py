@@ -24,12 +24,13 @@ from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
+from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
 from aioloader.packing.encoding import Encoding, library_versions
 from aioloader.packing.errors import PackBusyError, PackError
 from aioloader.packing.fields_file import fields_place
 from aioloader.packing.plan import make_plan, other_shards, stem_of
 from aioloader.packing.report import Packed, PackReport, is_report
-from aioloader.packing.run import SYNC_S, Job, run
+from aioloader.packing.run import SYNC_S, Job, journal_of, run
 from aioloader.packing.samples import Samples
 from aioloader.packing.sources import (
     EXTENSIONS,
@@ -78,6 +79,10 @@ def _to_urls(pack: F) -> F:
         path = path_of(out)
         if not is_url(path):
             return plain(source, path, **options)
+        if options.get("append"):
+            raise ValueError(
+                "append changes files on this machine: pack into another URL, and read both as one set"
+            )
         if options.get("json") is not None:
             raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
         name = name_of(path)
@@ -109,6 +114,7 @@ def pack(
     train_ratio: float | None = None,
     test_ratio: float | None = None,
     shards: int | None = None,
+    append: bool = False,
     encoding: str | None = None,
     pass_through: bool = False,
     resize: int | None = None,
@@ -153,6 +159,9 @@ def pack(
         train_ratio, test_ratio: shares of the images for OUT_train and OUT_test, drawn at random; the rest goes to
             OUT_val. If only `train_ratio` is given, the rest goes to OUT_val; if only `test_ratio`, to OUT_train.
         shards: number of files that each part is divided into, OUT-00000-of-00004.rec and so on.
+        append: keep the records of OUT.rec, and write the new ones behind them. Their keys go on from the largest one,
+            the list is continued, and classes have the labels of the names in the old report; new classes have the
+            labels behind. The old file is copied, not decoded, and replaced when the new one is complete.
         encoding: "keep": files unchanged except by other options; "raw": upright RGB pixels that need no decoder
             (`encode_raw`); "jpg", "png", "webp": re-encode every image. None: "keep", and "png" for sets.
         pass_through: store the files' bytes unchecked; cannot be combined with options that change images.
@@ -192,6 +201,7 @@ def pack(
         EmptyDatasetError: the files of the source have no samples; the error is a ValueError.
         TypeError: `image`, `label` or `fields` is given, and images of this source have no fields.
         FileExistsError: another file has the name of the report.
+        FileNotFoundError: with `append`, there is no such record file, or it has no index.
         MissingPackageError: `crops` needs numba, which is not installed.
         ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
         PackBusyError: another process is packing into the same files.
@@ -237,6 +247,8 @@ def pack(
     found = _source(source, kind, root, chosen)
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
     order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
+    if append:
+        _check_append(found, crops=crops, **order)
     plan = make_plan(len(found), place, parts=found.parts, crops=crops, fields=bool(chosen.kept), **order)
     for output in plan.outputs:
         # A list that is the source itself is not overwritten.
@@ -259,11 +271,24 @@ def pack(
         raise FileExistsError(
             f"{report_place} is not a packing report: move it, or choose another name for the report (json=, --report)"
         )
+    old: Existing | None = None
+    if append:
+        (output,) = plan.outputs
+        if output.lst is None:
+            raise ValueError(
+                f"{found.path} is the list of what is in {output.rec}: pass a list of new images"
+            )
+        old = existing(output, journal_of(stem), found)
+        check_files(output, fields=bool(chosen.kept))
+        number_classes(found, old, output.rec)
+        continued(output, old)
     options = asdict(encode)
     options["encoding"] = options.pop("name")
     if not crops:
         del options["crops"]
     options |= {**order, "on_error": on_error, "max_errors": max_errors}
+    if old is not None:
+        options["append"] = old.as_option()
     options["root"] = None if root is None else str(root)
     if found.samples is not None:
         options |= {"image": image, "label": label, "no_label": no_label, "fields": list(chosen.kept)}
@@ -296,6 +321,25 @@ def pack(
         places = [fields_place(output.rec) for output in plan.outputs]
         report.old_fields = tuple(place for place in places if place.exists())
     return report
+
+
+def _check_append(source: Source, *, crops: bool, shards: int | None, **order: Any) -> None:
+    """Raise if an option makes another file than one that can be continued.
+
+    Raises:
+        ValueError: one does.
+    """
+    ratios = [name for name in ("train_ratio", "test_ratio") if order[name] is not None]
+    if ratios or shards is not None or source.parts:
+        what = (
+            ratios[0] if ratios else "shards" if shards is not None else f"{source.kind} with its two parts"
+        )
+        raise ValueError(f"append continues one record file, and {what} makes several: leave one of them out")
+    if crops:
+        raise ValueError(
+            "append cannot continue a crop index: leave out crops, and make it again with `aioloader index --crops` "
+            "afterwards"
+        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
     "name",
     [
         "bare_loop",
+        "buckets",
         "crop_index",
         "main_job",
         "many_workers",
@@ -32,6 +33,7 @@ ROOT = Path(__file__).parents[2]
         "small_records",
         "viewing",
         "windows",
+        "worker_pool",
     ],
 )
 def test_a_short_run_of_a_benchmark(name: str) -> None:
@@ -45,5 +47,14 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert any(
-        word in done.stdout for word in ("median", "images/s", "padding samples", "stretches", "look-ahead")
+        word in done.stdout
+        for word in (
+            "median",
+            "images/s",
+            "padding samples",
+            "stretches",
+            "look-ahead",
+            "padding",
+            "first batch",
+        )
     )

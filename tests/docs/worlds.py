@@ -189,6 +189,7 @@ def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     _tars(folder, photo_folder)
     _cifar10(folder / "downloads")
     shutil.copy(photo_rec.with_suffix(".lst"), folder / "train.lst")
+    _folders(folder, photo_folder, "more")
     pack(folder / "photos", folder / "out", shards=2, train_ratio=0.9)
     return {}
 
@@ -211,8 +212,41 @@ def _sampling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, An
     return {"texts": texts, "photos": aioloader.ImageRecordDataset(photo_rec)}
 
 
+class _Scenes(aioloader.Dataset):
+    """Images with objects: masks, boxes, keypoints and classes."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        count = 1 + index % 3
+        boxes = np.tile(np.array([[20, 20, 80, 90]], np.float32), (count, 1))
+        return {
+            "image": np.full((120, 160, 3), index, np.uint8),
+            "boxes": boxes,
+            "masks": np.ones((count, 120, 160), np.uint8),
+            "keypoints": np.full((count, 2, 3), 50, np.float32),
+            "label": np.arange(count),
+        }
+
+
+def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    photos = aioloader.ImageRecordDataset(photo_rec)
+    captions = aioloader.SimpleDataset(
+        [{"image": photos[number][0], "text": "word " * (number + 1)} for number in range(8)]
+    )
+    return {
+        "photos": photos,
+        "more_photos": photos.take(5),
+        "captions": captions,
+        "scenes": _Scenes(),
+        "texts": [np.arange(1 + number % 40) for number in range(200)],
+        "tokenise": lambda text: [len(word) for word in text.split()],
+    }
+
+
 def _after_sampling(names: dict[str, Any]) -> None:
-    assert len(names["loader"]) == 2
+    assert (len(names["mixed"]), len(names["loader"])) == (128, 1)
 
 
 def _scaling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
@@ -258,13 +292,14 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
+    "recipes.md": _recipes,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
     "tools.md": _tools,
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "images-on-demand.md": _three_photos,
-    "recipes.md": _photos,
+    "training-recipes.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }

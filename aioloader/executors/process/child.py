@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import cloudpickle
 
 from aioloader.errors import WorkerError
+from aioloader.executors.process.messages import Inbox, encode
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.sent_memory import SentObject
 from aioloader.executors.shared_memory import CONTROL_BYTES
@@ -27,7 +28,7 @@ from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from aioloader.abc import Program, SlabMemory
 
@@ -48,6 +49,8 @@ _END_POLL_S = 0.1
 _WAIT_POLL_S = 0.005
 _REAP_S = 0.4
 _STACKS_S = 2.0
+# Descriptors that the system sends with one message.
+_MOST_SENT = 250
 
 # A fork in another thread, such as of torch's workers, would inherit the pipe by which a starting worker reports that
 # it has begun, and keep it open: the thread that starts it would wait for as long as the fork lives. So forks wait.
@@ -143,6 +146,8 @@ class ChildProcess:
         sock: this end of its socket pair.
         exit_code: its exit status once it is reaped.
         stack: its Python stack when it crashed, or when it was found stuck; None if that is not known.
+        inbox: messages of the process.
+        retiring: how many loaders it was asked to retire from, and has not; its messages are for the first of them.
     """
 
     def __init__(self) -> None:
@@ -156,6 +161,8 @@ class ChildProcess:
         self.sock: socket.socket | None = None
         self.exit_code: int | None = None
         self.stack: str | None = None
+        self.inbox = Inbox()
+        self.retiring = 0
 
     def start(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
         """Start the process, which inherits `fds`. Blocking, a few milliseconds.
@@ -203,6 +210,39 @@ class ChildProcess:
             os.close(theirs)
         ours.setblocking(False)
         self.sock = ours
+
+    def adopt(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> bool:
+        """Give an idle process other memory, and further descriptors, instead of a start.
+
+        Args:
+            slot: row of the control memory.
+            memory: the slab memory.
+            fds: descriptors.
+
+        Returns:
+            False if it cannot be done; then the process is of no use.
+        """
+        process, sock = self.process, self.sock
+        numbers = [memory.fd, *fds]
+        if process is None or sock is None or process.poll() is not None or len(numbers) > _MOST_SENT:
+            return False
+        if self._stacks is not None:
+            self._stacks.clear()
+        message = encode(("adopt", numbers, CONTROL_BYTES + memory.limit, slot))
+        try:
+            return socket.send_fds(sock, [message], numbers) == len(message)
+        except OSError:
+            return False
+
+    def messages(self, data: bytes) -> Iterator[Any]:
+        """Yield the messages that received bytes complete, except those for the loader before."""
+        for message in self.inbox.feed(data):
+            if not self.retiring:
+                yield message
+            elif message[0] == "retired":
+                self.retiring -= 1
+            elif message[0] == "failed":
+                self.kill()  # half of its program is loaded
 
     async def wait_for_end(self) -> None:
         """Wait until the process ends; then there are no more messages than those that have arrived.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import select
 import socket
 import sys
 import threading
@@ -33,15 +34,14 @@ from aioloader.executors.process.child import (
     read_stacks,
     sent_program,
 )
+from aioloader.executors.process.messages import encode
 from aioloader.executors.process.parts import PartBuffers
 from aioloader.executors.process.worker import (
     CANCELLED,
     CURRENT,
     PLACE,
     STAGE,
-    Inbox,
     chunk_fields,
-    encode,
     pack_value,
     read_error,
     stage_names,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioloader.abc import Program, SlabMemory
+    from aioloader.executors.process.pool import WorkerPool
     from aioloader.executors.sent_memory import SentObject
 
 _START_S = 60.0  # a worker that is still importing is not stuck
@@ -81,6 +82,26 @@ def _copied_nbytes(chunk: Chunk, packed: tuple[bytes, list[Any], int] | None) ->
     if packed is None or chunk.custom_collate or chunk.keeps_spill:
         return 0
     return sum(place[1] for place in packed[1] if isinstance(place, tuple))
+
+
+def _has_retired(child: ChildProcess, deadline: float) -> bool:
+    """Wait until a process has retired, `deadline` (monotonic seconds) at the latest; return whether it has."""
+    assert child.sock is not None
+    waiting = select.poll()
+    waiting.register(child.sock, select.POLLIN)
+    while child.retiring and (left := deadline - time.monotonic()) > 0:
+        waiting.poll(1000 * left)
+        try:
+            data = child.sock.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            continue
+        except OSError:
+            return False
+        if not data:
+            return False
+        for _ in child.messages(data):
+            pass
+    return not child.retiring
 
 
 class ProcessHandle(WorkerHandle):
@@ -109,7 +130,6 @@ class ProcessHandle(WorkerHandle):
         self.child.clear()
         self.received = 0
         self.progress: tuple[int, int, int] = (0, 0, 0)
-        self._inbox = Inbox()
         self.parts = PartBuffers()
         self.large: deque[Callable[[], Awaitable[None]]] = deque()
         self.more_large = Notification()
@@ -129,12 +149,62 @@ class ProcessHandle(WorkerHandle):
             return 0
         return OUTSTANDING if self.ready else 1
 
-    def start(self, program: SentObject, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
-        """Start the process (blocking, a few milliseconds) and queue its program; it inherits `fds`."""
-        self.child.start(self.slot, memory, (*fds, *program.fds))
+    def start(
+        self,
+        program: SentObject,
+        memory: SlabMemory,
+        fds: Sequence[int] = (),
+        idle: Callable[[], ChildProcess | None] = lambda: None,
+    ) -> None:
+        """Start the process (blocking, a few milliseconds) and queue its program.
+
+        Args:
+            program: the program.
+            memory: the slab memory.
+            fds: descriptors that the process needs, besides those of the program.
+            idle: returns an idle process that can be taken instead, or None.
+        """
+        fds = (*fds, *program.fds)
+        while (child := idle()) is not None:
+            if child.adopt(self.slot, memory, fds):
+                self.child = child
+                break
+            end_all([child], 0)
+        else:
+            self.child.start(self.slot, memory, fds)
         self.active_at = time.monotonic()
-        self._post(("setup", list(sys.path), import_aliases(), program.blob, program.places))
+        self._post(("setup", list(sys.path), import_aliases(), program.blob, program.places, list(fds)))
         self.state = "up"
+
+    def retire(self) -> bool:
+        """Ask the process to release what belongs to this loader. Not while the worker is served.
+
+        Returns:
+            False if it cannot be asked, because of its state.
+        """
+        if self.state != "up" or self.dismissed or self.timed_out or self._outbox:
+            return False
+        self._post(("retire",))
+        self.child.retiring += 1
+        return not self._outbox
+
+    def detach(self, deadline: float) -> ChildProcess | None:
+        """Return the process that was asked to retire; it belongs to no place any more.
+
+        One that is idle will retire at once, and one that is starting once it has started. Any other one is waited for.
+
+        Args:
+            deadline: monotonic seconds until which it is waited for.
+
+        Returns:
+            None if it is late, or gone.
+        """
+        child = self.child
+        if self.ready and self.running and not _has_retired(child, deadline):
+            return None
+        self.child = ChildProcess()
+        self.clear()
+        return child
 
     def send(self, attempt: Attempt, samples: tuple[bytes, list[Any]] | None = None) -> None:
         """Send a chunk; `samples` are its packed samples, if it has any."""
@@ -190,7 +260,7 @@ class ProcessHandle(WorkerHandle):
                 return True
             except (OSError, ValueError):
                 return False
-            for message in self._inbox.feed(data):
+            for message in self.child.messages(data):
                 receive(message)
             return bool(data)
 
@@ -260,6 +330,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
     Args:
         workers: number of processes, 1 to 1024.
         timeout: seconds without progress on a sample after which its worker is ended.
+        pool: idle processes that are taken before new ones are started, and where the processes go at the end.
 
     Attributes:
         kind: "process".
@@ -272,11 +343,12 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
     kind = "process"
     maps_files = True
 
-    def __init__(self, workers: int, timeout: float = 120.0) -> None:
+    def __init__(self, workers: int, timeout: float = 120.0, *, pool: WorkerPool | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
         super().__init__(timeout)
         self._count = workers
+        self._pool = pool
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
         self._copies = Threads(1, "aioloader-copy")
@@ -374,7 +446,11 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 raise LoaderClosedError("the loader was closed while its workers were being started")
             self._control[handle.slot] = 0
             maps = self._program.maps
-            handle.start(self._sent, self._memory, () if maps is None else maps.fds)
+            fds = () if maps is None else maps.fds
+            if self._pool is None:
+                handle.start(self._sent, self._memory, fds)
+            else:
+                handle.start(self._sent, self._memory, fds, self._pool.take)
             if self._closed:  # by the garbage collector, in this thread
                 handle.reap()
 
@@ -595,8 +671,24 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             self._closed = True
             if self._sent is not None:
                 self._sent.close()
+        if self._pool is not None and not self._users:
+            self._return_processes(self._pool)
         end_all([handle.child for handle in self._handles], CLOSE_S)
         self._admin.close()
         self._copies.close()
         if self._handles:
             self._control = self._control.copy()  # releases the memory
+
+    def _return_processes(self, pool: WorkerPool) -> None:
+        """Return the processes that are idle, or will be soon, to the pool; the others are ended."""
+        for handle in self._handles:
+            for attempt in handle.running.values():
+                self._cancel(handle, attempt)
+        # One that could not load its program has loaded half of it.
+        whole = [handle for handle in self._handles if handle.ready or self._fatal is None]
+        leaving = [handle for handle in whole if handle.retire()]
+        deadline = time.monotonic() + CLOSE_S
+        for handle in leaving:
+            child = handle.detach(deadline)
+            if child is not None:
+                pool.put(child)

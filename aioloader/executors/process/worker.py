@@ -7,6 +7,7 @@ middle of a long transform. It kills the processes that a transform may have sta
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import mmap
 import os
@@ -15,10 +16,10 @@ import queue
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
+from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,13 +27,14 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
+from aioloader.executors.process.messages import Inbox, encode
 from aioloader.executors.process.parts import parts_of, without_large
 from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner
 from aioloader.executors.sent_memory import receive
 from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.executors.spill import Spill
-from aioloader.foundation.descriptors import fill_streams
+from aioloader.foundation.descriptors import fill_streams, sent_descriptors
 from aioloader.foundation.error_log import TRACEBACK
 from aioloader.foundation.foreign_errors import (
     add_note,
@@ -47,52 +49,23 @@ from aioloader.foundation.foreign_errors import (
 from aioloader.foundation.types import INDEX_TABLE_ROWS, Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aioloader.abc import Program
 
 # Words of a worker's row of control memory: the attempt in progress, the place of its sample, the number of the stage
 # (see `stage_names`), and for each lane the attempt that is cancelled.
 CURRENT, PLACE, STAGE, CANCELLED = range(4)
-_LENGTH = struct.Struct("<Q")
 # Fields of a chunk that are sent as they are.
 _SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment", "first")
 chunk_fields = attrgetter(*_SENT)
 _PARENT_CHECK_MS = 500
+_MOST_FDS = 253
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
 
 
 # -- messages, for both ends -------------------------------------------------------------------------------------------
-
-
-def encode(message: Any) -> bytes:
-    """Return a message as it is sent over the socket: eight bytes of length, then a pickle."""
-    payload = pickle.dumps(message, protocol=5)
-    return _LENGTH.pack(len(payload)) + payload
-
-
-class Inbox:
-    """Buffer for the bytes of one socket that returns complete messages.
-
-    Both ends are the same program and the socket is private to them, so its pickles are trusted.
-    """
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """Add bytes; yield every message that they complete."""
-        self._bytes += data
-        while len(self._bytes) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._bytes)
-            end = _LENGTH.size + length
-            if len(self._bytes) < end:
-                return
-            with memoryview(self._bytes) as view:
-                message = pickle.loads(view[_LENGTH.size : end])
-            del self._bytes[:end]
-            yield message
 
 
 def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
@@ -246,6 +219,10 @@ def own_slot() -> int | None:
     return _slot
 
 
+def _nothing() -> None:
+    pass
+
+
 def _leave() -> NoReturn:
     with contextlib.suppress(*_NO_STREAM):
         sys.stdout.flush()
@@ -257,6 +234,7 @@ def _leave() -> NoReturn:
 
 def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
     inbox = Inbox()
+    received: deque[int] = deque()
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while True:
@@ -266,16 +244,20 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, 
                 _leave()
             continue
         try:
-            data = sock.recv(1 << 18)
+            data, fds, _, _ = socket.recv_fds(sock, 1 << 18, _MOST_FDS)
         except OSError:
             data = b""
         if not data:
             _leave()
+        received.extend(fds)
         for message in inbox.feed(data):
             if message[0] == "stack":
                 write_stack(stack_fd, message[1])
-            else:
-                messages.put(message)
+                continue
+            if message[0] == "adopt":
+                here = [received.popleft() for _ in message[1]]
+                message = (*message, here)
+            messages.put(message)
 
 
 class _Progress(StageTimer):
@@ -318,9 +300,20 @@ class _Progress(StageTimer):
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
+    """The worker of one loader; the next loader gets another one in the same process.
+
+    Args:
+        sock: this worker's end of the socket pair.
+        memory_fd: descriptor of the slab region.
+        nbytes: its size.
+        slot: this worker's row of the control memory.
+    """
+
+    def __init__(self, sock: socket.socket, memory_fd: int, nbytes: int, slot: int) -> None:
         self.sock = sock
-        self.memory = memory
+        self.memory_fd = memory_fd
+        self.memory = memory = mmap.mmap(memory_fd, nbytes)
+        os.set_inheritable(memory_fd, False)
         self.control = memoryview(control_array(memory)[slot])  # faster access to single items than an array
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
@@ -328,9 +321,22 @@ class _Worker:
         self.progress: _Progress | None = None
         self.pid = os.getpid()
         self._private_after_fork = private_after_fork(memory, memory_fd)
-        os.register_at_fork(after_in_child=self._forked)
 
-    def _forked(self) -> None:
+    def retire(self) -> None:
+        """Release all that belongs to the loader, and report it."""
+        self.runner = self.progress = None
+        self.layouts.clear()
+        self.control.release()
+        self._private_after_fork = _nothing
+        memory, self.memory = self.memory, mmap.mmap(-1, 1)
+        gc.collect()
+        with contextlib.suppress(BufferError):  # the caller's code has kept a view
+            memory.close()
+        os.close(self.memory_fd)
+        sent_descriptors.close_all()
+        self.send(("retired",))
+
+    def forked(self) -> None:
         """Detach a process that a transform has forked: if it returns to this code, it changes nothing and stops."""
         words: Any = np.array(self.control)
         words[CANCELLED:] = words[CURRENT]
@@ -346,8 +352,14 @@ class _Worker:
             _leave()
 
     def setup(
-        self, path: list[str], aliases: list[tuple[str, str]], program: bytes, places: Sequence[Any]
+        self,
+        path: list[str],
+        aliases: list[tuple[str, str]],
+        program: bytes,
+        places: Sequence[Any],
+        fds: Sequence[int],
     ) -> None:
+        sent_descriptors.inherit(fds)
         sys.path[:] = path
         try:
             for alias, name in aliases:
@@ -422,15 +434,27 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
         answer_signals(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the core handles Ctrl-C
     sock = socket.socket(fileno=fd)
-    memory = mmap.mmap(memory_fd, nbytes)
-    os.set_inheritable(memory_fd, False)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
-    worker = _Worker(sock, memory, memory_fd, slot)
+    worker = _Worker(sock, memory_fd, nbytes, slot)
+
+    def forked() -> None:
+        worker.forked()
+
+    os.register_at_fork(after_in_child=forked)
     while True:
         kind, *rest = messages.get()
         if kind == "setup":
             worker.setup(*rest)
+        elif kind == "retire":
+            chunk = None
+            worker.retire()
+        elif kind == "adopt":
+            numbers, nbytes, _slot, here = rest
+            for number in here:
+                os.set_inheritable(number, False)
+            sent_descriptors.take(dict(zip(numbers[1:], here[1:], strict=True)))
+            worker = _Worker(sock, here[0], nbytes, _slot)
         elif kind == "layout":
             layout: RowLayout = pickle.loads(rest[0])
             worker.layouts[layout.number] = layout

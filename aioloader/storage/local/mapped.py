@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from aioloader.abc import FileByteSource
-from aioloader.foundation.descriptors import above_streams
+from aioloader.foundation.descriptors import above_streams, sent_descriptors
 from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.page_cache import Residency, resident
@@ -59,7 +59,7 @@ class FileMaps:
         self._views: dict[int, memoryview] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileMaps, (self.paths, self.fds, self.sizes, self.kind)
+        return _received_maps, (self.paths, self.fds, self.sizes, self.kind)
 
     @classmethod
     def open(cls, paths: Sequence[str], kind: SpanKind) -> FileMaps:
@@ -153,6 +153,13 @@ class FileMaps:
     def whole(self, file: int, end: IntArray) -> mmap.mmap | None:
         """Return the map of a file, or None if the file no longer reaches as far as `end`, int64 (n,)."""
         return self._map(file) if int(end.max(initial=0)) <= self._held(file) else None
+
+
+def _received_maps(
+    paths: Sequence[str], fds: Sequence[int], sizes: Sequence[int], kind: SpanKind
+) -> FileMaps:
+    """Return a copy for this process, which has its own numbers of the descriptors."""
+    return FileMaps(paths, [sent_descriptors.here(fd) for fd in fds], sizes, kind)
 
 
 class RecordSource(FileByteSource, Protocol):

@@ -234,7 +234,11 @@ def test_a_receipt_before_and_amid_a_pass():
 
 
 def test_what_cannot_be_had_again_cannot_be_checked():
-    for options in ({"sampler": [1, 2], "batch_size": 1}, {"batch_sampler": [[1, 2]]}):
+    class Lists:
+        def __iter__(self):
+            yield [1, 2]
+
+    for options in ({"sampler": [1, 2], "batch_size": 1}, {"batch_sampler": Lists()}):
         loader = DataLoader(in_memory(9), num_workers=0, **options)
         list(loader)
         assert loader.receipt().seen == 2

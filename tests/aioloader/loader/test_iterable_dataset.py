@@ -298,15 +298,15 @@ async def test_it_can_be_looked_at_by_itself():
     assert numbers.closed == 1
 
 
-@pytest.mark.parametrize("source", [[1, 2], range(3), 7, "text", None])
-def test_what_is_no_async_iterable_is_refused(source):
+@pytest.mark.parametrize("source", [[1, 2], range(3), 7, "text", None, iter([1])])
+def test_what_is_no_stream_is_refused(source):
     with pytest.raises(TypeError, match="source"):
         IterableDataset(source)
 
 
 async def test_a_function_that_gives_none_is_an_error_of_the_pass():
-    async with AsyncDataLoader(IterableDataset(lambda: [1, 2]), 2, num_workers=0) as loader:
-        with pytest.raises(TypeError, match="returned a list, which is not an async iterable"):
+    async with AsyncDataLoader(IterableDataset(lambda: 7), 2, num_workers=0) as loader:
+        with pytest.raises(TypeError, match="returned a int, which is not iterable"):
             await collect(loader)
 
 

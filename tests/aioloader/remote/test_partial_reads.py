@@ -711,3 +711,27 @@ def test_the_images_of_a_set_of_faces_are_read_in_parts(golden: Served, incomple
     assert_same(found, expected)
     assert stats.bytes_read < 0.9 * 2 * golden.paths[0].stat().st_size
     assert incomplete == []
+
+
+# -- several datasets --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_parts_of_a_joined_dataset_are_read_in_parts(golden: Served, executor: str) -> None:
+    local = epochs(aioloader.ConcatDataset([images(golden.paths[:1]), images(golden.paths[1:])]))[0]
+    # One part on a server, which leaves out what crops do not need; the other one here.
+    joined = images(golden.urls[:1]) + images(golden.paths[1:])
+    found, stats = epochs(joined, **pool(executor, 2))
+    assert_same(found, local)
+    whole = 2 * golden.paths[0].stat().st_size
+    assert 0 < stats.request_bytes < 0.9 * whole
+    both, stats = epochs(images(golden.urls[:1]) + images(golden.urls[1:]), **pool(executor, 2))
+    assert_same(both, local)
+    assert_saves(golden, stats)
+
+
+def test_parts_of_a_joined_dataset_survive_faults(golden: Served, tmp_path: Path) -> None:
+    local = epochs(images(golden.paths[:1]) + images(golden.paths[1:]))[0]
+    golden.proxy.behave(Rule("status", share=0.1, attempts=1), Rule("reset", share=0.1, attempts=1))
+    cached = images(golden.urls[:1], cache=tmp_path / "cache") + images(golden.urls[1:])
+    assert_same(epochs(cached, **pool("thread", 2))[0], local)

@@ -1,0 +1,314 @@
+"""The items of several datasets, one behind the other, as one byte dataset."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.abc import (
+    FileByteSource,
+    PartialByteSource,
+    PartialDataset,
+    ReadAheadDataset,
+    ShuffledDataset,
+    SizedFilesDataset,
+)
+from aioloader.datasets.joined_decoding import (
+    ItemDecoder,
+    JoinedDecoder,
+    PartDecoder,
+    common_decoder,
+    joined_extras,
+)
+from aioloader.datasets.joined_reads import JoinedReads
+from aioloader.datasets.resolve import Resolved, file_nbytes, resolve
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.samplers.blocks import BlockShuffleSampler, join_blocks
+from aioloader.storage.joined import FileNumbers, JoinedByteSource, join_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import aioloader.abc
+    from aioloader.abc import Decoder, MapDataset, PartialReads
+    from aioloader.datasets.stage import Stage
+
+# Files of a part: more than any dataset has, and few enough for millions of parts.
+_FILES_OF_A_PART = 1 << 40
+_FEW_PATHS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One dataset of several, decomposed.
+
+    Attributes:
+        dataset: as it was given.
+        resolved: its base, index map and stages.
+        stages: transforms that are not those of all parts.
+        start: index of its first sample.
+        length: number of its samples.
+    """
+
+    dataset: MapDataset[Any]
+    resolved: Resolved
+    stages: tuple[aioloader.abc.Stage, ...]
+    start: int
+    length: int
+
+    @property
+    def in_bytes(self) -> bool:
+        """Return True if the core reads the bytes of its items."""
+        return self.resolved.base_kind == "bytes"
+
+    def places(self, indices: IntArray) -> IntArray:
+        """Return the indices in the base of some of its samples."""
+        remap = self.resolved.remap
+        return indices if remap is None else remap[indices]
+
+
+class JoinedItems:
+    """Byte dataset over the bases of several datasets: what a loader sees of a `ConcatDataset`.
+
+    Items of a part that is not a byte dataset have no bytes: a worker asks the part for them.
+
+    Args:
+        parts: the datasets, none of which is empty.
+        name: name of the joined dataset, for errors.
+
+    Attributes:
+        display_name: the name.
+        joined_parts: the datasets.
+
+    Raises:
+        TypeError: a part has an async transform that the others do not have.
+    """
+
+    def __init__(self, parts: Sequence[MapDataset[Any]], name: str) -> None:
+        self.display_name = name
+        self.joined_parts = tuple(parts)
+        resolved = [resolve(part) for part in self.joined_parts]
+        stages = [each.stages for each in resolved]
+        same = all(_same_stages(each, stages[0]) for each in stages)
+        self.shared_stages: tuple[Any, ...] = stages[0] if stages and same else ()
+        lengths = [len(part) for part in self.joined_parts]
+        starts = np.cumsum([0, *lengths]).tolist()
+        self._parts = [
+            _Part(part, each, () if same else each.stages, start, length)
+            for part, each, start, length in zip(
+                self.joined_parts, resolved, starts[:-1], lengths, strict=True
+            )
+        ]
+        for part in self._parts:
+            for stage in part.stages:
+                if stage.is_async:
+                    raise TypeError(
+                        f"{stage.name} is async and is a transform of one part of a ConcatDataset only: apply it to "
+                        "the ConcatDataset"
+                    )
+        self._length = int(starts[-1])
+        self._starts = np.asarray(starts[:-1], np.int64)
+        widths = [
+            each.base.files if isinstance(each.base, JoinedItems) else _FILES_OF_A_PART for each in resolved
+        ]
+        self.files: int = sum(widths)
+        self._numbers = FileNumbers(np.cumsum([0, *widths])[:-1].tolist())
+        self._paths: list[tuple[str, ...]] = [()] * len(self._parts)
+        self._reads_parts = [False] * len(self._parts)
+        self._source: JoinedByteSource | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample, without the transforms that all parts share."""
+        indices = np.array([operator.index(index)], np.int64)
+        if self._source is None:
+            self._source = self.open_source()
+        plan, data = self._source.fetch(self.spans(indices))
+        start, extras = int(plan.start[0]), self.extras(indices)
+        framed = data[start : start + int(plan.length[0])].toreadonly()
+        return self.decoder(framed, None if extras is None else extras[0], self.location(int(indices[0])))
+
+    def _locate(self, index: int) -> tuple[_Part, int]:
+        """Return the part of a sample, and its index in the part's base."""
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        part = self._parts[number]
+        return part, int(part.places(np.array([index - part.start]))[0])
+
+    def _split(self, indices: IntArray) -> list[tuple[int, IntArray, IntArray]]:
+        """Return for each part of some samples its number, their places in `indices`, and their indices in its base."""
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        found = []
+        for number in np.unique(numbers).tolist():
+            part = self._parts[number]
+            where = np.flatnonzero(numbers == number)
+            found.append((number, where, part.places(indices[where] - part.start)))
+        return found
+
+    # -- as a byte dataset -------------------------------------------------------------------------------------------
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return True if reads of a part wait so long that several batches should be in flight."""
+        return any(
+            isinstance(part.resolved.base, ReadAheadDataset) and part.resolved.base.reads_ahead
+            for part in self._parts
+            if part.in_bytes
+        )
+
+    def open_source(self) -> JoinedByteSource:
+        """Return a separate byte source over those of the parts."""
+        sources: list[Any] = []
+        try:
+            sources.extend(
+                part.resolved.base.open_source() if part.in_bytes else None for part in self._parts
+            )
+        except BaseException:
+            for source in sources:
+                if source is not None:
+                    source.close()
+            raise
+        # A loader asks for the decoder and the partial reads after it has opened the source.
+        self._reads_parts = [isinstance(each, PartialByteSource) and each.reads_parts for each in sources]
+        files = [each if isinstance(each, FileByteSource) else None for each in sources]
+        if sum(0 if each is None else len(each.paths) for each in files) <= _FEW_PATHS:
+            self._paths = [() if each is None else tuple(map(str, each.paths)) for each in files]
+        return join_sources(sources, self._numbers)
+
+    def spans(self, indices: IntArray) -> Spans:
+        n = len(indices)
+        file, offset, length = (np.zeros(n, np.int64) for _ in range(3))
+        for number, where, places in self._split(indices):
+            start = self._numbers.start(number)
+            if not self._parts[number].in_bytes:
+                file[where], offset[where] = start, places
+                continue
+            own = self._parts[number].resolved.base.spans(places)
+            file[where], offset[where], length[where] = own.file + start, own.offset, own.length
+        return Spans(file, offset, length)
+
+    def _extras_of(self, number: int, places: IntArray) -> Array | None:
+        part = self._parts[number]
+        found: Array | None = part.resolved.base.extras(places) if part.in_bytes else places
+        return found
+
+    @cached_property
+    def _layout(self) -> tuple[list[str | None], np.dtype[Any]]:
+        samples: list[Array | None] = []
+        for number, part in enumerate(self._parts):
+            if part.in_bytes:
+                _ = part.resolved.base.decoder  # it opens a crop index, whose keys are extras
+            first = part.places(np.zeros(min(1, part.length), np.int64))
+            samples.append(self._extras_of(number, first))
+        return joined_extras(samples)
+
+    @cached_property
+    def _common(self) -> Decoder[Any] | None:
+        """Return the decoder of all parts if they are all alike."""
+        if not all(part.in_bytes and not part.stages for part in self._parts):
+            return None
+        fields, _ = self._layout
+        decoder = common_decoder([part.resolved.base.decoder for part in self._parts])
+        return decoder if len(set(fields)) == 1 else None
+
+    def extras(self, indices: IntArray) -> Array | None:
+        fields, dtype = self._layout
+        if self._common is not None:
+            if fields[0] is None:
+                return None
+            column = dtype.fields
+            assert column is not None
+            plain = np.zeros(len(indices), column[fields[0]][0])
+            for number, where, places in self._split(indices):
+                plain[where] = self._extras_of(number, places)
+            return plain
+        found = np.zeros(len(indices), dtype)
+        for number, where, places in self._split(indices):
+            found["part"][where] = number
+            field = fields[number]
+            if field is not None:
+                found[field][where] = self._extras_of(number, places)
+        return found
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        if self._common is not None:
+            return self._common
+        fields, _ = self._layout
+        return JoinedDecoder(
+            tuple(
+                PartDecoder(
+                    part.resolved.base.decoder if part.in_bytes else ItemDecoder(part.resolved.base),
+                    part.stages,
+                    field,
+                    paths,
+                )
+                for part, field, paths in zip(self._parts, fields, self._paths, strict=True)
+            ),
+            self._numbers,
+        )
+
+    def location(self, index: int) -> ItemLocation:
+        """Return key, path and offset of an item in its part; of a part without files the part and the index."""
+        part, place = self._locate(index)
+        if part.in_bytes:
+            found: ItemLocation = part.resolved.base.location(place)
+            return found
+        number = self._parts.index(part)
+        return ItemLocation(f"item {place} of part {number} ({type(part.resolved.base).__name__})")
+
+    def file_nbytes(self, index: int) -> int:
+        """Return the size in bytes of the file that contains an item; -1 if it is unknown."""
+        part, place = self._locate(index)
+        base = part.resolved.base
+        if part.in_bytes and isinstance(base, SizedFilesDataset):
+            return base.file_nbytes(place)
+        return file_nbytes(self.location(index).path)
+
+    def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
+        """Return the finder of the parts of items that samples need; None if all items are read whole."""
+        fields, _ = self._layout
+        if any(field is not None for field in fields):
+            return None  # what is left out would take the place of these numbers
+        finders = []
+        for part, reads_parts in zip(self._parts, self._reads_parts, strict=True):
+            base = part.resolved.base
+            finder = None
+            if part.in_bytes and isinstance(base, PartialDataset):
+                # Also for a source that reads whole items: it fetches crop indexes, which decoders use.
+                finder = base.partial_reads((*part.stages, *stages), seed)
+            if finder is not None and not reads_parts:
+                finder.close()
+                finder = None
+            finders.append(finder)
+        return JoinedReads(finders, self._numbers) if any(each is not None for each in finders) else None
+
+    def shuffle_sampler(self, indices: IntArray | None) -> BlockShuffleSampler | None:
+        """Return the order of shuffled epochs if a part proposes one; see `aioloader.abc.ShuffledDataset`."""
+        if indices is None:
+            indices = np.arange(self._length, dtype=np.int64)
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        proposed: list[tuple[IntArray, BlockShuffleSampler | None]] = []
+        for number, part in enumerate(self._parts):
+            where = np.flatnonzero(numbers == number).astype(np.int64)
+            if not len(where):
+                continue
+            base, order = part.resolved.base, None
+            if part.in_bytes and isinstance(base, ShuffledDataset):
+                order = base.shuffle_sampler(part.places(indices[where] - part.start))
+            proposed.append((where, order if isinstance(order, BlockShuffleSampler) else None))
+        return join_blocks(proposed)
+
+
+def _same_stages(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return True if two chains are of the same transforms."""
+    return len(some) == len(others) and all(
+        one is other
+        or (one.fn is other.fn and one.first == other.first and one.concurrency == other.concurrency)
+        for one, other in zip(some, others, strict=True)
+    )
