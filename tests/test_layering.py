@@ -215,6 +215,7 @@ LAZY_EXCEPTIONS = {
             "_samples",
             "_sending",
             "_settings",
+            "_state",
         )
     ),
     ("aioloader.viewer.app", "starlette"),

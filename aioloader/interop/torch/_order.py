@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from aioloader.interop.torch._items import Key
+from aioloader.interop.torch._state import generators_of, states_of
 from aioloader.pipeline.plan import KeyedBatch
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Order:
         loader: the loader.
         setup: receives the seed of the workers.
         length: number of samples of a dataset that can be asked for any object; None: only for its indices.
+
+    Attributes:
+        start: states of the generators at the start of the latest epoch.
+        begun: an epoch has begun, and so the workers have a seed.
+        begun_before: the same at the start of the latest epoch.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, setup: WorkerSetup, length: int | None) -> None:
@@ -42,10 +48,13 @@ class Order:
         self._lists = loader._index_sampler
         self._single = not loader._auto_collation
         self._generator = loader.generator
+        self._generators = generators_of(loader)
+        self.start: dict[str, Any] = {}
+        self.begun_before = False
         self._ahead = loader.num_workers and prefetch(loader) + _HANDED_OVER
         self._kept = loader.persistent_workers
         self._setup = setup
-        self._begun = False
+        self.begun = False
         self.batch_size = loader.batch_size
         self.latest: DrawnAhead | None = None
         self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
@@ -54,12 +63,14 @@ class Order:
         return len(self._lists)
 
     def __iter__(self) -> Iterator[Any]:
+        self.start = states_of(self._generators)
+        self.begun_before = self.begun
         # Torch draws its random numbers in this order, so the order of the samples is torch's.
         lists = iter(self._lists)
-        if not (self._begun and self._kept):
+        if not (self.begun and self._kept):
             seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator).item())
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             self._setup.seed = seed
             runtime = self.runtime()
             assert runtime is not None
@@ -68,6 +79,11 @@ class Order:
         if self._ahead:
             batches = self.latest = DrawnAhead(batches, self._ahead)
         return batches
+
+    def resume(self, seed: int, begun: bool) -> None:
+        """Go on as a loader whose workers have a seed; `begun`: its first epoch is over."""
+        self._setup.seed = seed
+        self.begun = begun
 
     def _checked(self, indices: Any) -> Any:
         given = [indices] if self._single else list(indices)

@@ -1,0 +1,80 @@
+"""State of a torch loader: the engine's progress, and the generators from which the order of the epoch was drawn."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import torch
+
+from aioloader.errors import ResumeError
+
+STATE_VERSION = 1
+_PARTS = ("engine", "batch_size", "generators", "begun")
+
+
+def generators_of(loader: torch.utils.data.DataLoader) -> dict[str, torch.Generator]:
+    """Return the generators that a loader and torch's samplers draw an order from, by their places."""
+    found = {"loader": loader.generator if loader.generator is not None else torch.default_generator}
+    batches = loader.batch_sampler
+    for name, owner in (("sampler", loader.sampler), ("batches", getattr(batches, "sampler", None))):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator) and all(generator is not each for each in found.values()):
+            found[name] = generator
+    return found
+
+
+def states_of(generators: dict[str, torch.Generator]) -> dict[str, Any]:
+    """Return the states of some generators, uint8 tensors."""
+    return {name: generator.get_state() for name, generator in generators.items()}
+
+
+def encode(states: dict[str, Any]) -> dict[str, str]:
+    """Return the states of generators as text."""
+    return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
+
+
+def restore(generators: dict[str, torch.Generator], encoded: Any) -> None:
+    """Set generators to the states in a checkpoint.
+
+    Raises:
+        ResumeError: they are corrupt, or of other generators.
+    """
+    if not isinstance(encoded, dict) or encoded.keys() != generators.keys():
+        expected = sorted(generators)
+        found = sorted(map(str, encoded)) if isinstance(encoded, dict) else type(encoded).__name__
+        raise ResumeError(
+            "generators", expected, found, "give the loader and its sampler a generator as before"
+        )
+    before = states_of(generators)
+    try:
+        for name, text in encoded.items():
+            data = bytearray(base64.b64decode(text, validate=True))
+            generators[name].set_state(torch.frombuffer(data, dtype=torch.uint8))
+    except (TypeError, ValueError, RuntimeError) as error:
+        for name, state in before.items():
+            generators[name].set_state(state)
+        raise ResumeError(
+            "generators", "states of torch.Generator", "something else", "the state is corrupt"
+        ) from error
+
+
+def check(state: Any, batch_size: int | None) -> None:
+    """Check the form of a state.
+
+    Raises:
+        ResumeError: it does not come from a torch loader, or from one with another batch size.
+    """
+    if not isinstance(state, dict):
+        raise ResumeError("state", "a dict", type(state).__name__)
+    if state.get("torch_version") != STATE_VERSION or any(name not in state for name in _PARTS):
+        raise ResumeError(
+            "torch_version",
+            STATE_VERSION,
+            state.get("torch_version"),
+            "pass a result of this class's state_dict()",
+        )
+    if state["batch_size"] != batch_size:
+        raise ResumeError(
+            "batch_size", batch_size, state["batch_size"], "batches are counted: use the same size"
+        )
