@@ -40,7 +40,15 @@ from aioloader.interop.torch._samples import (
 )
 from aioloader.interop.torch._sending import detached, unsendable
 from aioloader.interop.torch._settings import current_settings
-from aioloader.interop.torch._state import STATE_VERSION, check, encode, generators_of, restore, states_of
+from aioloader.interop.torch._state import (
+    STATE_VERSION,
+    check,
+    decode,
+    encode,
+    generators_of,
+    restore,
+    states_of,
+)
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
@@ -140,7 +148,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._order: Order | None = None
         self._made_of: tuple[Any, ...] = ()
         self._changes = Changes()
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: dict[str, Any] | None = None  # of the next iteration
+        self._reached: dict[str, Any] | None = None  # when it was closed
         if self._streams:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
@@ -153,6 +162,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             "_iterator": None,
             "_changes": Changes(),
             "_loaded": None,
+            "_reached": None,
         }
 
     @property
@@ -172,7 +182,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         engine = self._ready_engine()
         if self._loaded is not None:
             engine = self._resume(engine, self._loaded)
-            self._loaded = None
+        self._loaded = self._reached = None
         return _Batches(self, iter(engine), self._order)
 
     def state_dict(self) -> dict[str, Any]:
@@ -186,8 +196,9 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             NotResumableError: the dataset is an IterableDataset.
         """
         self._check_resumable()
-        if self._loaded is not None:
-            return dict(self._loaded)
+        known = self._loaded or self._reached
+        if known is not None:
+            return dict(known)
         order, engine = self._order, self._engine
         state = None if engine is None else engine.state_dict()
         within = engine is not None and engine._runtime.planner.progress.current is not None
@@ -216,19 +227,26 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._check_resumable()
         check(state, self.batch_size)
         self._resume(self._ready_engine(), state)
-        self._loaded = dict(state)
+        self._loaded, self._reached = dict(state), None
 
     def _resume(self, engine: sync.DataLoader[Any], state: dict[str, Any]) -> sync.DataLoader[Any]:
-        restore(generators_of(self), state["generators"])
+        """Return the engine that continues from a state; a state that is refused changes nothing."""
+        generators = generators_of(self)
+        states = decode(generators, state["generators"])
         saved = state["engine"]
-        if saved is None:
-            return engine
-        assert self._order is not None
-        if self._order.begun:  # its workers have a seed
-            self._engine = None
-            engine = self._ready_engine()
-        engine.load_state_dict(saved)
-        self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]))
+        if saved is not None:
+            assert self._order is not None
+            before = self._engine, self._order
+            try:
+                if self._order.begun:  # its workers have a seed
+                    self._engine = None
+                    engine = self._ready_engine()
+                engine.load_state_dict(saved)
+            except BaseException:
+                self._engine, self._order = before
+                raise
+            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]))
+        restore(generators, states)
         return engine
 
     def _check_resumable(self) -> None:
@@ -307,6 +325,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
     def close(self) -> None:
         """End the worker processes, within a second. Delivered batches stay valid."""
+        if self._engine is not None:
+            self._reached = self.state_dict()
         engine, self._engine = self._engine, None
         self._iterator = None  # of torch's own engine
         if engine is not None:

@@ -34,8 +34,8 @@ def encode(states: dict[str, Any]) -> dict[str, str]:
     return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
 
 
-def restore(generators: dict[str, torch.Generator], encoded: Any) -> None:
-    """Set generators to the states in a checkpoint.
+def decode(generators: dict[str, torch.Generator], encoded: Any) -> dict[str, Any]:
+    """Return the states of generators that a checkpoint holds, uint8 tensors that fit them; nothing is changed.
 
     Raises:
         ResumeError: they are corrupt, or of other generators.
@@ -46,17 +46,23 @@ def restore(generators: dict[str, torch.Generator], encoded: Any) -> None:
         raise ResumeError(
             "generators", expected, found, "give the loader and its sampler a generator as before"
         )
-    before = states_of(generators)
+    states = {}
     try:
         for name, text in encoded.items():
             data = bytearray(base64.b64decode(text, validate=True))
-            generators[name].set_state(torch.frombuffer(data, dtype=torch.uint8))
+            states[name] = torch.frombuffer(data, dtype=torch.uint8)
+            torch.Generator(generators[name].device).set_state(states[name])
     except (TypeError, ValueError, RuntimeError) as error:
-        for name, state in before.items():
-            generators[name].set_state(state)
         raise ResumeError(
             "generators", "states of torch.Generator", "something else", "the state is corrupt"
         ) from error
+    return states
+
+
+def restore(generators: dict[str, torch.Generator], states: dict[str, Any]) -> None:
+    """Set generators to decoded states."""
+    for name, state in states.items():
+        generators[name].set_state(state)
 
 
 def check(state: Any, batch_size: int | None) -> None:

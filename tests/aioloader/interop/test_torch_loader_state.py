@@ -112,6 +112,17 @@ def test_a_used_loader_resumes(torch, ours):
     with_state.close()
 
 
+def test_a_closed_loader_keeps_its_position(torch, ours):
+    loader = ours(Plain(), 4, shuffle=True)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    loader.close()
+    assert loader.state_dict() == state
+    assert len(list(loader)) == len(loader)  # a new epoch
+    assert loader.state_dict() != state
+
+
 def test_a_state_of_another_loader_is_refused(torch, ours):
     loader = ours(Plain(), 4, shuffle=True)
     next(iter(loader))
