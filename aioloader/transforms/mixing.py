@@ -7,6 +7,7 @@ the one before it, the first with the last one.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,7 +28,7 @@ _FLOAT32 = np.dtype(np.float32)
 _HOW = "pass batchify_fn=batchify.Compose(batchify.Stack(), {name}(...)) to a loader"
 
 
-class _Mixing(Transform):
+class _Mixing(Transform, ABC):
     """Base of the two: what they do with labels, and how they find labels and images in a batch."""
 
     def __init__(
@@ -84,6 +85,7 @@ class _Mixing(Transform):
         found = [mixed if leaf is labels else result if leaf is images else leaf for leaf in leaves]
         return unflatten(structure, found)
 
+    @abstractmethod
     def _mix(self, images: Array, rng: Rng, out: Array | None) -> tuple[Array, float]:
         """Return the images, and the share of each sample's own label.
 
@@ -92,7 +94,6 @@ class _Mixing(Transform):
             rng: source of the draws.
             out: the images, if they may be written over; else None.
         """
-        raise NotImplementedError
 
     def _labels(self, batch: Any) -> Array:
         name, getter = type(self).__name__, self.labels_getter
