@@ -17,6 +17,7 @@ import recordio
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import LoaderError
 from aioloader.executors import ProcessExecutor, ThreadExecutor, WorkerPool
+from tests.aioloader.cluster import wait_until
 
 N = 24
 
@@ -199,15 +200,22 @@ def test_a_process_that_is_starting_goes_to_the_next_loader(leftovers: object) -
         assert len(found) == 2
 
 
-def test_a_process_in_the_middle_of_a_sample_is_waited_for_or_ended(leftovers: object) -> None:
+def test_a_process_in_the_middle_of_a_sample_is_waited_for_or_ended(
+    tmp_path: Path, leftovers: object
+) -> None:
+    begun = str(tmp_path / "begun")
+
     def slow(value: int) -> tuple[int, int]:
         if value >= 4:
-            time.sleep(600)
+            open(begun, "w").close()
+            time.sleep(600)  # it hangs
         return value, os.getpid()
 
     with WorkerPool(1) as pool:
         with DataLoader(numbers(slow), 4, executor=pool) as loader:
-            pids = next(iter(loader))[1]
+            batches = iter(loader)  # dropping it would end the pass
+            pids = next(batches)[1]
+            wait_until(lambda: os.path.exists(begun))
         assert pool.idle == 0
         assert run(numbers(), pool)[1].isdisjoint(pids.tolist())
 
