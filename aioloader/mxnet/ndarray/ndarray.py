@@ -119,6 +119,19 @@ def _rounded(values: npt.NDArray[Any]) -> Any:
     return np.trunc(values + np.copysign(0.5, values))  # away from 0, as C's round
 
 
+_OF_MASKS = frozenset([np.bitwise_and, np.bitwise_or, np.bitwise_xor])
+
+
+def _as_masks(values: list[Any]) -> list[Any]:
+    """Return operands in which floats are booleans if another operand is: comparisons of float arrays are floats."""
+    kinds = [np.asarray(value).dtype.kind for value in values]
+    if "b" not in kinds:
+        return values
+    return [
+        np.not_equal(value, 0) if kind == "f" else value for value, kind in zip(values, kinds, strict=True)
+    ]
+
+
 class NDArray(np.ndarray[Any, Any]):
     """Numpy array with the methods and the aliasing of MXNet's NDArray. `from_numpy` makes one without copying.
 
@@ -139,6 +152,8 @@ class NDArray(np.ndarray[Any, Any]):
         """Calculate with numpy, where a number of any type leaves the dtype of the array as it is."""
         plain = [each.item() if isinstance(each, np.generic) else _plain(each) for each in inputs]
         out = kwargs.pop("out", None)
+        if ufunc in _OF_MASKS:
+            plain = _as_masks(plain)
         if ufunc is np.remainder and method == "__call__" and type(self) is NDArray:
             dividend, divisor = plain
             found = _remainder(dividend, divisor, None if out is None else _plain(out[0]))

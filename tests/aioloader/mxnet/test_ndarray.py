@@ -242,6 +242,22 @@ def test_a_difference_can_be_shown() -> None:
         np.testing.assert_array_equal(mx.nd.array([1, 2, 3]), mx.nd.array([1, 2, 4]))
 
 
+@pytest.mark.parametrize("combine", [np.bitwise_and, np.bitwise_or, np.bitwise_xor])
+def test_a_mask_is_combined_with_a_comparison(combine: np.ufunc) -> None:
+    """A comparison has the dtype of its array; functions of numpy expect booleans."""
+    array = mx.nd.array([1, 2, 3])
+    mask = np.array([True, True, False])
+    expected = combine(mask, np.array([False, True, True]))
+    assert combine(mask, array > 1).tolist() == expected.tolist()
+    assert (
+        combine(array > 1, np.bool_(True)).tolist() == combine(np.array([False, True, True]), True).tolist()
+    )
+    combine(mask, array > 1, out=mask)
+    assert mask.tolist() == expected.tolist()
+    with pytest.raises(TypeError):
+        combine(array, array)
+
+
 def test_contexts_are_names_of_this_host() -> None:
     array = mx.nd.zeros(2)
     assert array.context == array.ctx == mx.cpu() == mx.cpu(0) == mx.Context("cpu")
