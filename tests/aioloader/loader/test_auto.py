@@ -195,9 +195,11 @@ def test_no_workers_stay_none():
 def test_python_that_holds_the_lock_gets_processes_and_as_many_as_help():
     data = SimpleDataset(Numbers(600)).transform(spin)
     with DataLoader(data, 10, executor="auto") as loader:
-        for _ in range(3):
+        for number in range(20):  # how long measuring takes depends on what else the machine does
             assert len(list(loader)) == 60
-        stats = loader.stats()
+            stats = loader.stats()
+            if number >= 2 and stats.tuning.startswith("By measurement"):
+                break
     assert stats.executor == "process"
     assert stats.tuning.startswith("By measurement")
     assert stats.restarts == 0
@@ -209,10 +211,11 @@ def test_workers_that_are_too_many_leave(leftovers):
 
     data = SimpleDataset(Numbers(2000)).transform(spin)
     with DataLoader(data, 10, executor="process", num_workers="auto") as loader:
-        for number, _ in enumerate(loader):
+        for number, _ in enumerate(batch for _ in range(20) for batch in loader):
             if loader.stats().tuning.startswith("By measurement") and number > 20:
                 break
         stats = loader.stats()
+        assert stats.tuning.startswith("By measurement")
         deadline = time.monotonic() + 60
         while len(psutil.Process().children()) > stats.workers and time.monotonic() < deadline:
             for _ in loader:

@@ -18,6 +18,7 @@ import pytest
 
 from aioloader import DataLoader, LoaderError, SampleError, SimpleDataset
 from aioloader.errors import StalledError
+from tests.aioloader.cluster import wait_until
 from tests.aioloader.loader.programs import run_program
 from tests.executors import pool
 
@@ -195,6 +196,10 @@ def stop_workers(seed: int, passes: int) -> list[float]:
         executor = loader._runtime.open().executor
         left = False  # the last one was stopped when it had nothing more to do
         for _ in range(passes):
+            # A pass that has lost both workers takes as long as the machine needs to start another one, which goes on
+            # while the loader is used.
+            if not left:
+                wait_until(lambda: len(workers_of(loader)) == 2 or not list(loader))
             known, restarts = len(loader.errors), executor.restarts
             begin = time.monotonic()
             if not left:
