@@ -18,7 +18,7 @@ from aioloader.executors.torch_storages import Storages
 
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array
 
@@ -48,10 +48,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return super().reducer_override(obj) if reduced is None else reduced
 
 
+class _InheritancePickler(Pickler):
+    def __init__(self, file: io.BytesIO, *options: Any, inherited: Sequence[object]) -> None:
+        super().__init__(file, *options)
+        self._places = {id(each): place for place, each in enumerate(inherited)}
+
+    def persistent_id(self, value: Any) -> int | None:
+        return self._places.get(id(value))
+
+
 def dumps(
     obj: Any,
     buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
     share: Callable[[int], int] | None = None,
+    inherited: Sequence[object] = (),
 ) -> bytes:
     """Return a pickle of any object, by cloudpickle and with protocol 5; memory maps are sent by name.
 
@@ -64,12 +74,16 @@ def dumps(
         buffer_callback: as for `pickle.dumps`. With it the memory of torch's tensors is passed to it, too.
         share: called with the descriptor of each of torch's tensors in shared memory, returns the one that the reader
             has; None: they are pickled like others.
+        inherited: objects that the reader has: they are sent as their places in this sequence.
 
     Raises:
         Exception: some part of it cannot be pickled.
     """
     with io.BytesIO() as file:
-        Pickler(file, buffer_callback, share).dump(obj)
+        if inherited:
+            _InheritancePickler(file, buffer_callback, share, inherited=inherited).dump(obj)
+        else:
+            Pickler(file, buffer_callback, share).dump(obj)
         return file.getvalue()
 
 

@@ -5,6 +5,7 @@ Otherwise every worker would receive a separate copy through its socket.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
@@ -43,6 +44,7 @@ class SentObject:
 
     Args:
         obj: the object.
+        inherited: parts of it that the workers have, because they are forks of this process.
 
     Attributes:
         blob: its pickle.
@@ -53,14 +55,14 @@ class SentObject:
         Exception: some part of it cannot be pickled.
     """
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: Any, inherited: Sequence[object] = ()) -> None:
         self.places: list[FilePlace | SharedPlace] = []
         self._files: MappedFiles | None = None
         self._own_fds: list[int] = []
         self._fd = -1
         self._end = 0
         try:
-            self.blob = dumps(obj, self._keep_in_pickle, self._own_copy)
+            self.blob = dumps(obj, self._keep_in_pickle, self._own_copy, inherited)
         except BaseException:
             self.close()
             raise
@@ -108,11 +110,19 @@ class SentObject:
             os.close(fd)
 
 
-def receive(blob: bytes, places: Sequence[FilePlace | SharedPlace]) -> Any:
+class _Unpickler(pickle.Unpickler):
+    inherited: Sequence[object] = ()
+
+    def persistent_load(self, place: int) -> object:
+        return self.inherited[place]
+
+
+def receive(blob: bytes, places: Sequence[FilePlace | SharedPlace], inherited: Sequence[object] = ()) -> Any:
     """Return the object that a `SentObject` has sent, in a worker process. To be called once.
 
     Args:
         blob, places: its attributes.
+        inherited: what it was made with.
 
     Raises:
         Exception: it cannot be unpickled, or a file cannot be opened.
@@ -129,7 +139,9 @@ def receive(blob: bytes, places: Sequence[FilePlace | SharedPlace]) -> Any:
         memory, begin = maps[_map_of(place)]
         part = memory[place.offset - begin : place.offset - begin + place.nbytes]
         buffers.append(part if place.writable else part.toreadonly())
-    return pickle.loads(blob, buffers=buffers)
+    unpickler = _Unpickler(io.BytesIO(blob), buffers=buffers)
+    unpickler.inherited = inherited
+    return unpickler.load()
 
 
 def _map_of(place: FilePlace | SharedPlace) -> tuple[int | str, bool, bool]:

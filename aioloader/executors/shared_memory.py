@@ -15,6 +15,7 @@ Rules (docs/design.md, "Memory and leases"):
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import errno
 import functools
@@ -33,7 +34,7 @@ from aioloader.foundation.host_limits import process_limit, usable_memory
 from aioloader.foundation.types import Array, IntArray, Slab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _PAGE = 4096
 MAX_WORKERS = 1024
@@ -254,7 +255,25 @@ class SlabMemory:
 _regions: weakref.WeakSet[SlabMemory] = weakref.WeakSet()
 
 
+_forking = threading.RLock()
+_no_batches: int | None = None  # the thread that forks a process without use of them
+
+
+@contextlib.contextmanager
+def fork_without_batches() -> Iterator[None]:
+    """Return a context in which this thread forks a process that uses none of the batches that this one holds."""
+    global _no_batches
+    with _forking:
+        _no_batches = threading.get_ident()
+        try:
+            yield
+        finally:
+            _no_batches = None
+
+
 def _before_fork() -> None:
+    if _no_batches == threading.get_ident():
+        return
     for region in list(_regions):
         region.keep_leased()
 

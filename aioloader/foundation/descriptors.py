@@ -81,6 +81,10 @@ class SentDescriptors:
         if self._here is None:
             self._here = {fd: fd for fd in fds}
 
+    def forget(self) -> None:
+        """Forget the descriptors, which belong to the process that this one is a fork of."""
+        self._here = None
+
     def here(self, fd: int) -> int:
         """Return the number in this process.
 

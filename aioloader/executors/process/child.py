@@ -19,6 +19,8 @@ import anyio
 import cloudpickle
 
 from aioloader.errors import WorkerError
+from aioloader.executors.process import worker
+from aioloader.executors.process.fork import ForkedProcess
 from aioloader.executors.process.messages import Inbox, encode
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.sent_memory import SentObject
@@ -74,14 +76,18 @@ def pickled_program(program: Program) -> bytes:
     return blob
 
 
-def sent_program(program: Program) -> SentObject:
+def sent_program(program: Program, inherited: Sequence[object] | None = None) -> SentObject:
     """Return a program as it is sent to workers on this host.
 
+    Args:
+        program: the program.
+        inherited: parts of it that the workers have as forks of this process.
+
     Raises:
-        WorkerError: some part of it cannot be pickled.
+        WorkerError: some other part of it cannot be pickled.
     """
     try:
-        return SentObject(program)
+        return SentObject(program, inherited or ())
     except Exception as error:
         raise _not_sent(error) from error
 
@@ -157,22 +163,29 @@ class ChildProcess:
 
     def clear(self) -> None:
         """Make room for a new process."""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.sock: socket.socket | None = None
         self.exit_code: int | None = None
         self.stack: str | None = None
         self.inbox = Inbox()
         self.retiring = 0
 
-    def start(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+    def start(
+        self,
+        slot: int,
+        memory: SlabMemory,
+        fds: Sequence[int] = (),
+        inherited: Sequence[object] | None = None,
+    ) -> None:
         """Start the process, which inherits `fds`. Blocking, a few milliseconds.
 
         Args:
             slot: row of the control memory.
             memory: the slab memory.
             fds: descriptors.
+            inherited: objects that the process has as a fork of this one; None: it is a new interpreter.
         """
-        if not sys.executable:
+        if inherited is None and not sys.executable:
             raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
         try:
             ours, theirs = _socket_pair()
@@ -181,6 +194,43 @@ class ChildProcess:
         if self._stacks is None:
             self._stacks = StackFile()
         self._stacks.clear()
+        try:
+            if inherited is not None:
+                self.process = self._forked(theirs, slot, memory, inherited)
+            else:
+                self.process = self._interpreter(theirs, slot, memory, fds)
+        except BaseException as error:
+            ours.close()
+            raise _not_started(error) from error
+        finally:
+            os.close(theirs)
+        ours.setblocking(False)
+        self.sock = ours
+
+    def _forked(
+        self, theirs: int, slot: int, memory: SlabMemory, inherited: Sequence[object]
+    ) -> ForkedProcess:
+        parent = os.getpid()
+
+        def run() -> None:
+            for name in _ONE_THREAD:
+                os.environ.setdefault(name, "1")
+            worker.main(
+                theirs,
+                memory_fd=memory.fd,
+                nbytes=CONTROL_BYTES + memory.limit,
+                slot=slot,
+                parent=parent,
+                stack_fd=-1 if self._stacks is None else self._stacks.fd,
+                inherited=inherited,
+            )
+
+        return ForkedProcess(run)
+
+    def _interpreter(
+        self, theirs: int, slot: int, memory: SlabMemory, fds: Sequence[int]
+    ) -> subprocess.Popen[bytes]:
+        assert self._stacks is not None
         stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         # Through a link to the package the workers import it as this process did, so the path is not resolved.
@@ -194,22 +244,14 @@ class ChildProcess:
             stack_fd=self._stacks.fd,
         )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
-        try:
-            with _starting:
-                self.process = subprocess.Popen(
-                    [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs, memory.fd, *stack_fds, *fds),
-                    env=environment,
-                    start_new_session=True,
-                )
-        except BaseException as error:
-            ours.close()
-            raise _not_started(error) from error
-        finally:
-            os.close(theirs)
-        ours.setblocking(False)
-        self.sock = ours
+        with _starting:
+            return subprocess.Popen(
+                [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs, memory.fd, *stack_fds, *fds),
+                env=environment,
+                start_new_session=True,
+            )
 
     def adopt(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> bool:
         """Give an idle process other memory, and further descriptors, instead of a start.
@@ -298,6 +340,8 @@ class ChildProcess:
         """Close the socket: the process leaves. From any thread."""
         sock = self.sock
         if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # a fork of this process may hold this end too
             sock.close()
 
     def wait(self, deadline: float) -> None:

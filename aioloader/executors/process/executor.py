@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioloader.abc import Program, SlabMemory
+    from aioloader.executors.process.fork import ForkedProcess
     from aioloader.executors.process.pool import WorkerPool
     from aioloader.executors.sent_memory import SentObject
 
@@ -139,7 +140,7 @@ class ProcessHandle(WorkerHandle):
         self._layouts: set[int] = set()
 
     @property
-    def process(self) -> subprocess.Popen[bytes] | None:
+    def process(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
         """Return the process; None if none was started."""
         return self.child.process
 
@@ -155,6 +156,7 @@ class ProcessHandle(WorkerHandle):
         memory: SlabMemory,
         fds: Sequence[int] = (),
         idle: Callable[[], ChildProcess | None] = lambda: None,
+        inherited: Sequence[object] | None = None,
     ) -> None:
         """Start the process (blocking, a few milliseconds) and queue its program.
 
@@ -163,6 +165,7 @@ class ProcessHandle(WorkerHandle):
             memory: the slab memory.
             fds: descriptors that the process needs, besides those of the program.
             idle: returns an idle process that can be taken instead, or None.
+            inherited: objects that the process has as a fork of this one; None: it is a new interpreter.
         """
         fds = (*fds, *program.fds)
         while (child := idle()) is not None:
@@ -171,7 +174,7 @@ class ProcessHandle(WorkerHandle):
                 break
             end_all([child], 0)
         else:
-            self.child.start(self.slot, memory, fds)
+            self.child.start(self.slot, memory, fds, inherited)
         self.active_at = time.monotonic()
         self._post(("setup", list(sys.path), import_aliases(), program.blob, program.places, list(fds)))
         self.state = "up"
@@ -331,22 +334,36 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         workers: number of processes, 1 to 1024.
         timeout: seconds without progress on a sample after which its worker is ended.
         pool: idle processes that are taken before new ones are started, and where the processes go at the end.
+        inherited: parts of the program, such as its dataset, that are not sent: the workers are forks of this process,
+            and have them. None: the workers are new interpreters, and all is sent.
 
     Attributes:
         kind: "process".
         maps_files: workers inherit descriptors, so that a program's `maps` work there.
+        started: set when all workers have been started, or one cannot be.
 
     Raises:
-        ValueError: `workers` is out of its range.
+        ValueError: `workers` is out of its range, or forks are to come from a pool.
     """
 
     kind = "process"
     maps_files = True
 
-    def __init__(self, workers: int, timeout: float = 120.0, *, pool: WorkerPool | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        timeout: float = 120.0,
+        *,
+        pool: WorkerPool | None = None,
+        inherited: Sequence[object] | None = None,
+    ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
+        if pool is not None and inherited is not None:
+            raise ValueError("the processes of a pool are not forks: leave pool or inherited out")
         super().__init__(timeout)
+        self._inherited = inherited
+        self.started = threading.Event()
         self._count = workers
         self._pool = pool
         self._starting = threading.RLock()
@@ -438,8 +455,17 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 self._handle_death(handle)
 
     def _start(self, handle: ProcessHandle) -> None:
+        try:
+            self._start_process(handle)
+        except BaseException:
+            self.started.set()
+            raise
+        if all(each.process is not None for each in self._handles[: self._count]):
+            self.started.set()
+
+    def _start_process(self, handle: ProcessHandle) -> None:
         if self._sent is None:
-            self._sent = sent_program(self._program)
+            self._sent = sent_program(self._program, self._inherited)
         with self._starting:
             if self._closed:
                 self._sent.close()
@@ -448,7 +474,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             maps = self._program.maps
             fds = () if maps is None else maps.fds
             if self._pool is None:
-                handle.start(self._sent, self._memory, fds)
+                handle.start(self._sent, self._memory, fds, inherited=self._inherited)
             else:
                 handle.start(self._sent, self._memory, fds, self._pool.take)
             if self._closed:  # by the garbage collector, in this thread

@@ -307,10 +307,14 @@ class _Worker:
         memory_fd: descriptor of the slab region.
         nbytes: its size.
         slot: this worker's row of the control memory.
+        inherited: parts of the program that this process has as a fork of the core's.
     """
 
-    def __init__(self, sock: socket.socket, memory_fd: int, nbytes: int, slot: int) -> None:
+    def __init__(
+        self, sock: socket.socket, memory_fd: int, nbytes: int, slot: int, inherited: Sequence[object] = ()
+    ) -> None:
         self.sock = sock
+        self.inherited = inherited
         self.memory_fd = memory_fd
         self.memory = memory = mmap.mmap(memory_fd, nbytes)
         os.set_inheritable(memory_fd, False)
@@ -364,7 +368,7 @@ class _Worker:
         try:
             for alias, name in aliases:
                 sys.modules[alias] = importlib.import_module(name)
-            loaded = receive(program, places)
+            loaded = receive(program, places, self.inherited)
             self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
             self.runner = Runner(loaded, self.memory, spills=True)
         except BaseException as error:
@@ -416,7 +420,16 @@ class _Worker:
         return pack_result(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
 
 
-def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
+def main(
+    fd: int,
+    *,
+    memory_fd: int,
+    nbytes: int,
+    slot: int,
+    parent: int,
+    stack_fd: int = -1,
+    inherited: Sequence[object] = (),
+) -> None:
     """Serve the core until it closes the socket.
 
     Args:
@@ -426,6 +439,7 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
         slot: this worker's row of the control memory.
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
+        inherited: parts of the first program that this process has as a fork of the core's.
     """
     global _slot
     _slot = slot
@@ -436,7 +450,7 @@ def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_
     sock = socket.socket(fileno=fd)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
-    worker = _Worker(sock, memory_fd, nbytes, slot)
+    worker = _Worker(sock, memory_fd, nbytes, slot, inherited)
 
     def forked() -> None:
         worker.forked()

@@ -26,6 +26,7 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import NotResumableError, OutputError, SampleError, WorkerError
+from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._changes import Changes
 from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
 _log = logging.getLogger("aioloader")
+_START_S = 10.0
 T = TypeVar("T")
 # Samplers that return whole numbers.
 _BY_NUMBER = (
@@ -79,10 +81,11 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
     accept it. Batches are those of torch's default_collate, or of `collate_fn`. With the same `generator` or
     ``torch.manual_seed``, the order of ``shuffle=True`` is torch's. Differences:
 
-    - Worker processes are new interpreters (not forks), which live as long as the loader, as with torch's
-      ``persistent_workers=True``. They receive the dataset by cloudpickle. A dataset that changed between two epochs is
-      detected and sent again, unless ``persistent_workers=True``. `multiprocessing_context` is checked and has no other
-      effect.
+    - Worker processes live as long as the loader, as with torch's ``persistent_workers=True``. If the dataset or a
+      function has changed between two epochs, they are started again, unless ``persistent_workers=True``.
+      `multiprocessing_context`, or multiprocessing's default, decides whether they are forks of the script, which have
+      all that it has, or new interpreters, which receive the dataset by cloudpickle. For datasets of this project they
+      are always new interpreters.
     - In worker processes Python's, numpy's and torch's global generators are seeded for every sample, from torch's
       seed, the epoch, the index and the position. So random transforms are reproducible after ``torch.manual_seed``,
       for any number of workers; their random numbers differ from those with torch's loader.
@@ -147,6 +150,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._engine: sync.DataLoader[Any] | None = None
         self._order: Order | None = None
         self._made_of: tuple[Any, ...] = ()
+        self._forked: ProcessExecutor | None = None
         self._changes = Changes()
         self._loaded: dict[str, Any] | None = None  # of the next iteration
         self._reached: dict[str, Any] | None = None  # when it was closed
@@ -159,11 +163,20 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             "_engine": None,
             "_order": None,
             "_made_of": (),
+            "_forked": None,
             "_iterator": None,
             "_changes": Changes(),
             "_loaded": None,
             "_reached": None,
         }
+
+    @property
+    def _forks(self) -> bool:
+        """Return whether torch's own workers would be forks of this process."""
+        if not self.num_workers:
+            return False
+        context = self.multiprocessing_context or torch.multiprocessing
+        return bool(context.get_start_method() == "fork")
 
     @property
     def _streams(self) -> bool:
@@ -183,7 +196,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if self._loaded is not None:
             engine = self._resume(engine, self._loaded)
         self._loaded = self._reached = None
-        return _Batches(self, iter(engine), self._order)
+        batches = _Batches(self, iter(engine), self._order)
+        if self._forked is not None:
+            self._forked.started.wait(_START_S)  # what the script does next is not in its workers
+        return batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as a JSON object: it records the batches that you received, not those prefetched.
@@ -261,7 +277,12 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         checksums: Any = None
         # Torch's workers are forked for every epoch, so they see changes of all of them since the last epoch.
         if self.num_workers and not (self.persistent_workers and self._engine is not None):
-            checksums, functions = self._changes.checksum_of_program(self.dataset, functions)
+            if self._forks:
+                checksums = self._changes.checksum([self.dataset, *functions])
+                if () in checksums:  # what cannot be pickled may have changed
+                    checksums = object()
+            else:
+                checksums, functions = self._changes.checksum_of_program(self.dataset, functions)
         kept = None if self.persistent_workers or not self.num_workers else (checksums, current_settings())
         made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, kept)
         if self._engine is None or made_of != self._made_of:
@@ -306,13 +327,19 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             batchify = RowCollate(self.num_workers > 0)
             restore = batchify.batch
         order = Order(self, setup, length)
+        timeout = self.timeout or math.inf
+        self._forked = None
+        if self._forks and isinstance(items, Items):
+            parts = [self.dataset, collate_fn, worker_init_fn]
+            self._forked = ProcessExecutor(self.num_workers, timeout, inherited=parts)
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,
+            executor=self._forked or "process",
             batch_sampler=order,
             batchify_fn=batchify,
             num_workers=self.num_workers,
             prefetch=prefetch(self),
-            timeout=self.timeout or math.inf,
+            timeout=timeout,
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
             else restore,
@@ -328,6 +355,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if self._engine is not None:
             self._reached = self.state_dict()
         engine, self._engine = self._engine, None
+        self._forked = None
         self._iterator = None  # of torch's own engine
         if engine is not None:
             engine.close()
@@ -423,13 +451,12 @@ class _Batches:
             return next(self._batches)
         except WorkerError as error:
             loader = self._loader
-            reason = unsendable(
-                {
-                    "dataset": loader.dataset,
-                    "collate_fn": detached(loader.collate_fn),
-                    "worker_init_fn": detached(loader.worker_init_fn),
-                }
-            )
+            parts = {
+                "dataset": loader.dataset,
+                "collate_fn": detached(loader.collate_fn),
+                "worker_init_fn": detached(loader.worker_init_fn),
+            }
+            reason = None if loader._forks else unsendable(parts)
             if reason is None:
                 error.add_note("torch's DataLoader has no option for another executor: set num_workers=0")
                 raise

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit, fork_without_batches
 from aioloader.foundation.types import Slab
 
 PAGE = 4096
@@ -215,6 +215,28 @@ def test_what_is_leased_after_a_fork_is_used_again(memory):
     for _ in range(1000):
         leased(memory, 100_000)
     assert memory.forked == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_leased_is_used_again_after_a_fork_that_uses_no_batches(memory):
+    held = leased(memory, fill=7)
+    with fork_without_batches():
+        child = os.fork()
+        if not child:
+            os._exit(0)
+    os.waitpid(child, 0)
+    del held
+    leased(memory, fill=9)
+    assert memory.forked == 0
+    held = leased(memory, fill=7)
+    child = os.fork()  # any other one counts
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    del held
+    leased(memory, fill=9)
+    assert memory.forked == PAGE
 
 
 def test_what_is_lent_together_is_freed_after_the_last_view(memory):

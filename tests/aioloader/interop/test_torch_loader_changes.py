@@ -16,6 +16,16 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", params=["fork", "spawn"])
+def ours(request, spawned, torch):
+    """Return our loader, with workers of each kind."""
+    if request.param == "spawn":
+        return spawned
+    from aioloader.interop.torch import DataLoader
+
+    return DataLoader
+
+
 class Mixing:
     """Collate function that a training loop switches off, as timm's mixup."""
 

@@ -18,6 +18,16 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module", params=["fork", "spawn"])
+def ours(request, spawned, torch):
+    """Return our loader, with workers of each kind."""
+    if request.param == "spawn":
+        return spawned
+    from aioloader.interop.torch import DataLoader
+
+    return DataLoader
+
+
 def test_tensor_datasets_and_subsets(torch, ours):
     data = torch.utils.data
     x, y = torch.arange(60.0).view(20, 3), torch.arange(20)
@@ -127,11 +137,11 @@ def test_loaders_can_be_pickled_and_copied(ours):
     assert [batch.tolist() for batch in loader] == expected
 
 
-def test_what_cannot_be_sent_is_said(torch, ours):
+def test_what_cannot_be_sent_is_said(spawned):
     dataset = Samples([1, 2])
     dataset.lock = threading.Lock()
     with pytest.raises(aioloader.LoaderError, match="cannot be sent to worker processes") as caught:
-        list(ours(dataset, num_workers=1))
+        list(spawned(dataset, num_workers=1))
     assert "set num_workers=0" in str(caught.value)
 
 

@@ -20,6 +20,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
 ]
 
+
+@pytest.fixture(scope="module")
+def ours(spawned):
+    """Return our loader with workers that receive all they need; forks have it."""
+    return spawned
+
+
 COUNT = 1 << 15
 
 

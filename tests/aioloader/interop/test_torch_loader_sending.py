@@ -23,6 +23,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ours(spawned):
+    """Return our loader with workers that receive all they need; forks have it."""
+    return spawned
+
+
 class Module:
     """Owner of a collate function that refers to things that cannot be pickled, as a LightningDataModule does."""
 

@@ -15,6 +15,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ours(spawned):
+    """Return our loader with workers that receive all they need; forks have it."""
+    return spawned
+
+
 def truncated():
     from PIL import Image
 
