@@ -104,7 +104,9 @@ class Stream:
         return iter(range(first, 11, step))
 
 
-def test_an_iterable_dataset_is_loaded_as_torch_does(torch, ours):
+def test_an_iterable_dataset_is_loaded_as_torch_does(torch):
+    from aioloader.interop.torch import DataLoader as ours  # torch's engine starts its workers
+
     dataset = type("StreamDataset", (Stream, torch.utils.data.IterableDataset), {})()
     for workers in (0, 2):
         check(torch, ours, dataset, batch_size=2, num_workers=workers, drop_last=True)
