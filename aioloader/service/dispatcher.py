@@ -24,7 +24,7 @@ from aioloader.service.schedule import Schedule
 from aioloader.service.stats import ServiceCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Coroutine, Hashable
 
     from aioloader.abc import Executor
     from aioloader.observability.service_trace import ServiceTrace
@@ -126,6 +126,12 @@ class Dispatcher:
     def _check_open(self) -> None:
         if self.closed or self._tasks is None:
             raise ServiceClosedError("the image service is closed")
+
+    def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run an async function in a task that `run` ends; see `ImageRequests.start`."""
+        self._check_open()
+        assert self._tasks is not None
+        self._tasks.start_soon(deferred(fn), name=name)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms.formats import ENDS_EARLY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable
 
     from aioloader.foundation.threads import Threads
     from aioloader.loader.outputs import Converter
@@ -162,6 +162,18 @@ class ImageRequests:
         results = [error if error is not None else await self.converted(value) for value, error in taken]
         del taken
         return build(results)
+
+    def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run an async function beside the caller's tasks, until it returns or the service is closed.
+
+        Args:
+            fn: the function; it raises nothing.
+            name: name of its task.
+
+        Raises:
+            ServiceClosedError: the service is closed.
+        """
+        self._dispatcher.start(fn, name)
 
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a function in a thread, and return its result."""
