@@ -81,5 +81,10 @@ class ServiceOptions:
         """Return the number of workers."""
         return self.num_workers or available_cores()
 
+    @property
+    def longest_s(self) -> float:
+        """Return the seconds that anything may take: `timeout`, or an hour without one."""
+        return 3600.0 if self.timeout is None else float(self.timeout)
+
 
 __all__ = ("DEFAULT_MAX_PIXELS", "ServiceOptions")

@@ -488,7 +488,7 @@ def test_killed_workers_are_replaced_while_they_are_idle(run_on: Any) -> None:
     async def main() -> None:
         async with AsyncImageService(num_workers=1) as service:
             await service.ready()
-            executor: Any = service._executor
+            executor: Any = service._engine.executor
             for pid in executor.pids:
                 os.kill(pid, signal.SIGKILL)
             assert number_of(await service.get(numbered(2))) == 2
