@@ -58,7 +58,7 @@ class AsyncImageService:
         memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the
             memory that this process may use. Callers who keep more than half of it receive copies.
         cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
-        max_pending: most images in the service at a time.
+        max_pending: most images that calls wait for, and headers that they read, at a time.
         overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
             on an image for so long is ended.
@@ -392,6 +392,7 @@ class AsyncImageService:
             ImageReferenceError: as `get`.
             ImageError: it is not an image, its header is damaged, or the processor refuses its size.
             ImageTimeoutError: its header did not arrive within the service's `timeout`.
+            ServiceOverloadedError, ServiceClosedError: as `get`.
 
         `max_frames` is not checked: frames are counted in the whole image, by `get`. Cancellation ends the reading.
         """

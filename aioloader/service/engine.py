@@ -161,6 +161,7 @@ class ServiceEngine:
             reading=counters.reading,
             queued=dispatcher.queued,
             in_work=counters.in_work,
+            admitted=dispatcher.admitted,
             waiting_for_admission=counters.admission,
             made=counters.made,
             failed=counters.failed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -194,6 +195,10 @@ class ImageRequests:
     async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
         """Return the facts in the header of an image; see `AsyncImageService.probe`."""
         reference = self._reader.accept(ref, key=key)
+        request = self._dispatcher.request(priority=0, timeout=self._probe_s)
+        return await self._dispatcher.visit(reference, request, partial(self._probe, reference))
+
+    async def _probe(self, reference: Reference) -> ImageInfo:
         with anyio.move_on_after(self._probe_s):
             # A header may be longer than most: photographs carry previews and profiles. Other data, or a
             # damaged header, are not read further.

@@ -297,8 +297,6 @@ def test_overflow_raises_a_named_error(run_on: Any) -> None:
             with pytest.raises(aioloader.ServiceOverloadedError) as caught:
                 await service.get(numbered(3))
             assert (caught.value.pending, caught.value.max_pending) == (2, 2)
-            tasks.start_soon(service.get, numbered(2))  # joins: it needs no room
-            await until(lambda: service.stats().joined == 1)
             gate.open()
 
     run_on(main)
