@@ -61,7 +61,7 @@ class AsyncImageService:
         max_pending: most images that calls wait for, and headers that they read, at a time.
         overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
-            on an image for so long is ended.
+            on an image for so long, or for the shorter `timeout` of all calls that waited for it, is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
         max_frames: most frames or pages of an image; None: any number. Of several only the first is decoded.
         allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",

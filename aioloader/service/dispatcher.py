@@ -199,7 +199,7 @@ class Dispatcher:
         return self._cache.get(share)
 
     async def visit(self, reference: Reference, request: Request, fn: Callable[[], Awaitable[T]]) -> T:
-        """Await `fn()` in a place of its own, for what needs no job.
+        """Await `fn()` in a separate place, for what needs no job.
 
         Args:
             reference: the image that it is about.
@@ -254,7 +254,7 @@ class Dispatcher:
                 job.waiters.remove(waiter)
                 self._admission.leave()
                 if not job.waiters:
-                    self._abandon(job, why)
+                    self._abandon(job, why, waiter.request.timeout)
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -373,8 +373,14 @@ class Dispatcher:
         self._start_chunks()
         self._start_reads()
 
-    def _abandon(self, job: Job, why: str) -> None:
-        """Call off a job that nobody waits for."""
+    def _abandon(self, job: Job, why: str, allowed_s: float | None) -> None:
+        """Call off a job that nobody waits for.
+
+        Args:
+            job: the job.
+            why: word for the trace.
+            allowed_s: seconds that the last one to leave allowed; a worker that takes longer is ended. None: no limit.
+        """
         if job not in self._jobs:
             return
         self.counters.abandoned += 1
@@ -386,6 +392,8 @@ class Dispatcher:
         if job.scope is not None:
             job.scope.cancel()
         elif job.chunk is not None:
+            if allowed_s is not None:
+                job.chunk.patience[job.chunk.jobs.index(job)] = allowed_s
             job.chunk.wanted -= 1
             if not job.chunk.wanted:
                 job.chunk.scope.cancel()

@@ -89,7 +89,7 @@ class Feed(abc.ABC, Generic[P, E]):
         """
 
     async def make(self) -> None:
-        """Make elements of the prompts that were taken, until there are no more; runs beside `add`."""
+        """Make elements of the prompts that were taken, until there are no more; runs at the same time as `add`."""
 
     @abc.abstractmethod
     def next(self) -> E | None:

@@ -165,7 +165,7 @@ class ImageRequests:
         return build(results)
 
     def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Run an async function beside the caller's tasks, until it returns or the service is closed.
+        """Run an async function in a task of the service, until it returns or the service is closed.
 
         Args:
             fn: the function; it raises nothing.
