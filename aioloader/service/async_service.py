@@ -288,6 +288,7 @@ class AsyncImageService:
         self,
         refs: Any,
         *,
+        key: Any = None,
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
@@ -297,6 +298,7 @@ class AsyncImageService:
 
         Args:
             refs: references in any nesting of lists, tuples and dicts.
+            key: keys in the same nesting, see `get`; None in any place: what is there has no key of yours.
             on_error: "raise" the first error, and give the other images up; or "return" errors in the places of their
                 images.
             priority, timeout, draw: see `get`; they hold for each image.
@@ -304,7 +306,7 @@ class AsyncImageService:
         Raises, and is cancelled, as `get`.
         """
         return await self._running().gather(
-            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
+            refs, key=key, on_error=on_error, priority=priority, timeout=timeout, draw=draw
         )
 
     def map(
@@ -312,6 +314,7 @@ class AsyncImageService:
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         ordered: bool = False,
         ahead: int = 64,
         on_error: str = "raise",
@@ -324,18 +327,21 @@ class AsyncImageService:
             prompts: an iterable or an async iterable; at most `ahead` prompts are taken before the caller asks for
                 their images.
             refs: returns the references of a prompt, in any nesting.
+            key: returns their keys, in the same nesting, see `gather`.
             ordered: in the order of the prompts; otherwise those whose images are ready come first.
             ahead: most prompts in work.
             on_error: "raise": the error of an image is raised in place of its prompt, and iteration can go on after it;
-                "return": errors are in the places of their images.
+                "return": errors are in the places of their images, or of all images of a prompt; "skip": the prompt is
+                left out, and its error is in the iterator's `errors`. Attribute `prompt` of each error is the prompt.
             priority, timeout: see `get`.
 
-        Ending the loop early gives up the images in work.
+        Ending the loop early gives up the images in work, and closes a generator of prompts.
         """
         return Mapping(
             self._running(),
             prompts,
             refs=refs,
+            key=key,
             ordered=ordered,
             ahead=ahead,
             on_error=on_error,
@@ -348,8 +354,10 @@ class AsyncImageService:
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         max_tokens: int,
         lookahead: int = 64,
+        on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
     ) -> Packing[P]:
@@ -360,24 +368,29 @@ class AsyncImageService:
         processor must announce sizes (`aioloader.abc.SizedProcessor`).
 
         Args:
-            prompts, refs, priority, timeout: see `map`.
+            prompts, refs, key, priority, timeout: see `map`.
             max_tokens: most tokens of the images of a batch.
             lookahead: prompts that are considered for a batch; more, up to 64 times as many, while they have less than
                 two batches of tokens. A batch comes when that many were taken, or there are no more.
+            on_error: "raise" the error of a prompt in place of a batch, and iteration can go on after it; "return" it
+                in place of a batch; "skip": the prompt is left out, and its error is in the iterator's `errors`.
+                Attribute `prompt` of each error is the prompt. One with more tokens than `max_tokens` has a
+                `BudgetError`.
 
         Returns:
             an async iterator over `PromptBatch`: the patches of all images of a batch behind one another.
 
         Raises:
             TypeError: the processor announces no sizes.
-            ValueError: a prompt has more tokens than `max_tokens`; it is left out, and iteration can go on.
         """
         return Packing(
             self._running(),
             prompts,
             refs=refs,
+            key=key,
             max_tokens=max_tokens,
             lookahead=lookahead,
+            on_error=on_error,
             priority=priority,
             timeout=timeout,
         )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
-from aioloader.errors import ServiceClosedError, single
+from aioloader.errors import OutputError, ServiceClosedError, ServiceOverloadedError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
+from aioloader.foundation.validation import one_of
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -38,6 +39,10 @@ async def prompts_of(prompts: Iterable[P] | AsyncIterable[P]) -> AsyncIterator[P
             yield prompt
 
 
+ON_ERROR = ("raise", "return", "skip")
+"""What may happen to a prompt that has no images."""
+
+
 def of_prompt(error: Exception, prompt: object) -> Exception:
     """Return an error with the attribute `prompt`."""
     error.prompt = prompt  # type: ignore[attr-defined]
@@ -50,6 +55,7 @@ class Feed(abc.ABC, Generic[P, E]):
     Args:
         prompts: an iterable or an async iterable. A generator is closed at the end, in the task that iterates over it.
         refs: returns the references of a prompt.
+        key: returns the keys of a prompt, in the nesting of its references; None: they have none.
 
     Attributes:
         items: elements for the iterator.
@@ -62,13 +68,21 @@ class Feed(abc.ABC, Generic[P, E]):
         error: that of the iterable of prompts, or None.
     """
 
-    def __init__(self, prompts: Iterable[P] | AsyncIterable[P], refs: Callable[[P], Any]) -> None:
+    def __init__(
+        self,
+        prompts: Iterable[P] | AsyncIterable[P],
+        refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None,
+    ) -> None:
         if not isinstance(prompts, (Iterable, AsyncIterable)):
             raise TypeError(f"prompts must be an iterable or an async iterable, got {type(prompts).__name__}")
         if not callable(refs):
             raise TypeError("refs must be a function that returns the references of a prompt")
+        if key is not None and not callable(key):
+            raise TypeError("key must be a function that returns the keys of a prompt's references")
         self._prompts = prompts
         self._refs = refs
+        self._key: Callable[[P], Any] = _no_key if key is None else key
         self._scope: anyio.CancelScope | None = None
         self.items: deque[E] = deque()
         self.taken = Notification()
@@ -147,6 +161,10 @@ class Feed(abc.ABC, Generic[P, E]):
             self.give_up()
 
 
+def _no_key(prompt: object) -> None:
+    return None
+
+
 async def _close(prompts: object) -> None:
     if isinstance(prompts, AsyncGenerator):
         await prompts.aclose()
@@ -163,18 +181,35 @@ class FedIterator(abc.ABC, Generic[E, R]):
         requests: of the service, which ends the feed when it is closed.
         feed: makes the elements.
         name: name of the feed's task.
+        on_error: "raise" the error of a prompt; "return" it, see `_failed`; "skip" the prompt.
     """
 
-    def __init__(self, requests: ImageRequests, feed: Feed[Any, E], name: str) -> None:
+    def __init__(self, requests: ImageRequests, feed: Feed[Any, E], name: str, *, on_error: str) -> None:
+        one_of("on_error", on_error, ON_ERROR)
         self._requests = requests
         self._feed = feed
+        self._on_error = on_error
+        self._errors: list[Exception] = []
         self._task_name = name
         self._begun = False
         self._busy = False
 
     @abc.abstractmethod
+    async def __anext__(self) -> R:
+        """Return the next element, by `_next`."""
+
+    @property
+    def errors(self) -> list[Exception]:
+        """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each."""
+        return list(self._errors)
+
+    @abc.abstractmethod
     async def _result(self, element: E) -> R:
-        """Return what an element becomes for the caller, or raise its error."""
+        """Return what an element becomes for the caller, or raise the error of its prompt."""
+
+    @abc.abstractmethod
+    def _failed(self, error: Exception) -> R:
+        """Return what the error of a prompt becomes for the caller, with ``on_error="return"``."""
 
     async def _next(self) -> R:
         """Return the next element.
@@ -182,30 +217,45 @@ class FedIterator(abc.ABC, Generic[E, R]):
         Raises:
             StopAsyncIteration: there are no more.
             ServiceClosedError: the service is closed, or was closed before all prompts were taken.
-            Exception: that of an element; or that of the iterable of prompts, after all elements before it.
+            Exception: that of a prompt, with ``on_error="raise"``; or that of the iterable of prompts, after all
+                elements before it.
         """
         if self._busy:
             raise RuntimeError("another task is waiting for the next element of this iterator")
-        feed = self._feed
         self._busy = True
         try:
-            if not self._begun:
-                notify = loop_notifier()
-                self._requests.start(feed.run, self._task_name)
-                self._begun = True
-                self._finalizer = weakref.finalize(self, notify, feed.stop)
-                self._finalizer.atexit = False
-            while (element := feed.next()) is None:
-                if feed.ended and not feed.items:
-                    if feed.error is not None:
-                        error, feed.error = feed.error, None
-                        raise error
-                    raise StopAsyncIteration
-                await feed.arrived.wait()
+            while True:
+                element = await self._element()
+                try:
+                    return await self._result(element)
+                except Exception as error:
+                    # The prompts are not at fault.
+                    ours = isinstance(error, (ServiceClosedError, ServiceOverloadedError, OutputError))
+                    if ours or self._on_error == "raise":
+                        raise
+                    if self._on_error == "return":
+                        return self._failed(error)
+                    self._errors.append(error.with_traceback(None))
         finally:
             self._busy = False
+
+    async def _element(self) -> E:
+        feed = self._feed
+        if not self._begun:
+            notify = loop_notifier()
+            self._requests.start(feed.run, self._task_name)
+            self._begun = True
+            self._finalizer = weakref.finalize(self, notify, feed.stop)
+            self._finalizer.atexit = False
+        while (element := feed.next()) is None:
+            if feed.ended and not feed.items:
+                if feed.error is not None:
+                    error, feed.error = feed.error, None
+                    raise error
+                raise StopAsyncIteration
+            await feed.arrived.wait()
         feed.taken.set()
-        return await self._result(element)
+        return element
 
     async def aclose(self) -> None:
         """Give up the images in work."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from aioloader.foundation.validation import at_least, one_of
+from aioloader.foundation.validation import at_least
 from aioloader.service.feeding import FedIterator, Feed, of_prompt
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class _RequestFeed(Feed[P, _Asked]):
     Args:
         requests: makes the images.
         prompts, refs: see `Feed`.
+        key: returns the keys of a prompt, or None.
         ordered: elements come in the order of the prompts.
         ahead: most prompts in work.
         options: of `ImageRequests.submit`.
@@ -43,11 +44,12 @@ class _RequestFeed(Feed[P, _Asked]):
         prompts: Iterable[P] | AsyncIterable[P],
         refs: Callable[[P], Any],
         *,
+        key: Callable[[P], Any] | None,
         ordered: bool,
         ahead: int,
         **options: Any,
     ) -> None:
-        super().__init__(prompts, refs)
+        super().__init__(prompts, refs, key)
         self.requests = requests
         self._ordered = ordered
         self._ahead = ahead
@@ -55,7 +57,9 @@ class _RequestFeed(Feed[P, _Asked]):
 
     async def add(self, prompt: P, tasks: TaskGroup) -> None:
         try:
-            request, build = await self.requests.submit(self._refs(prompt), **self._options)
+            request, build = await self.requests.submit(
+                self._refs(prompt), key=self._key(prompt), **self._options
+            )
         except Exception as error:
             self.items.append(_Asked(prompt, error, None))
         else:
@@ -93,6 +97,7 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None,
         ordered: bool,
         ahead: int,
         on_error: str,
@@ -100,10 +105,13 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
         timeout: float | None,
     ) -> None:
         at_least("ahead", ahead, 1)
-        one_of("on_error", on_error, ("raise", "return"))
-        options = {"on_error": on_error, "priority": priority, "timeout": timeout}
-        feed = _RequestFeed(requests, prompts, refs, ordered=ordered, ahead=ahead, **options)
-        super().__init__(requests, feed, "aioloader image service: map")
+        options = {
+            "on_error": "return" if on_error == "return" else "raise",
+            "priority": priority,
+            "timeout": timeout,
+        }
+        feed = _RequestFeed(requests, prompts, refs, key=key, ordered=ordered, ahead=ahead, **options)
+        super().__init__(requests, feed, "aioloader image service: map", on_error=on_error)
 
     def __aiter__(self) -> Mapping[P]:
         return self
@@ -128,3 +136,7 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
         except Exception as error:
             of_prompt(error, prompt)
             raise
+
+    def _failed(self, error: Exception) -> tuple[P, Any]:
+        # That of the whole prompt, as errors of images are in their places.
+        return error.prompt, error  # type: ignore[attr-defined]

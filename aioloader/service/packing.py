@@ -15,14 +15,14 @@ from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
 from aioloader.samplers.first_fit import FirstFit
 from aioloader.service.feeding import FedIterator, Feed, of_prompt
-from aioloader.service.nested import flatten_references
+from aioloader.service.nested import flatten_keys, flatten_references
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
 
     from anyio.abc import TaskGroup
 
-    from aioloader.foundation.types import Array, IntArray
+    from aioloader.foundation.types import Array
     from aioloader.service.requests import ImageRequests
 
 P = TypeVar("P")
@@ -38,6 +38,8 @@ _PROBES = 16
 @dataclass(frozen=True, slots=True)
 class PromptBatch:
     """Patches of the images of several prompts, behind one another, in the order of Qwen2-VL.
+
+    Arrays are of the type that the service's `output` says.
 
     Attributes:
         pixel_values: float32 (patches, values of a patch).
@@ -62,6 +64,7 @@ class _Planned(Generic[P]):
 
     prompt: P
     refs: list[Any]
+    keys: list[Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,7 @@ class _Probed(Generic[P]):
 
     prompt: P
     refs: list[Any] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
     tokens: int = 0
     error: Exception | None = None
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -81,6 +85,7 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
     Args:
         requests: makes the images.
         prompts, refs: see `Feed`.
+        key: returns the keys of a prompt, or None.
         fit: plans the batches.
         priority, timeout: of the images.
     """
@@ -91,11 +96,12 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
         prompts: Iterable[P] | AsyncIterable[P],
         refs: Callable[[P], Any],
         *,
+        key: Callable[[P], Any] | None,
         fit: FirstFit[_Planned[P]],
         priority: int,
         timeout: float | None,
     ) -> None:
-        super().__init__(prompts, refs)
+        super().__init__(prompts, refs, key)
         self._requests = requests
         self._fit = fit
         self._priority = priority
@@ -116,18 +122,20 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
     async def _probe(self, each: _Probed[P]) -> None:
         tokens: list[int] = []
 
-        async def probe(ref: Any) -> None:
+        async def probe(ref: Any, key: Any) -> None:
             async with self._probes:
-                tokens.append((await self._requests.probe(ref)).num_tokens or 0)
+                tokens.append((await self._requests.probe(ref, key=key)).num_tokens or 0)
 
         try:
-            each.refs, _ = flatten_references(self._refs(each.prompt))
+            refs = self._refs(each.prompt)
+            each.refs, _ = flatten_references(refs)
+            each.keys = flatten_keys(refs, self._key(each.prompt))
             if len(each.refs) == 1:
-                await probe(each.refs[0])
+                await probe(each.refs[0], each.keys[0])
             else:
                 async with anyio.create_task_group() as tasks:
-                    for ref in each.refs:
-                        tasks.start_soon(deferred(probe), ref)
+                    for ref, key in zip(each.refs, each.keys, strict=True):
+                        tasks.start_soon(deferred(probe), ref, key)
             each.tokens = sum(tokens)
         except Exception as error:
             each.error = cast("Exception", single(error))
@@ -147,7 +155,7 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
             try:
                 if each.error is not None:
                     raise each.error
-                self._fit.add(_Planned(each.prompt, each.refs), each.tokens)
+                self._fit.add(_Planned(each.prompt, each.refs, each.keys), each.tokens)
             except Exception as error:
                 await self._deliver(of_prompt(error, each.prompt))
             while self._fit.full:
@@ -160,9 +168,13 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
 
     async def _make(self) -> None:
         planned = self._fit.take()
-        refs = [each.refs for each, _ in planned]
         found = await self._requests.gather(
-            refs, on_error="return", priority=self._priority, timeout=self._timeout
+            [each.refs for each, _ in planned],
+            key=[each.keys for each, _ in planned],
+            on_error="return",
+            priority=self._priority,
+            timeout=self._timeout,
+            convert=False,
         )
         chosen: list[tuple[P, list[Any], int]] = []
         for (each, tokens), images in zip(planned, found, strict=True):
@@ -173,7 +185,12 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
                 chosen.append((each.prompt, images, tokens))
         del found
         if chosen:
-            await self._deliver(await self._requests.in_thread(_batch, chosen))
+            arrays = await self._requests.in_thread(_arrays, chosen)
+            prompts, tokens = [prompt for prompt, _, _ in chosen], sum(tokens for _, _, tokens in chosen)
+            chosen.clear()
+            await self._deliver(
+                PromptBatch(**await self._requests.converted(arrays), prompts=prompts, num_tokens=tokens)
+            )
 
     async def _deliver(self, made: PromptBatch | BaseException) -> None:
         self.items.append(made)
@@ -182,7 +199,7 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
             await self.taken.wait()
 
 
-class Packing(FedIterator["PromptBatch | BaseException", PromptBatch], Generic[P]):
+class Packing(FedIterator["PromptBatch | BaseException", "PromptBatch | Any"], Generic[P]):
     """Iterator over `PromptBatch`; `AsyncImageService.pack` documents the arguments.
 
     One task at a time may wait for its next batch. Dropping it, or `aclose`, gives up the images in work.
@@ -194,8 +211,10 @@ class Packing(FedIterator["PromptBatch | BaseException", PromptBatch], Generic[P
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None,
         max_tokens: int,
         lookahead: int,
+        on_error: str,
         priority: int,
         timeout: float | None,
     ) -> None:
@@ -207,19 +226,20 @@ class Packing(FedIterator["PromptBatch | BaseException", PromptBatch], Generic[P
                 "have to decode images to count their tokens"
             )
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        feed = _BatchFeed(requests, prompts, refs, fit=fit, priority=priority, timeout=timeout)
-        super().__init__(requests, feed, "aioloader image service: pack")
+        feed = _BatchFeed(requests, prompts, refs, key=key, fit=fit, priority=priority, timeout=timeout)
+        super().__init__(requests, feed, "aioloader image service: pack", on_error=on_error)
 
     def __aiter__(self) -> Packing[P]:
         return self
 
-    async def __anext__(self) -> PromptBatch:
-        """Return the next batch.
+    async def __anext__(self) -> PromptBatch | Any:
+        """Return the next batch, or with ``on_error="return"`` the error of a prompt.
 
         Raises:
             StopAsyncIteration: there are no more.
             ServiceClosedError: the service is closed, or was closed meanwhile.
-            Exception: that of a prompt, whose attribute `prompt` it is; iteration can go on after it.
+            Exception: that of a prompt, with ``on_error="raise"``; its attribute `prompt` is the prompt, and iteration
+                can go on after it. Or the error of the iterable of prompts, after all prompts before it.
         """
         return await self._next()
 
@@ -228,18 +248,19 @@ class Packing(FedIterator["PromptBatch | BaseException", PromptBatch], Generic[P
             raise element
         return element
 
+    def _failed(self, error: Exception) -> Exception:
+        return error.with_traceback(None)
 
-def _batch(chosen: list[tuple[P, list[Any], int]]) -> PromptBatch:
+
+def _arrays(chosen: list[tuple[P, list[Any], int]]) -> dict[str, Array]:
+    """Return the arrays of a batch."""
     images = [image for _, each, _ in chosen for image in each]
     patches: list[Array] = [np.asarray(image["pixel_values"]) for image in images]
     grids: list[Array] = [np.asarray(image["image_grid_thw"]) for image in images]
     counts = [len(each) for each in patches]
-    owners: IntArray = np.repeat(np.arange(len(chosen)), [len(each) for _, each, _ in chosen])
-    return PromptBatch(
-        np.concatenate(patches) if patches else np.empty((0, 0), np.float32),
-        np.concatenate(grids).astype(np.int64) if grids else np.empty((0, 3), np.int64),
-        np.cumsum([0, *counts]).astype(np.int32),
-        owners,
-        [prompt for prompt, _, _ in chosen],
-        sum(tokens for _, _, tokens in chosen),
-    )
+    return {
+        "pixel_values": np.concatenate(patches) if patches else np.empty((0, 0), np.float32),
+        "image_grid_thw": np.concatenate(grids).astype(np.int64) if grids else np.empty((0, 3), np.int64),
+        "cu_seqlens": np.cumsum([0, *counts]).astype(np.int32),
+        "owners": np.repeat(np.arange(len(chosen)), [len(each) for _, each, _ in chosen]),
+    }

@@ -9,8 +9,8 @@ import anyio
 import anyio.to_thread
 
 from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, ServiceClosedError
-from aioloader.foundation.validation import at_least, whole_number
-from aioloader.service.nested import flatten_references
+from aioloader.foundation.validation import at_least, one_of, whole_number
+from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.probe import image_info
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms.formats import ENDS_EARLY
@@ -92,23 +92,32 @@ class ImageRequests:
             raise error
         return await self.converted(value)
 
-    async def gather(
-        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
-    ) -> Any:
-        """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
-        request, build = await self.submit(
-            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
-        )
+    async def gather(self, refs: Any, *, convert: bool = True, **options: Any) -> Any:
+        """Return images, in the nesting of their references; see `AsyncImageService.gather`.
+
+        Args:
+            refs: the references.
+            convert: return them as the service's output; else as arrays of numpy.
+            options: of `submit`.
+        """
+        request, build = await self.submit(refs, **options)
         try:
             if request.waiting:
                 await request.event.wait()
         except BaseException:
             self.leave(request)
             raise
-        return await self.finish(request, build)
+        return await self.finish(request, build, convert=convert)
 
     async def submit(
-        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
+        self,
+        refs: Any,
+        *,
+        key: Any = None,
+        on_error: str,
+        priority: int,
+        timeout: float | None,
+        draw: int = 0,
     ) -> tuple[Request, Callable[[list[Any]], Any]]:
         """Ask for all images of nested references.
 
@@ -117,13 +126,13 @@ class ImageRequests:
 
         Raises:
             ImageReferenceError: a reference is not accepted, with ``on_error="raise"``.
-            ValueError: `on_error` is unknown.
+            ValueError: `on_error` is unknown, or `key` has another nesting.
         """
-        if on_error not in _ON_ERROR:
-            raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
+        one_of("on_error", on_error, _ON_ERROR)
         dispatcher = self._dispatcher
         draw = _number_of_draw(draw)
         found, build = flatten_references(refs)
+        keys = flatten_keys(refs, key)
         request = dispatcher.request(
             priority=whole_number("priority", priority),
             timeout=self._timeout(timeout),
@@ -131,9 +140,9 @@ class ImageRequests:
         )
         request.hold()
         try:
-            for ref in found:
+            for ref, each in zip(found, keys, strict=True):
                 try:
-                    await dispatcher.submit(ref, request, draw=draw)
+                    await dispatcher.submit(ref, request, key=each, draw=draw)
                 except Exception as error:
                     if on_error == "raise" or isinstance(error, ServiceClosedError):
                         raise
@@ -150,8 +159,10 @@ class ImageRequests:
         """Stop waiting for the images of a request; work that nobody else waits for ends."""
         self._dispatcher.leave(request)
 
-    async def finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
-        """Return the images of a request that has nothing to wait for, or raise its first error."""
+    async def finish(
+        self, request: Request, build: Callable[[list[Any]], Any], *, convert: bool = True
+    ) -> Any:
+        """Return the images of a request that has nothing to wait for, or raise its first error; see `gather`."""
         error = request.first_error()
         if request.fail_fast and error is not None:
             self.leave(request)
@@ -160,7 +171,10 @@ class ImageRequests:
             finally:
                 error = None  # breaks the cycle error -> traceback -> frame -> error
         taken = request.take()
-        results = [error if error is not None else await self.converted(value) for value, error in taken]
+        results = [
+            error if error is not None else await self.converted(value) if convert else value
+            for value, error in taken
+        ]
         del taken
         return build(results)
 

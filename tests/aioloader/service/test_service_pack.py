@@ -236,3 +236,23 @@ def test_leaving_gives_up_the_batches_that_were_made(run_on: Any, leftovers: Any
             assert service.stats().made < 50
 
     run_on(main)
+
+
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_batches_are_of_the_type_of_the_output(output: str, run_on: Any) -> None:
+    package = pytest.importorskip(output)
+    kind = package.Tensor if output == "torch" else package.Array
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as plain,
+            AsyncImageService(PROCESSOR, num_workers=1, executor="thread", output=output) as service,
+        ):
+            (expected,) = [each async for each in plain.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+            (batch,) = [each async for each in service.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+            for name in ("pixel_values", "image_grid_thw", "cu_seqlens", "owners"):
+                array = getattr(batch, name)
+                assert isinstance(array, kind), name
+                assert np.array_equal(np.asarray(array), getattr(expected, name)), name
+
+    run_on(main)
