@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
 from aioloader.errors import ServiceClosedError
 from aioloader.executors import ProcessExecutor, ThreadExecutor
+from aioloader.executors.owners import claim
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.threads import Threads
 from aioloader.loader.outputs import make_converter
@@ -58,6 +59,7 @@ class ServiceEngine:
         """Open all parts; blocks. After an error `close` is called too.
 
         Raises:
+            ValueError: the executor belongs to another loader or service.
             OSError: there is no memory for images, or the file of the trace cannot be opened.
             Exception: of the executor.
         """
@@ -106,6 +108,7 @@ class ServiceEngine:
         options = self._options
         executor: Executor
         if not isinstance(options.executor, str):
+            claim(options.executor, self)
             executor = options.executor
         elif options.executor == "thread":
             executor = ThreadExecutor(options.workers, options.longest_s)

@@ -15,7 +15,7 @@ import anyio
 
 from aioloader.errors import OutputError, ServiceClosedError, ServiceOverloadedError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
-from aioloader.foundation.validation import one_of
+from aioloader.foundation.validation import is_async, one_of
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -80,6 +80,10 @@ class Feed(abc.ABC, Generic[P, E]):
             raise TypeError("refs must be a function that returns the references of a prompt")
         if key is not None and not callable(key):
             raise TypeError("key must be a function that returns the keys of a prompt's references")
+        for name, fn in (("refs", refs), ("key", key)):
+            if is_async(fn):
+                wanted = "let the iterable of prompts await what it needs"
+                raise TypeError(f"{name} is an async function, but it is called for its result: {wanted}")
         self._prompts = prompts
         self._refs = refs
         self._key: Callable[[P], Any] = _no_key if key is None else key
