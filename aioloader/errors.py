@@ -719,7 +719,7 @@ class ServiceOverloadedError(ImageServiceError):
     """Error raised by a service with ``overflow="raise"`` that has no room for another image.
 
     Attributes:
-        pending: images that it works on, or that wait in it.
+        pending: images that calls wait for, and headers that are read.
         max_pending: the limit.
     """
 

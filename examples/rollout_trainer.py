@@ -33,8 +33,9 @@ class Prompt(NamedTuple):
 
 
 def photographs(folder: Path) -> list[str]:
-    """Return the paths of the JPEGs in a folder."""
-    return sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    """Return the paths of the JPEGs in a folder, relative to it, as the service takes them."""
+    names = (path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    return sorted(str(path.relative_to(folder)) for path in names)
 
 
 async def prompts(folder: Path, count: int) -> AsyncIterator[Prompt]:
@@ -65,7 +66,11 @@ async def train(folder: Path, count: int, rollouts: int) -> dict[str, Any]:
         cache_limit=256 << 20,
     ) as service:
         batches = service.pack(
-            prompts(folder, count), refs=lambda prompt: prompt.images, max_tokens=MAX_TOKENS, lookahead=16
+            prompts(folder, count),
+            refs=lambda prompt: prompt.images,
+            max_tokens=MAX_TOKENS,
+            lookahead=16,
+            on_error="skip",
         )
         async for batch in batches:
             async with asyncio.TaskGroup() as tasks:
@@ -80,6 +85,9 @@ async def train(folder: Path, count: int, rollouts: int) -> dict[str, Any]:
             done["prompts"] += len(batch.prompts)
             done["tokens"] += batch.num_tokens
             done["rollouts"] += len(rewards)
+        for error in batches.errors:  # a damaged image costs its prompt, and not the training
+            print(f"prompt {error.prompt.number} was left out: {error}")
+        done["left_out"] = len(batches.errors)
         stats = service.stats()
         done |= {"made": stats.made, "shared": stats.cache_hits + stats.joined}
         print(service.explain())

@@ -100,9 +100,12 @@ class ThreadExecutor:
     async def _watch(self) -> None:
         while True:
             await anyio.sleep(min(0.5, self.timeout / 8))
-            latest = time.monotonic() - self.timeout
+            now = time.monotonic()
             for task in self._running:
-                if task.thread is not None and task.place_at < latest and not task.timed_out:
+                if task.thread is None or task.timed_out:
+                    continue
+                place = task.place if task.place >= 0 else None
+                if now - task.place_at > task.part.patience_at(place, self.timeout):
                     task.timed_out = True
                     task.stack = _stack(task.thread)
                     task.cancelled = True

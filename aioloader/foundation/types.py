@@ -257,6 +257,8 @@ class Chunk:
             that whoever owns the spill can lease them. Otherwise they are copied out of it.
         segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
         first: (epoch, position) of the first sample of the whole batch, which seed the batch's draws.
+        patience: seconds that single samples may take, by row, where that is less than the executor's timeout. May
+            change while the chunk is in work.
     """
 
     batch: int
@@ -272,9 +274,22 @@ class Chunk:
     segment: int = 0
     keeps_spill: bool = False
     first: tuple[int, int] = (0, 0)
+    patience: dict[int, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.index_table.shape[1])
+
+    def patience_at(self, place: int | None, timeout: float) -> float:
+        """Return the seconds that a sample may take.
+
+        Args:
+            place: of the sample in the chunk; None: it is not known, and may be any.
+            timeout: the executor's.
+        """
+        if not self.patience:
+            return timeout
+        rows = self.index_table[ROW] if place is None else self.index_table[ROW, place : place + 1]
+        return min(timeout, max((self.patience.get(row, timeout) for row in rows.tolist()), default=timeout))
 
     def part(self, columns: Any) -> Chunk:
         """Return the chunk of some of the samples.

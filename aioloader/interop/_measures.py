@@ -146,6 +146,7 @@ SERVICE_MEASURES = (
     Measure("service.worker", "restarts", "counter", "Workers that were replaced.", _one("restarts")),
     Measure("service.pending", "images", "level", "Images in the service.", _one("pending")),
     Measure("service.phase", "images", "level", "Images in each phase.", _phases, label="phase"),
+    Measure("service.admitted", "images", "level", "Places of max_pending that are taken.", _one("admitted")),
     Measure(
         "service.admission",
         "images",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import ComputedBatchSampler, PositionalSampler
+from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
@@ -189,11 +190,8 @@ class LoaderOptions:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
-        # Not by `isinstance`, which would read `workers`: that of a `RayExecutor` asks the cluster.
-        elif isinstance(self.executor, type) or not all(
-            hasattr(self.executor, name) for name in ("open", "serving", "run", "close")
-        ):
-            raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
+        else:
+            check_executor(self.executor)
         self._check_functions()
         one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         one_of("even", self.even, ("pad", "drop"))

@@ -40,6 +40,7 @@ from aioloader.datasets.joined_decoding import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.owners import claim
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
@@ -65,8 +66,6 @@ if TYPE_CHECKING:
 
 _FEW_PATHS = 64
 _ENDLESS = 2**62
-# The runtime that has opened an executor of the caller's.
-_owners: weakref.WeakKeyDictionary[Executor, weakref.ref[LoaderRuntime]] = weakref.WeakKeyDictionary()
 
 
 def _is_default(batchify: Any) -> bool:
@@ -266,11 +265,7 @@ class LoaderRuntime:
     def _make_executor(self) -> Executor:
         options = self.options
         if not isinstance(options.executor, str):
-            if _owners.setdefault(options.executor, weakref.ref(self))() is not self:
-                raise ValueError(
-                    f"this {type(options.executor).__name__} belongs to another loader, with which it ends: make one "
-                    "for each loader, or share the processes of an aioloader.executors.WorkerPool"
-                )
+            claim(options.executor, self)
             return options.executor
         if options.workers == 0 or self._gathers or self._nothing_to_run:
             return InlineExecutor()

@@ -8,25 +8,16 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.abc import StartingExecutor
 from aioloader.errors import ServiceClosedError
-from aioloader.executors import ProcessExecutor, ThreadExecutor
-from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.supervisor import spawn
-from aioloader.foundation.threads import Threads, run_in_own_thread
-from aioloader.loader.outputs import make_converter
-from aioloader.observability.service_trace import ServiceTrace
-from aioloader.observability.trace import Tracer
-from aioloader.service.decoding import ReferenceDecoder, processor_stages
-from aioloader.service.dispatcher import Dispatcher
-from aioloader.service.image_cache import ImageCache
-from aioloader.service.making import ImageMaker
+from aioloader.foundation.threads import run_in_own_thread
+from aioloader.service.engine import ServiceEngine
 from aioloader.service.mapping import Mapping
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 from aioloader.service.packing import Packing
 from aioloader.service.references import ReferenceReader
-from aioloader.service.requests import ImageRequests
-from aioloader.service.stats import ServiceStats, explain, percentiles
+from aioloader.service.stats import explain
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -36,6 +27,8 @@ if TYPE_CHECKING:
     from aioloader.abc import Executor
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import Fetch
+    from aioloader.service.requests import ImageRequests
+    from aioloader.service.stats import ServiceStats
 
 P = TypeVar("P")
 
@@ -65,10 +58,10 @@ class AsyncImageService:
         memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the
             memory that this process may use. Callers who keep more than half of it receive copies.
         cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
-        max_pending: most images in the service at a time.
+        max_pending: most images that calls wait for, and headers that they read, at a time.
         overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
-            on an image for so long is ended.
+            on an image for so long, or for the shorter `timeout` of all calls that waited for it, is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
         max_frames: most frames or pages of an image; None: any number. Of several only the first is decoded.
         allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",
@@ -120,7 +113,7 @@ class AsyncImageService:
         exif: str | None = None,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._options = options = ServiceOptions(
+        options = ServiceOptions(
             processor=processor,
             num_workers=num_workers,
             executor=executor,
@@ -140,11 +133,6 @@ class AsyncImageService:
             exif=exif,
             trace=trace,
         )
-        given: Any = processor
-        self._own = given if isinstance(given, DecodingProcessor) else None
-        self._exif = exif or ("apply" if self._own is None else self._own.exif)
-        self._stages = processor_stages(processor)
-        self._seconds = 3600.0 if timeout is None else float(timeout)
         # Made here, so that wrong options are errors of the constructor.
         self._reader = ReferenceReader(
             allow=allow,
@@ -152,19 +140,11 @@ class AsyncImageService:
             hosts=hosts,
             fetch=fetch,
             max_bytes=max_bytes,
-            timeout=self._seconds,
+            timeout=options.longest_s,
             cache=url_cache,
             cache_limit=url_cache_limit,
         )
-        self._convert = make_converter(options.output)
-        self._tracer = None if options.trace is None else Tracer(options.trace, process="image service")
-        self._cache = ImageCache(cache_limit)
-        self._memory: SlabMemory | None = None
-        self._executor: Executor | None = None
-        self._dispatcher: Dispatcher | None = None
-        self._requests: ImageRequests | None = None
-        self._maker: ImageMaker | None = None
-        self._threads: Threads | None = None
+        self._engine = ServiceEngine(options, self._reader)
         self._ended: anyio.Event | None = None  # the supervisor was started
         self._used = False
         self._closed = False
@@ -184,7 +164,7 @@ class AsyncImageService:
         self._loop = anyio.lowlevel.current_token().native_token
         self._stop, self._started = anyio.Event(), anyio.Event()
         try:
-            await run_in_own_thread("aioloader-open", self._open)
+            await run_in_own_thread("aioloader-open", self._engine.open)
             self._ended = anyio.Event()
             spawn(self._supervise, "aioloader image service")
             await self._until_started(self._ended)
@@ -206,72 +186,12 @@ class AsyncImageService:
         if self._failure is not None:
             raise self._failure
 
-    def _open(self) -> None:
-        options = self._options
-        self._threads = Threads(2, "aioloader-copy")
-        self._memory = memory = SlabMemory(options.memory_limit or default_memory_limit())
-        if self._tracer is not None:
-            self._tracer.open()
-        made: Executor
-        if not isinstance(options.executor, str):
-            made = options.executor
-        elif options.executor == "thread":
-            made = ThreadExecutor(options.workers, self._seconds)
-        else:
-            made = ProcessExecutor(options.workers, self._seconds)
-        foreign = not all(stage.native for stage in self._stages)
-        program = Program(
-            decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
-            dataset=None,
-            paths=(),
-            stages=self._stages,
-            batchify=None,
-            seed=0,
-            seed_globals=foreign and options.executor == "process",
-            foreign=foreign,
-            traced=self._tracer is not None,
-        )
-        made.open(program, memory)
-        self._executor = made
-        self._maker = ImageMaker(
-            made,
-            memory,
-            processor=options.processor,
-            exif=self._exif,
-            max_pixels=options.max_pixels,
-            max_frames=options.max_frames,
-            cache=self._cache,
-            threads=self._threads,
-        )
-        self._dispatcher = Dispatcher(
-            self._reader,
-            self._cache,
-            self._maker,
-            made,
-            max_pending=options.max_pending,
-            overflow=options.overflow,
-            tick_s=min(0.1, self._seconds / 10),
-            # A tensor that cannot be written to does not exist.
-            freeze=options.output == "numpy",
-            trace=None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
-        )
-        self._requests = ImageRequests(
-            self._dispatcher,
-            self._reader,
-            self._threads,
-            convert=self._convert,
-            processor=options.processor,
-            exif=self._exif,
-            max_pixels=options.max_pixels,
-            timeout=options.timeout,
-            probe_s=self._seconds,
-        )
-
     async def _supervise(self) -> None:
-        assert self._dispatcher is not None
+        dispatcher = self._engine.dispatcher
+        assert dispatcher is not None
         assert self._ended is not None
         try:
-            await self._dispatcher.run(self._started, self._stop)
+            await dispatcher.run(self._started, self._stop)
         except Exception as error:
             self._failure = error
         finally:
@@ -292,25 +212,14 @@ class AsyncImageService:
                 with anyio.move_on_after(_CLOSE_S):
                     await self._ended.wait()
             await self._reader.aclose()
-            if self._memory is not None:
-                if self._dispatcher is not None:
-                    self._final = self._final or self._snapshot()
-                await run_in_own_thread("aioloader-close", self._close, or_here=True)
-
-    def _close(self) -> None:
-        self._cache.clear()
-        if self._executor is not None:
-            self._executor.close()
-        if self._threads is not None:
-            self._threads.close()
-        if self._tracer is not None:
-            self._tracer.close()
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            memory.close()
+            if self._used:
+                if self._engine.dispatcher is not None:
+                    self._final = self._final or self._engine.stats()
+                await run_in_own_thread("aioloader-close", self._engine.close, or_here=True)
 
     def _running(self) -> ImageRequests:
-        if self._requests is None or self._dispatcher is None or self._dispatcher.closed:
+        dispatcher, requests = self._engine.dispatcher, self._engine.requests
+        if requests is None or dispatcher is None or dispatcher.closed:
             if self._failure is not None:
                 raise self._failure
             raise ServiceClosedError("the image service is not open: use it inside 'async with service:'")
@@ -319,7 +228,7 @@ class AsyncImageService:
                 "this image service belongs to another event loop: make one for each loop, or use ImageService, which "
                 "any thread may call"
             )
-        return self._requests
+        return requests
 
     async def ready(self) -> None:
         """Wait until all workers can take images, so that the first request need not wait for them.
@@ -330,7 +239,7 @@ class AsyncImageService:
         """
         while True:
             self._running()
-            executor = self._executor
+            executor = self._engine.executor
             if not isinstance(executor, StartingExecutor) or executor.ready >= executor.workers:
                 return
             if executor.failure is not None:
@@ -379,6 +288,7 @@ class AsyncImageService:
         self,
         refs: Any,
         *,
+        key: Any = None,
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
@@ -388,6 +298,7 @@ class AsyncImageService:
 
         Args:
             refs: references in any nesting of lists, tuples and dicts.
+            key: keys in the same nesting, see `get`; None in any place: what is there has no key of yours.
             on_error: "raise" the first error, and give the other images up; or "return" errors in the places of their
                 images.
             priority, timeout, draw: see `get`; they hold for each image.
@@ -395,7 +306,7 @@ class AsyncImageService:
         Raises, and is cancelled, as `get`.
         """
         return await self._running().gather(
-            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
+            refs, key=key, on_error=on_error, priority=priority, timeout=timeout, draw=draw
         )
 
     def map(
@@ -403,6 +314,7 @@ class AsyncImageService:
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         ordered: bool = False,
         ahead: int = 64,
         on_error: str = "raise",
@@ -415,18 +327,21 @@ class AsyncImageService:
             prompts: an iterable or an async iterable; at most `ahead` prompts are taken before the caller asks for
                 their images.
             refs: returns the references of a prompt, in any nesting.
+            key: returns their keys, in the same nesting, see `gather`.
             ordered: in the order of the prompts; otherwise those whose images are ready come first.
             ahead: most prompts in work.
             on_error: "raise": the error of an image is raised in place of its prompt, and iteration can go on after it;
-                "return": errors are in the places of their images.
+                "return": errors are in the places of their images, or of all images of a prompt; "skip": the prompt is
+                left out, and its error is in the iterator's `errors`. Attribute `prompt` of each error is the prompt.
             priority, timeout: see `get`.
 
-        Ending the loop early gives up the images in work.
+        Ending the loop early gives up the images in work, and closes a generator of prompts.
         """
         return Mapping(
             self._running(),
             prompts,
             refs=refs,
+            key=key,
             ordered=ordered,
             ahead=ahead,
             on_error=on_error,
@@ -439,8 +354,10 @@ class AsyncImageService:
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         max_tokens: int,
         lookahead: int = 64,
+        on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
     ) -> Packing[P]:
@@ -451,24 +368,29 @@ class AsyncImageService:
         processor must announce sizes (`aioloader.abc.SizedProcessor`).
 
         Args:
-            prompts, refs, priority, timeout: see `map`.
+            prompts, refs, key, priority, timeout: see `map`.
             max_tokens: most tokens of the images of a batch.
             lookahead: prompts that are considered for a batch; more, up to 64 times as many, while they have less than
                 two batches of tokens. A batch comes when that many were taken, or there are no more.
+            on_error: "raise" the error of a prompt in place of a batch, and iteration can go on after it; "return" it
+                in place of a batch; "skip": the prompt is left out, and its error is in the iterator's `errors`.
+                Attribute `prompt` of each error is the prompt. One with more tokens than `max_tokens` has a
+                `BudgetError`.
 
         Returns:
             an async iterator over `PromptBatch`: the patches of all images of a batch behind one another.
 
         Raises:
             TypeError: the processor announces no sizes.
-            ValueError: a prompt has more tokens than `max_tokens`; it is left out, and iteration can go on.
         """
         return Packing(
             self._running(),
             prompts,
             refs=refs,
+            key=key,
             max_tokens=max_tokens,
             lookahead=lookahead,
+            on_error=on_error,
             priority=priority,
             timeout=timeout,
         )
@@ -483,6 +405,7 @@ class AsyncImageService:
             ImageReferenceError: as `get`.
             ImageError: it is not an image, its header is damaged, or the processor refuses its size.
             ImageTimeoutError: its header did not arrive within the service's `timeout`.
+            ServiceOverloadedError, ServiceClosedError: as `get`.
 
         `max_frames` is not checked: frames are counted in the whole image, by `get`. Cancellation ends the reading.
         """
@@ -501,45 +424,8 @@ class AsyncImageService:
         Raises:
             ServiceClosedError: the service was never open.
         """
-        return self._final or self._snapshot()
+        return self._final or self._engine.stats()
 
     def explain(self) -> str:
         """Return a text that describes the counters, and what limits the service."""
         return explain(self.stats())
-
-    def _snapshot(self) -> ServiceStats:
-        dispatcher, executor, maker, cache = self._dispatcher, self._executor, self._maker, self._cache
-        if dispatcher is None or executor is None or maker is None:
-            raise ServiceClosedError("the image service was never open: use it inside 'async with service:'")
-        counters = dispatcher.counters
-        memory = self._memory
-        used, peak, limit = (0, 0, 0) if memory is None else memory.usage()
-        return ServiceStats(
-            executor=executor.kind if isinstance(executor, NamedExecutor) else type(executor).__name__,
-            workers=executor.workers,
-            ready=executor.ready if isinstance(executor, StartingExecutor) else executor.workers,
-            restarts=executor.restarts if isinstance(executor, RestartingExecutor) else 0,
-            pending=dispatcher.pending,
-            reading=counters.reading,
-            queued=dispatcher.queued,
-            in_work=counters.in_work,
-            waiting_for_admission=counters.admission,
-            made=counters.made,
-            failed=counters.failed,
-            abandoned=counters.abandoned,
-            timed_out=counters.timed_out,
-            joined=counters.joined,
-            cache_hits=cache.hits,
-            cache_misses=cache.misses,
-            cached=len(cache),
-            cache_nbytes=cache.nbytes,
-            held_nbytes=dispatcher.held_nbytes,
-            memory_used=used,
-            memory_peak=peak,
-            memory_limit=limit,
-            memory_wait_s=maker.memory_wait_s,
-            copies=maker.copies,
-            read_s=percentiles(counters.read_s),
-            queue_s=percentiles(counters.queue_s),
-            work_s=percentiles(counters.work_s),
-        )

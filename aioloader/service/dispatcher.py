@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.abc
 import numpy as np
 
 from aioloader.errors import ImageServiceError, ServiceClosedError, single
-from aioloader.foundation.concurrency import deferred
+from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.pytree import flatten
 from aioloader.service.admission import Admission
 from aioloader.service.jobs import ChunkInWork, Job, Request, Waiter
@@ -24,13 +24,15 @@ from aioloader.service.schedule import Schedule
 from aioloader.service.stats import ServiceCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
     from aioloader.abc import Executor
     from aioloader.observability.service_trace import ServiceTrace
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.making import ImageMaker
-    from aioloader.service.references import ReferenceReader
+    from aioloader.service.references import Reference, ReferenceReader
+
+T = TypeVar("T")
 
 # Images that are read at a time: enough to hide the latency of servers.
 _READS = 64
@@ -47,7 +49,7 @@ class Dispatcher:
         cache: keeps images.
         maker: makes images.
         executor: the executor of the maker.
-        max_pending: most jobs at a time.
+        max_pending: most places for images that are waited for, and for headers that are read.
         overflow: "wait" or "raise": what happens with one more.
         tick_s: how often timeouts are checked; seconds.
         freeze: shared arrays are made read-only.
@@ -87,9 +89,9 @@ class Dispatcher:
         self._requests = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.counters = ServiceCounters()
-        self._admission = Admission(
-            self._jobs, most=max_pending, overflow=overflow, counters=self.counters, trace=trace
-        )
+        self._admission = Admission(most=max_pending, overflow=overflow, counters=self.counters, trace=trace)
+        self._visits: set[anyio.CancelScope] = set()
+        self._visits_ended = Notification()
         self.closed = False
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -120,12 +122,22 @@ class Dispatcher:
             for job in list(self._jobs):
                 self._end(job, Outcome(None, 0, error))
             self._admission.close()
+            for scope in list(self._visits):
+                scope.cancel()
+            while self._visits:
+                await self._visits_ended.wait()
             if self._trace is not None:
                 self._trace.close()
 
     def _check_open(self) -> None:
         if self.closed or self._tasks is None:
             raise ServiceClosedError("the image service is closed")
+
+    def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run an async function in a task that `run` ends; see `ImageRequests.start`."""
+        self._check_open()
+        assert self._tasks is not None
+        self._tasks.start_soon(deferred(fn), name=name)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -153,25 +165,22 @@ class Dispatcher:
         reference = self._reader.accept(ref, key=key)
         if reference.identity is None:
             reference = await self._reader.identify(reference)
+            self._check_open()
         deadline = None if request.timeout is None else perf_counter() + request.timeout
         share = None if reference.identity is None else (reference.identity, draw)
-        waited = False
-        while True:
-            if share is not None:
-                job = self._shared.get(share)
-                if job is not None:
-                    return self._join(job, request, deadline)
-                looks = self._cache.enabled and reference.names_bytes
-                found = self._cache.get(share) if looks else None
-                if found is not None:
-                    waiter = Waiter(request, reference.name, deadline)
-                    waiter.settle(found[0])
-                    return waiter
-            if self._admission.has_room(waited=waited):
-                break
-            await self._admission.wait(reference, request, deadline, waited=waited)
-            waited = True
-            self._check_open()
+        found = self._kept(reference, share)
+        if found is None and not self._admission.try_enter():
+            await self._admission.wait(reference, request, deadline)
+            found = self._kept(reference, share)  # made meanwhile
+            if found is not None:
+                self._admission.leave()
+        if found is not None:
+            waiter = Waiter(request, reference.name, deadline)
+            waiter.settle(found[0])
+            return waiter
+        job = None if share is None else self._shared.get(share)
+        if job is not None:
+            return self._join(job, request, deadline)
         order = (request.priority, request.first_round, request.number, len(request.waiters))
         job = Job(reference, share, draw, order, perf_counter())
         if self._trace is not None:
@@ -182,6 +191,39 @@ class Dispatcher:
             self._shared[share] = job
         self._begin(job)
         return waiter
+
+    def _kept(self, reference: Reference, share: Hashable | None) -> tuple[Any] | None:
+        """Return the image that the cache has, in a tuple; None if it has to be made, or is being made."""
+        if share is None or share in self._shared or not (self._cache.enabled and reference.names_bytes):
+            return None
+        return self._cache.get(share)
+
+    async def visit(self, reference: Reference, request: Request, fn: Callable[[], Awaitable[T]]) -> T:
+        """Await `fn()` in a separate place, for what needs no job.
+
+        Args:
+            reference: the image that it is about.
+            request: its request.
+            fn: called when there is a place; cancelled when the service is closed.
+
+        Raises:
+            ServiceOverloadedError, ImageTimeoutError, ServiceClosedError: as `submit`.
+            Exception: of `fn`.
+        """
+        self._check_open()
+        if not self._admission.try_enter():
+            deadline = None if request.timeout is None else perf_counter() + request.timeout
+            await self._admission.wait(reference, request, deadline)
+        scope = anyio.CancelScope()
+        self._visits.add(scope)
+        try:
+            with scope:
+                return await fn()
+        finally:
+            self._visits.discard(scope)
+            self._visits_ended.set()
+            self._admission.leave()
+        raise ServiceClosedError("the image service was closed")  # which cancelled it
 
     def _wait_for(self, job: Job, request: Request, deadline: float | None) -> Waiter:
         waiter = Waiter(request, job.reference.name, deadline)
@@ -210,8 +252,9 @@ class Dispatcher:
             if job is not None:
                 waiter.job = None
                 job.waiters.remove(waiter)
+                self._admission.leave()
                 if not job.waiters:
-                    self._abandon(job, why)
+                    self._abandon(job, why, waiter.request.timeout)
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -330,8 +373,14 @@ class Dispatcher:
         self._start_chunks()
         self._start_reads()
 
-    def _abandon(self, job: Job, why: str) -> None:
-        """Call off a job that nobody waits for."""
+    def _abandon(self, job: Job, why: str, allowed_s: float | None) -> None:
+        """Call off a job that nobody waits for.
+
+        Args:
+            job: the job.
+            why: word for the trace.
+            allowed_s: seconds that the last one to leave allowed; a worker that takes longer is ended. None: no limit.
+        """
         if job not in self._jobs:
             return
         self.counters.abandoned += 1
@@ -343,6 +392,8 @@ class Dispatcher:
         if job.scope is not None:
             job.scope.cancel()
         elif job.chunk is not None:
+            if allowed_s is not None:
+                job.chunk.patience[job.chunk.jobs.index(job)] = allowed_s
             job.chunk.wanted -= 1
             if not job.chunk.wanted:
                 job.chunk.scope.cancel()
@@ -353,6 +404,8 @@ class Dispatcher:
         self._forget(job)
         job.phase = "done"
         waiters, job.waiters = job.waiters, []
+        for _ in waiters:
+            self._admission.leave()
         if self._trace is not None and job.trace is not None:
             made = "cached" if kept else "made"
             named = made if outcome.error is None else type(outcome.error).__name__
@@ -379,7 +432,6 @@ class Dispatcher:
             del self._shared[job.share]
         if job.image is not None:
             self._held_nbytes -= job.image.nbytes
-        self._admission.admit()
 
     # -- timeouts ----------------------------------------------------------------------------------------------------
 
@@ -412,6 +464,11 @@ class Dispatcher:
     def pending(self) -> int:
         """Return the number of jobs."""
         return len(self._jobs)
+
+    @property
+    def admitted(self) -> int:
+        """Return the number of places that are taken."""
+        return self._admission.taken
 
     @property
     def held_nbytes(self) -> int:

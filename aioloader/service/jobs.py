@@ -75,6 +75,7 @@ class ChunkInWork:
         jobs: the jobs; the place of a job is its row.
         scope: cancels the work on them.
         wanted: how many of them somebody waits for.
+        patience: see `Chunk.patience`: of those that nobody waits for any more, the seconds that they were allowed.
         given_at: when they were passed to the executor.
         work_spans: the chunk as its worker saw it, for traces; empty without a trace.
     """
@@ -82,6 +83,7 @@ class ChunkInWork:
     jobs: list[Job]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     wanted: int = 0
+    patience: dict[int, float] = field(default_factory=dict)
     given_at: float = 0.0
     work_spans: list[WorkSpan] = field(default_factory=list)
 

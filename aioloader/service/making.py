@@ -210,6 +210,7 @@ class ImageMaker:
                 spill=(made.offset + rows, made.nbytes - rows),
                 release=holders.leave,
                 keeps_spill=keeps,
+                patience=chunk.patience,
             )
             del payloads
             chunk.give()

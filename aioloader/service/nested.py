@@ -1,4 +1,4 @@
-"""References in nested lists, tuples and dicts, and results in the same nesting. Pure."""
+"""References in nested lists, tuples and dicts, and keys and results in the same nesting. Pure."""
 
 from __future__ import annotations
 
@@ -50,3 +50,42 @@ def _walk(value: Any, found: list[Any], level: int) -> Callable[[Sequence[Any]],
     place = len(found)
     found.append(value)
     return lambda results: results[place]
+
+
+def flatten_keys(refs: Any, keys: Any) -> list[Any]:
+    """Return the key of each reference of `flatten_references(refs)`.
+
+    Args:
+        refs: references in lists, tuples and dicts.
+        keys: in the same nesting; None in place of any part: it has none.
+
+    Raises:
+        ValueError: it is another nesting.
+    """
+    found: list[Any] = []
+    _walk_keys(refs, keys, found, "key")
+    return found
+
+
+def _walk_keys(refs: Any, keys: Any, found: list[Any], where: str) -> None:
+    if isinstance(refs, Mapping):
+        if keys is not None and (not isinstance(keys, Mapping) or keys.keys() != refs.keys()):
+            raise ValueError(
+                f"{where} must be a dict with the keys of its references, got {_described(keys)}"
+            )
+        for name, child in refs.items():
+            _walk_keys(child, None if keys is None else keys[name], found, f"{where}[{name!r}]")
+    elif isinstance(refs, list) or (isinstance(refs, tuple) and not is_item(refs)):
+        if keys is not None and (not isinstance(keys, (list, tuple)) or len(keys) != len(refs)):
+            wanted = f"a list or tuple of {len(refs)}, as its references are"
+            raise ValueError(f"{where} must be {wanted}, got {_described(keys)}")
+        for place, child in enumerate(refs):
+            _walk_keys(child, None if keys is None else keys[place], found, f"{where}[{place}]")
+    else:
+        found.append(keys)
+
+
+def _described(keys: Any) -> str:
+    return f"a {type(keys).__name__}" + (
+        f" of {len(keys)}" if isinstance(keys, (list, tuple, Mapping)) else ""
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import MissingPackageError
+from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, one_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -69,6 +70,8 @@ class ServiceOptions:
         one_of("output", self.output, OUTPUTS)
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
+        else:
+            check_executor(self.executor)
         if self.exif is not None:
             one_of("exif", self.exif, ("apply", "ignore"))
         if self.fetch is not None and not callable(self.fetch):
@@ -80,6 +83,11 @@ class ServiceOptions:
     def workers(self) -> int:
         """Return the number of workers."""
         return self.num_workers or available_cores()
+
+    @property
+    def longest_s(self) -> float:
+        """Return the seconds that anything may take: `timeout`, or an hour without one."""
+        return 3600.0 if self.timeout is None else float(self.timeout)
 
 
 __all__ = ("DEFAULT_MAX_PIXELS", "ServiceOptions")

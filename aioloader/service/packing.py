@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -13,17 +11,18 @@ import numpy as np
 
 from aioloader.abc import SizedProcessor
 from aioloader.errors import single
-from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
-from aioloader.foundation.supervisor import spawn
+from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
 from aioloader.samplers.first_fit import FirstFit
-from aioloader.service.mapping import prompts_of
-from aioloader.service.nested import flatten_references
+from aioloader.service.feeding import FedIterator, Feed, of_prompt
+from aioloader.service.nested import flatten_keys, flatten_references
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable
+
     from anyio.abc import TaskGroup
 
-    from aioloader.foundation.types import Array, IntArray
+    from aioloader.foundation.types import Array
     from aioloader.service.requests import ImageRequests
 
 P = TypeVar("P")
@@ -39,6 +38,8 @@ _PROBES = 16
 @dataclass(frozen=True, slots=True)
 class PromptBatch:
     """Patches of the images of several prompts, behind one another, in the order of Qwen2-VL.
+
+    Arrays are of the type that the service's `output` says.
 
     Attributes:
         pixel_values: float32 (patches, values of a patch).
@@ -63,6 +64,7 @@ class _Planned(Generic[P]):
 
     prompt: P
     refs: list[Any]
+    keys: list[Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -71,106 +73,79 @@ class _Probed(Generic[P]):
 
     prompt: P
     refs: list[Any] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
     tokens: int = 0
     error: Exception | None = None
     done: anyio.Event = field(default_factory=anyio.Event)
 
 
-class _Feed(Generic[P]):
-    """Tasks that take prompts, probe several at a time, plan batches and have them made, a few ahead of the caller."""
+class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
+    """Tasks that probe several prompts at a time, plan batches and have them made, a few ahead of the caller.
+
+    Args:
+        requests: makes the images.
+        prompts, refs: see `Feed`.
+        key: returns the keys of a prompt, or None.
+        fit: plans the batches.
+        priority, timeout: of the images.
+    """
 
     def __init__(
         self,
         requests: ImageRequests,
         prompts: Iterable[P] | AsyncIterable[P],
-        *,
         refs: Callable[[P], Any],
+        *,
+        key: Callable[[P], Any] | None,
         fit: FirstFit[_Planned[P]],
         priority: int,
         timeout: float | None,
     ) -> None:
+        super().__init__(prompts, refs, key)
         self._requests = requests
-        self._prompts = prompts
-        self._refs = refs
         self._fit = fit
         self._priority = priority
         self._timeout = timeout
         self._probed: deque[_Probed[P]] = deque()  # in the order of arrival
-        self._taken_all = False
-        self._error: BaseException | None = None  # of the iterable of prompts
-        self._more = Notification()
+        self._probes = anyio.Semaphore(_PROBES)
         self._planned = Notification()
-        self.made: deque[PromptBatch | BaseException] = deque()
-        self.taken = Notification()
-        self.arrived = Notification()
-        self.ended = False
-        self._scope: anyio.CancelScope | None = None
-        self.stopped = False
 
-    async def run(self) -> None:
-        try:
-            with anyio.CancelScope() as self._scope:
-                if not self.stopped:
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(deferred(self._take), tasks)
-                        await self._plan()
-        except Exception as error:
-            self.made.append(single(error))
-        finally:
-            if self._error is not None:
-                self.made.append(self._error)
-            self.ended = True
-            self.arrived.set()
+    async def add(self, prompt: P, tasks: TaskGroup) -> None:
+        """Have the headers of a prompt read, while those before it are planned and made."""
+        each = _Probed(prompt)
+        self._probed.append(each)
+        tasks.start_soon(deferred(self._probe), each)
+        self.more.set()
+        while len(self._probed) >= _PROBED_AHEAD:
+            await self._planned.wait()
 
-    async def _take(self, tasks: TaskGroup) -> None:
-        """Take prompts, and have their headers read while those before them are planned and made."""
-        limit = anyio.Semaphore(_PROBES)
-        source = prompts_of(self._prompts)
-        try:
-            async for prompt in source:
-                each = _Probed(prompt)
-                self._probed.append(each)
-                tasks.start_soon(deferred(self._probe), each, limit)
-                self._more.set()
-                while len(self._probed) >= _PROBED_AHEAD:
-                    await self._planned.wait()
-        except Exception as error:
-            self._error = error
-        finally:
-            # In the task that iterates, as a generator may have scopes of this task open.
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
-                try:
-                    await source.aclose()  # type: ignore[attr-defined]  # it is a generator
-                except Exception as error:
-                    self._error = self._error or error
-            self._taken_all = True
-            self._more.set()
-
-    async def _probe(self, each: _Probed[P], limit: anyio.Semaphore) -> None:
+    async def _probe(self, each: _Probed[P]) -> None:
         tokens: list[int] = []
 
-        async def probe(ref: Any) -> None:
-            async with limit:
-                tokens.append((await self._requests.probe(ref)).num_tokens or 0)
+        async def probe(ref: Any, key: Any) -> None:
+            async with self._probes:
+                tokens.append((await self._requests.probe(ref, key=key)).num_tokens or 0)
 
         try:
-            each.refs, _ = flatten_references(self._refs(each.prompt))
+            refs = self._refs(each.prompt)
+            each.refs, _ = flatten_references(refs)
+            each.keys = flatten_keys(refs, self._key(each.prompt))
             if len(each.refs) == 1:
-                await probe(each.refs[0])
+                await probe(each.refs[0], each.keys[0])
             else:
                 async with anyio.create_task_group() as tasks:
-                    for ref in each.refs:
-                        tasks.start_soon(deferred(probe), ref)
+                    for ref, key in zip(each.refs, each.keys, strict=True):
+                        tasks.start_soon(deferred(probe), ref, key)
             each.tokens = sum(tokens)
         except Exception as error:
             each.error = cast("Exception", single(error))
         each.done.set()
 
-    async def _plan(self) -> None:
+    async def make(self) -> None:
         """Plan batches of the prompts in the order of their arrival, and have them made."""
         while True:
-            while not self._probed and not self._taken_all:
-                await self._more.wait()
+            while not self._probed and not self.taken_all:
+                await self.more.wait()
             if not self._probed:
                 break
             each = self._probed[0]
@@ -180,45 +155,51 @@ class _Feed(Generic[P]):
             try:
                 if each.error is not None:
                     raise each.error
-                self._fit.add(_Planned(each.prompt, each.refs), each.tokens)
+                self._fit.add(_Planned(each.prompt, each.refs, each.keys), each.tokens)
             except Exception as error:
-                await self._deliver(_of_prompt(error, each.prompt))
+                await self._deliver(of_prompt(error, each.prompt))
             while self._fit.full:
                 await self._make()
         while len(self._fit):
             await self._make()
 
+    def next(self) -> PromptBatch | BaseException | None:
+        return self.items.popleft() if self.items else None
+
     async def _make(self) -> None:
         planned = self._fit.take()
-        refs = [each.refs for each, _ in planned]
         found = await self._requests.gather(
-            refs, on_error="return", priority=self._priority, timeout=self._timeout
+            [each.refs for each, _ in planned],
+            key=[each.keys for each, _ in planned],
+            on_error="return",
+            priority=self._priority,
+            timeout=self._timeout,
+            convert=False,
         )
         chosen: list[tuple[P, list[Any], int]] = []
         for (each, tokens), images in zip(planned, found, strict=True):
             error = next((image for image in images if isinstance(image, Exception)), None)
             if error is not None:
-                await self._deliver(_of_prompt(error, each.prompt))
+                await self._deliver(of_prompt(error, each.prompt))
             else:
                 chosen.append((each.prompt, images, tokens))
         del found
         if chosen:
-            await self._deliver(await self._requests.in_thread(_batch, chosen))
+            arrays = await self._requests.in_thread(_arrays, chosen)
+            prompts, tokens = [prompt for prompt, _, _ in chosen], sum(tokens for _, _, tokens in chosen)
+            chosen.clear()
+            await self._deliver(
+                PromptBatch(**await self._requests.converted(arrays), prompts=prompts, num_tokens=tokens)
+            )
 
     async def _deliver(self, made: PromptBatch | BaseException) -> None:
-        self.made.append(made)
+        self.items.append(made)
         self.arrived.set()
-        while len(self.made) >= _BATCHES_AHEAD:
+        while len(self.items) >= _BATCHES_AHEAD:
             await self.taken.wait()
 
-    def stop(self) -> None:
-        """Stop making batches. In the loop's thread."""
-        self.stopped = True
-        if self._scope is not None:
-            self._scope.cancel()
 
-
-class Packing(Generic[P]):
+class Packing(FedIterator["PromptBatch | BaseException", "PromptBatch | Any"], Generic[P]):
     """Iterator over `PromptBatch`; `AsyncImageService.pack` documents the arguments.
 
     One task at a time may wait for its next batch. Dropping it, or `aclose`, gives up the images in work.
@@ -230,8 +211,10 @@ class Packing(Generic[P]):
         prompts: Iterable[P] | AsyncIterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None,
         max_tokens: int,
         lookahead: int,
+        on_error: str,
         priority: int,
         timeout: float | None,
     ) -> None:
@@ -242,69 +225,42 @@ class Packing(Generic[P]):
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"
             )
-        if not isinstance(prompts, (Iterable, AsyncIterable)):
-            raise TypeError(f"prompts must be an iterable or an async iterable, got {type(prompts).__name__}")
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        self._feed: _Feed[P] = _Feed(
-            requests, prompts, refs=refs, fit=fit, priority=priority, timeout=timeout
-        )
-        self._begun: bool = False
-        self._busy: bool = False
+        feed = _BatchFeed(requests, prompts, refs, key=key, fit=fit, priority=priority, timeout=timeout)
+        super().__init__(requests, feed, "aioloader image service: pack", on_error=on_error)
 
     def __aiter__(self) -> Packing[P]:
         return self
 
-    async def __anext__(self) -> PromptBatch:
-        """Return the next batch.
+    async def __anext__(self) -> PromptBatch | Any:
+        """Return the next batch, or with ``on_error="return"`` the error of a prompt.
 
         Raises:
             StopAsyncIteration: there are no more.
-            Exception: that of a prompt, whose attribute `prompt` it is; iteration can go on after it.
+            ServiceClosedError: the service is closed, or was closed meanwhile.
+            Exception: that of a prompt, with ``on_error="raise"``; its attribute `prompt` is the prompt, and iteration
+                can go on after it. Or the error of the iterable of prompts, after all prompts before it.
         """
-        if self._busy:
-            raise RuntimeError("another task is waiting for the next element of this iterator")
-        feed = self._feed
-        self._busy = True
-        try:
-            if not self._begun:
-                self._begun = True
-                notify = loop_notifier()
-                spawn(feed.run, "aioloader image service: pack")
-                self._finalizer = weakref.finalize(self, notify, feed.stop)
-                self._finalizer.atexit = False
-            while not feed.made:
-                if feed.ended:
-                    raise StopAsyncIteration
-                await feed.arrived.wait()
-        finally:
-            self._busy = False
-        made = feed.made.popleft()
-        feed.taken.set()
-        if isinstance(made, BaseException):
-            raise made
-        return made
+        return await self._next()
 
-    async def aclose(self) -> None:
-        """Give up the images in work."""
-        self._feed.stop()
+    async def _result(self, element: PromptBatch | BaseException) -> PromptBatch:
+        if isinstance(element, BaseException):
+            raise element
+        return element
+
+    def _failed(self, error: Exception) -> Exception:
+        return error.with_traceback(None)
 
 
-def _batch(chosen: list[tuple[P, list[Any], int]]) -> PromptBatch:
+def _arrays(chosen: list[tuple[P, list[Any], int]]) -> dict[str, Array]:
+    """Return the arrays of a batch."""
     images = [image for _, each, _ in chosen for image in each]
     patches: list[Array] = [np.asarray(image["pixel_values"]) for image in images]
     grids: list[Array] = [np.asarray(image["image_grid_thw"]) for image in images]
     counts = [len(each) for each in patches]
-    owners: IntArray = np.repeat(np.arange(len(chosen)), [len(each) for _, each, _ in chosen])
-    return PromptBatch(
-        np.concatenate(patches) if patches else np.empty((0, 0), np.float32),
-        np.concatenate(grids).astype(np.int64) if grids else np.empty((0, 3), np.int64),
-        np.cumsum([0, *counts]).astype(np.int32),
-        owners,
-        [prompt for prompt, _, _ in chosen],
-        sum(tokens for _, _, tokens in chosen),
-    )
-
-
-def _of_prompt(error: Exception, prompt: object) -> Exception:
-    error.prompt = prompt  # type: ignore[attr-defined]
-    return error
+    return {
+        "pixel_values": np.concatenate(patches) if patches else np.empty((0, 0), np.float32),
+        "image_grid_thw": np.concatenate(grids).astype(np.int64) if grids else np.empty((0, 3), np.int64),
+        "cu_seqlens": np.cumsum([0, *counts]).astype(np.int32),
+        "owners": np.repeat(np.arange(len(chosen)), [len(each) for _, each, _ in chosen]),
+    }

@@ -327,7 +327,7 @@ class ReferenceReader:
         return await self._read(reference, None)
 
     async def read_header(self, reference: Reference, nbytes: int = HEAD_NBYTES) -> ReadImage:
-        """Read the beginning of an image: `nbytes` of a file or an object, and all of what is in memory.
+        """Read the beginning of an image: `nbytes` of a file or an object, all of what is in memory or in the cache.
 
         The header of a photograph may be longer, because of previews and profiles; then `ReadImage.complete` is False,
         and `read` returns the rest too.
@@ -369,36 +369,35 @@ class ReferenceReader:
     async def _read_web(self, address: WebAddress, first: int | None) -> _Read:
         url = address.url
         cache = await self._opened_cache()
-        if cache is None or first is not None:
-            found = await self._client().fetch(address, first=first)
-            return found.data, None if found.tag is None else ("url", url, found.tag), found.complete
         run = self._threads.run_abandonable
-        known, held = cache.known(url), None
-        if known is not None:
+        known, held = None if cache is None else cache.known(url), None
+        if cache is not None and known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
             held = await run(cache.load, url, known.tag, known.nbytes, abandoned=_nothing)
-        found = await self._client().fetch(address, known=None if held is None else known)
+        found = await self._client().fetch(address, first=first, known=None if held is None else known)
         if known is not None and held is not None and found.is_known:
             return held, ("url", url, known.tag), True
         if found.tag is None:
-            return found.data, None, True
-        await run(cache.store, url, found.tag, found.data, abandoned=_nothing)
-        cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
-        return found.data, ("url", url, found.tag), True
+            return found.data, None, found.complete
+        if cache is not None and found.complete:
+            await run(cache.store, url, found.tag, found.data, abandoned=_nothing)
+            cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
+        return found.data, ("url", url, found.tag), found.complete
 
     async def _read_object(self, address: ObjectAddress, first: int | None) -> _Read:
         version = await self._objects.describe(address)
-        url, tag = address.url, version.tag
+        url, tag, nbytes = address.url, version.tag, version.nbytes
         key = None if tag is None else ("url", url, tag)
-        if first is not None and first < version.nbytes:
-            return await self._objects.fetch(address, version, first), key, False
-        cache = await self._opened_cache()
+        cache = None if tag is None else await self._opened_cache()
         run = self._threads.run_abandonable
         if cache is not None and tag is not None:
-            held = await run(cache.load, url, tag, version.nbytes, abandoned=_nothing)
+            held = await run(cache.load, url, tag, nbytes, abandoned=_nothing)
             if held is not None:
                 return held, key, True
-        data = await self._objects.fetch(address, version, version.nbytes)
+        wanted = nbytes if first is None else min(first, nbytes)
+        data = await self._objects.fetch(address, version, wanted)
+        if wanted < nbytes:
+            return data, key, False
         if cache is not None and tag is not None:
             await run(cache.store, url, tag, data, abandoned=_nothing)
         return data, key, True

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
 from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, ServiceClosedError
-from aioloader.foundation.validation import at_least, whole_number
-from aioloader.service.nested import flatten_references
+from aioloader.foundation.validation import at_least, one_of, whole_number
+from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.probe import image_info
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms.formats import ENDS_EARLY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable
 
     from aioloader.foundation.threads import Threads
     from aioloader.loader.outputs import Converter
@@ -91,23 +92,32 @@ class ImageRequests:
             raise error
         return await self.converted(value)
 
-    async def gather(
-        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
-    ) -> Any:
-        """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
-        request, build = await self.submit(
-            refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
-        )
+    async def gather(self, refs: Any, *, convert: bool = True, **options: Any) -> Any:
+        """Return images, in the nesting of their references; see `AsyncImageService.gather`.
+
+        Args:
+            refs: the references.
+            convert: return them as the service's output; else as arrays of numpy.
+            options: of `submit`.
+        """
+        request, build = await self.submit(refs, **options)
         try:
             if request.waiting:
                 await request.event.wait()
         except BaseException:
             self.leave(request)
             raise
-        return await self.finish(request, build)
+        return await self.finish(request, build, convert=convert)
 
     async def submit(
-        self, refs: Any, *, on_error: str, priority: int, timeout: float | None, draw: int = 0
+        self,
+        refs: Any,
+        *,
+        key: Any = None,
+        on_error: str,
+        priority: int,
+        timeout: float | None,
+        draw: int = 0,
     ) -> tuple[Request, Callable[[list[Any]], Any]]:
         """Ask for all images of nested references.
 
@@ -116,13 +126,13 @@ class ImageRequests:
 
         Raises:
             ImageReferenceError: a reference is not accepted, with ``on_error="raise"``.
-            ValueError: `on_error` is unknown.
+            ValueError: `on_error` is unknown, or `key` has another nesting.
         """
-        if on_error not in _ON_ERROR:
-            raise ValueError(f"on_error must be 'raise' or 'return', got {on_error!r}")
+        one_of("on_error", on_error, _ON_ERROR)
         dispatcher = self._dispatcher
         draw = _number_of_draw(draw)
         found, build = flatten_references(refs)
+        keys = flatten_keys(refs, key)
         request = dispatcher.request(
             priority=whole_number("priority", priority),
             timeout=self._timeout(timeout),
@@ -130,9 +140,9 @@ class ImageRequests:
         )
         request.hold()
         try:
-            for ref in found:
+            for ref, each in zip(found, keys, strict=True):
                 try:
-                    await dispatcher.submit(ref, request, draw=draw)
+                    await dispatcher.submit(ref, request, key=each, draw=draw)
                 except Exception as error:
                     if on_error == "raise" or isinstance(error, ServiceClosedError):
                         raise
@@ -149,8 +159,10 @@ class ImageRequests:
         """Stop waiting for the images of a request; work that nobody else waits for ends."""
         self._dispatcher.leave(request)
 
-    async def finish(self, request: Request, build: Callable[[list[Any]], Any]) -> Any:
-        """Return the images of a request that has nothing to wait for, or raise its first error."""
+    async def finish(
+        self, request: Request, build: Callable[[list[Any]], Any], *, convert: bool = True
+    ) -> Any:
+        """Return the images of a request that has nothing to wait for, or raise its first error; see `gather`."""
         error = request.first_error()
         if request.fail_fast and error is not None:
             self.leave(request)
@@ -159,9 +171,24 @@ class ImageRequests:
             finally:
                 error = None  # breaks the cycle error -> traceback -> frame -> error
         taken = request.take()
-        results = [error if error is not None else await self.converted(value) for value, error in taken]
+        results = [
+            error if error is not None else await self.converted(value) if convert else value
+            for value, error in taken
+        ]
         del taken
         return build(results)
+
+    def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run an async function in a task of the service, until it returns or the service is closed.
+
+        Args:
+            fn: the function; it raises nothing.
+            name: name of its task.
+
+        Raises:
+            ServiceClosedError: the service is closed.
+        """
+        self._dispatcher.start(fn, name)
 
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a function in a thread, and return its result."""
@@ -182,6 +209,10 @@ class ImageRequests:
     async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
         """Return the facts in the header of an image; see `AsyncImageService.probe`."""
         reference = self._reader.accept(ref, key=key)
+        request = self._dispatcher.request(priority=0, timeout=self._probe_s)
+        return await self._dispatcher.visit(reference, request, partial(self._probe, reference))
+
+    async def _probe(self, reference: Reference) -> ImageInfo:
         with anyio.move_on_after(self._probe_s):
             # A header may be longer than most: photographs carry previews and profiles. Other data, or a
             # damaged header, are not read further.

@@ -18,7 +18,8 @@ class ServiceStats:
         restarts: workers that were replaced.
         pending: images in the service: reading, queued or in work.
         reading, queued, in_work: how many of them are in each phase.
-        waiting_for_admission: images that wait until there is room for them.
+        admitted: places of `max_pending` that are taken: images that calls wait for, and headers that are read.
+        waiting_for_admission: images and headers that wait until there is room for them.
         made: images that were made.
         failed: images that could not be made.
         abandoned: images that nobody waited for any more.
@@ -40,6 +41,7 @@ class ServiceStats:
     reading: int
     queued: int
     in_work: int
+    admitted: int
     waiting_for_admission: int
     made: int
     failed: int

@@ -20,6 +20,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
+    from aioloader.service.feeding import FedIterator
     from aioloader.service.packing import PromptBatch
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import Fetch
@@ -252,6 +253,7 @@ class ImageService:
         self,
         refs: Any,
         *,
+        key: Any = None,
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
@@ -260,7 +262,13 @@ class ImageService:
         """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
         return self._call(
             partial(
-                self._service.gather, refs, on_error=on_error, priority=priority, timeout=timeout, draw=draw
+                self._service.gather,
+                refs,
+                key=key,
+                on_error=on_error,
+                priority=priority,
+                timeout=timeout,
+                draw=draw,
             )
         )
 
@@ -269,46 +277,52 @@ class ImageService:
         prompts: Iterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         ordered: bool = False,
         ahead: int = 64,
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
-    ) -> Iterator[tuple[P, Any]]:
+    ) -> ImageIterator[tuple[P, Any]]:
         """Iterate over (prompt, images); see `AsyncImageService.map`. The prompts are taken in the service's thread."""
         make = partial(
             self._service.map,
             prompts,
             refs=refs,
+            key=key,
             ordered=ordered,
             ahead=ahead,
             on_error=on_error,
             priority=priority,
             timeout=timeout,
         )
-        return _Elements(self, self._call(partial(_awaited, make)))
+        return ImageIterator(self, self._call(partial(_awaited, make)))
 
     def pack(
         self,
         prompts: Iterable[P],
         *,
         refs: Callable[[P], Any],
+        key: Callable[[P], Any] | None = None,
         max_tokens: int,
         lookahead: int = 64,
+        on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
-    ) -> Iterator[PromptBatch]:
+    ) -> ImageIterator[PromptBatch | Any]:
         """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
         make = partial(
             self._service.pack,
             prompts,
             refs=refs,
+            key=key,
             max_tokens=max_tokens,
             lookahead=lookahead,
+            on_error=on_error,
             priority=priority,
             timeout=timeout,
         )
-        return _Elements(self, self._call(partial(_awaited, make)))
+        return ImageIterator(self, self._call(partial(_awaited, make)))
 
     @property
     def closed(self) -> bool:
@@ -324,17 +338,22 @@ class ImageService:
         return self._service.explain()
 
 
-class _Elements(Iterator[T]):
-    """Elements of an async iterator of the service; an error does not end it."""
+class ImageIterator(Iterator[T]):
+    """Elements of `ImageService.map` or `pack`. An error of a prompt does not end it."""
 
-    def __init__(self, service: ImageService, elements: Any) -> None:
+    def __init__(self, service: ImageService, elements: FedIterator[Any, T]) -> None:
         self._service = service
         self._elements = elements
+
+    @property
+    def errors(self) -> list[Exception]:
+        """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each."""
+        return self._elements.errors
 
     def __next__(self) -> T:
         async def following() -> tuple[T] | None:
             try:
-                return (await anext(self._elements),)
+                return (await self._elements.__anext__(),)
             except StopAsyncIteration:
                 return None
 

@@ -1,5 +1,6 @@
 """Tests of the programs in examples/ that use the image service: run unchanged, against real servers."""
 
+import ast
 import asyncio
 import base64
 import json
@@ -172,6 +173,21 @@ def test_the_trainer_makes_each_image_once(drawn, leftovers):
     assert (done["prompts"], done["rollouts"]) == (12, 96)
     assert done["made"] <= 24
     assert done["shared"] >= 96
+
+
+def test_the_trainer_runs_from_the_command_line_and_leaves_damaged_prompts_out(drawn):
+    pytest.importorskip("PIL")
+    damaged = next(drawn.rglob("*.jp*g"))
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    # As in its description, with a folder that is named from here.
+    command = [sys.executable, str(EXAMPLES / "rollout_trainer.py"), drawn.name, "--prompts", "24"]
+    done = subprocess.run(
+        [*command, "--rollouts", "2"], capture_output=True, text=True, check=True, cwd=drawn.parent
+    )
+    report = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert report["prompts"] + report["left_out"] == 24
+    assert report["left_out"] == done.stdout.count("was left out") > 0
+    assert damaged.name in done.stdout
 
 
 def test_the_harness_reports_single_images(drawn, tmp_path, leftovers):

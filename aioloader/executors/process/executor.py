@@ -659,7 +659,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         if handle.progress != token or token[0] == 0:
             handle.progress = token
             handle.active_at = now
-        elif now - handle.active_at > (self.timeout if handle.ready else max(self.timeout, _START_S)):
+        elif now - handle.active_at > self._patience(handle, *token[:2]):
             process = handle.process
             (stack,) = await self._stacks([handle])
             if (
@@ -670,6 +670,15 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 handle.child.stack = stack
                 handle.timed_out = True
                 handle.child.kill()
+
+    def _patience(self, handle: ProcessHandle, current: int, place: int) -> float:
+        """Return the seconds without progress after which a worker is ended."""
+        if not handle.ready:
+            return max(self.timeout, _START_S)
+        attempt = handle.running.get(current)
+        if attempt is None or not 0 <= place < len(attempt.part):
+            return self.timeout
+        return attempt.part.patience_at(place, self.timeout)
 
     # -- for reports of a stall --------------------------------------------------------------------------------------
 

@@ -220,11 +220,14 @@ class RayExecutor(PoolExecutor[ActorHandle]):
                 self._cancel(handle, attempt)
 
     async def _end_if_stuck(self, handle: ActorHandle, now: float) -> None:
-        late = now - handle.active_at > self.timeout
-        if handle.ready and handle.running and late and not handle.timed_out:
+        if not handle.ready or not handle.running or handle.timed_out:
+            return
+        oldest = next(iter(handle.running.values()))
+        patience = oldest.part.patience_at(None, self.timeout)
+        if now - handle.active_at > patience:
             handle.timed_out = True
             assert self._client is not None
-            self._client.queue(self._client.kill, handle.key, f"no answer for {self.timeout:g} s")
+            self._client.queue(self._client.kill, handle.key, f"no answer for {patience:g} s")
 
     # -- for reports of a stall ----------------------------------------------------------------------------------------
 

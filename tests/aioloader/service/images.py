@@ -95,3 +95,13 @@ def sleeps(image: Any) -> int:
     number = number_of(image)
     time.sleep(number / 1000)
     return number
+
+
+HANGS = 60_000
+
+
+def hangs(image: Any) -> int:
+    """Never return for `HANGS`, and take as many milliseconds as the number says otherwise."""
+    number = number_of(image)
+    time.sleep(3600 if number == HANGS else number / 1000)
+    return number

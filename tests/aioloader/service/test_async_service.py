@@ -297,8 +297,6 @@ def test_overflow_raises_a_named_error(run_on: Any) -> None:
             with pytest.raises(aioloader.ServiceOverloadedError) as caught:
                 await service.get(numbered(3))
             assert (caught.value.pending, caught.value.max_pending) == (2, 2)
-            tasks.start_soon(service.get, numbered(2))  # joins: it needs no room
-            await until(lambda: service.stats().joined == 1)
             gate.open()
 
     run_on(main)
@@ -435,6 +433,9 @@ def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
         ({"num_workers": 0}, ValueError, "num_workers"),
         ({"executor": "inline"}, ValueError, "executor"),
         ({"overflow": "drop"}, ValueError, "overflow"),
+        ({"executor": 2}, TypeError, "executor must be"),
+        ({"executor": aioloader.executors.ThreadExecutor}, TypeError, "executor must be"),
+        ({"executor": "inline"}, ValueError, "executor must be"),
         ({"allow": "bytes"}, TypeError, "allow"),
         ({"allow": ("urls",)}, ValueError, "urls"),
         ({"allow": ("path",)}, ValueError, "root"),
@@ -488,7 +489,7 @@ def test_killed_workers_are_replaced_while_they_are_idle(run_on: Any) -> None:
     async def main() -> None:
         async with AsyncImageService(num_workers=1) as service:
             await service.ready()
-            executor: Any = service._executor
+            executor: Any = service._engine.executor
             for pid in executor.pids:
                 os.kill(pid, signal.SIGKILL)
             assert number_of(await service.get(numbered(2))) == 2

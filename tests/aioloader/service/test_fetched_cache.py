@@ -121,9 +121,11 @@ Read = Callable[..., list[tuple[bytes, Any]]]
 
 @pytest.fixture
 def read(server: RawServer, cache: str, run_on: RunOn, no_blocking: None) -> Read:
-    """Return a function that reads paths in turn, with one reader; a function among them is called."""
+    """Return a function that reads paths in turn, with one reader: all bytes, or the first ones of (path, number), and
+    whether they are all. A function among them is called.
+    """
 
-    def run(*steps: str | Callable[[], object]) -> list[tuple[bytes, Any]]:
+    def run(*steps: str | tuple[str, int] | Callable[[], object]) -> list[tuple[bytes, Any]]:
         async def main() -> list[tuple[bytes, Any]]:
             reader = ReferenceReader(
                 allow=["http"], hosts=[f"127.0.0.1:{server.port}"], cache=cache, timeout=20.0
@@ -131,7 +133,11 @@ def read(server: RawServer, cache: str, run_on: RunOn, no_blocking: None) -> Rea
             found = []
             try:
                 for step in steps:
-                    if isinstance(step, str):
+                    if isinstance(step, tuple):
+                        path, nbytes = step
+                        head = await reader.read_header(reader.accept(server.url(path)), nbytes)
+                        found.append((bytes(head.payload), head.complete))
+                    elif isinstance(step, str):
                         image = await reader.read(reader.accept(server.url(step)))
                         assert image.complete
                         found.append((bytes(image.payload), image.key))
@@ -188,6 +194,41 @@ def test_a_server_that_says_so_without_being_asked_is_a_named_error(server: RawS
     server.answers["/a"] = answer(status=304, ETag='"1"')
     with pytest.raises(OSError, match="304"):
         read("/a")
+
+
+def test_a_header_comes_from_the_cache(server: RawServer, read: Read) -> None:
+    key = ("url", server.url("/a"), '"1"')
+    assert read("/a", ("/a", 100), "/a") == [(IMAGE, key), (IMAGE, True), (IMAGE, key)]
+    assert statuses(server) == [False, True, True]
+
+
+def test_a_header_that_was_all_is_kept(server: RawServer, read: Read) -> None:
+    found = read(("/b", 1000), "/b", ("/b", 5))
+    assert found == [
+        (b"another image", True),
+        (b"another image", ("url", server.url("/b"), '"1"')),
+        (b"another image", True),
+    ]
+    assert statuses(server) == [False, True, True]
+
+
+def test_the_beginning_of_an_image_is_not_kept_as_the_image(server: RawServer, read: Read) -> None:
+    found = read(("/a", 100), "/a", ("/a", 100))
+    assert found[0] == (IMAGE[:100], False)
+    assert found[1][0] == IMAGE
+    assert found[2] == (IMAGE, True)
+    assert statuses(server) == [False, False, True]
+
+
+def test_the_header_of_a_new_version_is_read(server: RawServer, read: Read) -> None:
+    def change() -> None:
+        server.answers["/a"] = Versions(server, b"new" * 1000, '"2"')
+
+    assert read("/a", change, ("/a", 6), "/a")[1:] == [
+        (b"newnew", False),
+        (b"new" * 1000, ("url", server.url("/a"), '"2"')),
+    ]
+    assert statuses(server) == [False, True, True]
 
 
 def test_wrong_options_are_refused() -> None:

@@ -86,3 +86,19 @@ def test_an_object_is_read_once_with_a_cache(
         assert (bytes(found.payload), found.complete) == (LONG, True)
         whole += sum(span != "bytes=0-0" for _, _, span in s3_proxy.log())
         assert whole == 1, number
+
+
+def test_a_header_is_read_from_the_cache(
+    s3: Any, s3_proxy: Any, run_on: RunOn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in s3.environment(s3_proxy.address).items():
+        monkeypatch.setenv(name, value)
+    urls = ("s3://service-photos/folder/b c.jpg", "s3://service-photos/a.jpg")
+    # The first object is longer than a header, so its beginning is not kept as the object.
+    for url, heads, requests in ((urls[0], (True, False, True), (1, 1, 0)), (urls[1], (True, False), (1, 0))):
+        for head, wanted in zip(heads, requests, strict=True):
+            s3_proxy.behave()
+            found = read(run_on, url, head=head, cache=str(tmp_path))
+            assert LONG.startswith(bytes(found.payload))
+            assert sum(span != "bytes=0-0" for _, _, span in s3_proxy.log()) == wanted, (url, head)
+    assert found.complete

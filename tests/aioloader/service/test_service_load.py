@@ -84,7 +84,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
             await request(service, False)
             gc.collect()
             before = descriptors(), psutil.Process().memory_info().rss
-            executor: Any = service._executor
+            executor: Any = service._engine.executor
             ended = False
 
             killed: set[int] = set()
@@ -114,7 +114,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
                 ended = True
             # At the end nothing is left, and the service goes on.
             assert np.array_equal(await service.get(photos[3]), expected[3])
-            service._cache.clear()
+            service._engine.cache.clear()
             gc.collect()
             await until(lambda: service.stats().memory_used == 0 and service.stats().pending == 0)
             stats = service.stats()

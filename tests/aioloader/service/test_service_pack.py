@@ -210,3 +210,49 @@ def test_a_photograph_on_its_side_has_the_size_that_probe_announces(
                 assert made["pixel_values"].shape == info.shape
 
     run_on(main)
+
+
+def test_wrong_arguments_are_refused(run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+            given: Any
+            for given in ({"refs": "images"}, {"prompts": 3}, {"max_tokens": 0}, {"lookahead": 0}):
+                with pytest.raises((TypeError, ValueError), match=next(iter(given))):
+                    service.pack(**{"prompts": [], "refs": list, "max_tokens": 8, **given})
+
+    run_on(main)
+
+
+def test_leaving_gives_up_the_batches_that_were_made(run_on: Any, leftovers: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+            packing = service.pack([[jpeg(30, 30, seed=n)] for n in range(50)], refs=list, max_tokens=4)
+            assert len((await anext(packing)).prompts) == 1
+            await packing.aclose()
+            with pytest.raises(StopAsyncIteration):
+                while True:
+                    await anext(packing)
+            assert service.stats().pending == 0
+            assert service.stats().made < 50
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("output", ["torch", "jax"])
+def test_batches_are_of_the_type_of_the_output(output: str, run_on: Any) -> None:
+    package = pytest.importorskip(output)
+    kind = package.Tensor if output == "torch" else package.Array
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as plain,
+            AsyncImageService(PROCESSOR, num_workers=1, executor="thread", output=output) as service,
+        ):
+            (expected,) = [each async for each in plain.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+            (batch,) = [each async for each in service.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+            for name in ("pixel_values", "image_grid_thw", "cu_seqlens", "owners"):
+                array = getattr(batch, name)
+                assert isinstance(array, kind), name
+                assert np.array_equal(np.asarray(array), getattr(expected, name)), name
+
+    run_on(main)

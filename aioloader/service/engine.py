@@ -1,0 +1,187 @@
+"""Parts of an image service, chosen by its options: how they are opened, closed and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.errors import ServiceClosedError
+from aioloader.executors import ProcessExecutor, ThreadExecutor
+from aioloader.executors.owners import claim
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.foundation.threads import Threads
+from aioloader.loader.outputs import make_converter
+from aioloader.observability.service_trace import ServiceTrace
+from aioloader.observability.trace import Tracer
+from aioloader.service.decoding import ReferenceDecoder, processor_stages
+from aioloader.service.dispatcher import Dispatcher
+from aioloader.service.image_cache import ImageCache
+from aioloader.service.making import ImageMaker
+from aioloader.service.requests import ImageRequests
+from aioloader.service.stats import ServiceStats, percentiles
+
+if TYPE_CHECKING:
+    from aioloader.abc import Executor
+    from aioloader.service.options import ServiceOptions
+    from aioloader.service.references import ReferenceReader
+
+
+class ServiceEngine:
+    """Parts of one image service. What takes memory, files or threads is made by `open`.
+
+    Args:
+        options: of the service.
+        reader: reads references.
+
+    Attributes:
+        cache: keeps made images.
+        executor, dispatcher, requests: None until they are opened.
+    """
+
+    def __init__(self, options: ServiceOptions, reader: ReferenceReader) -> None:
+        given: Any = options.processor
+        self._options = options
+        self._reader = reader
+        self._own = given if isinstance(given, DecodingProcessor) else None
+        self._exif = options.exif or ("apply" if self._own is None else self._own.exif)
+        self._stages = processor_stages(options.processor)
+        self._convert = make_converter(options.output)
+        self._tracer = None if options.trace is None else Tracer(options.trace, process="image service")
+        self._memory: SlabMemory | None = None
+        self._threads: Threads | None = None
+        self._maker: ImageMaker | None = None
+        self.cache = ImageCache(options.cache_limit)
+        self.executor: Executor | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.requests: ImageRequests | None = None
+
+    def open(self) -> None:
+        """Open all parts; blocks. After an error `close` is called too.
+
+        Raises:
+            ValueError: the executor belongs to another loader or service.
+            OSError: there is no memory for images, or the file of the trace cannot be opened.
+            Exception: of the executor.
+        """
+        options = self._options
+        self._threads = Threads(2, "aioloader-copy")
+        self._memory = memory = SlabMemory(options.memory_limit or default_memory_limit())
+        if self._tracer is not None:
+            self._tracer.open()
+        executor = self._open_executor(memory)
+        self.executor = executor
+        self._maker = ImageMaker(
+            executor,
+            memory,
+            processor=options.processor,
+            exif=self._exif,
+            max_pixels=options.max_pixels,
+            max_frames=options.max_frames,
+            cache=self.cache,
+            threads=self._threads,
+        )
+        self.dispatcher = Dispatcher(
+            self._reader,
+            self.cache,
+            self._maker,
+            executor,
+            max_pending=options.max_pending,
+            overflow=options.overflow,
+            tick_s=min(0.1, options.longest_s / 10),
+            # A tensor that cannot be written to does not exist.
+            freeze=options.output == "numpy",
+            trace=None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
+        )
+        self.requests = ImageRequests(
+            self.dispatcher,
+            self._reader,
+            self._threads,
+            convert=self._convert,
+            processor=options.processor,
+            exif=self._exif,
+            max_pixels=options.max_pixels,
+            timeout=options.timeout,
+            probe_s=options.longest_s,
+        )
+
+    def _open_executor(self, memory: SlabMemory) -> Executor:
+        options = self._options
+        executor: Executor
+        if not isinstance(options.executor, str):
+            claim(options.executor, self)
+            executor = options.executor
+        elif options.executor == "thread":
+            executor = ThreadExecutor(options.workers, options.longest_s)
+        else:
+            executor = ProcessExecutor(options.workers, options.longest_s)
+        foreign = not all(stage.native for stage in self._stages)
+        program = Program(
+            decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
+            dataset=None,
+            paths=(),
+            stages=self._stages,
+            batchify=None,
+            seed=0,
+            seed_globals=foreign and options.executor == "process",
+            foreign=foreign,
+            traced=self._tracer is not None,
+        )
+        executor.open(program, memory)
+        return executor
+
+    def close(self) -> None:
+        """End the workers and release the memory; blocks, for seconds at most. May be called twice."""
+        memory = self._memory
+        if memory is None:  # nothing is open
+            return
+        self.cache.clear()
+        if self.executor is not None:
+            self.executor.close()
+        if self._threads is not None:
+            self._threads.close()
+        if self._tracer is not None:
+            self._tracer.close()
+        self._memory = None
+        memory.close()
+
+    def stats(self) -> ServiceStats:
+        """Return the counters at this moment. Any thread may call it.
+
+        Raises:
+            ServiceClosedError: it was never open.
+        """
+        dispatcher, executor, maker, cache = self.dispatcher, self.executor, self._maker, self.cache
+        if dispatcher is None or executor is None or maker is None:
+            raise ServiceClosedError("the image service was never open: use it inside 'async with service:'")
+        counters, memory = dispatcher.counters, self._memory
+        used, peak, limit = (0, 0, 0) if memory is None else memory.usage()
+        return ServiceStats(
+            executor=executor.kind if isinstance(executor, NamedExecutor) else type(executor).__name__,
+            workers=executor.workers,
+            ready=executor.ready if isinstance(executor, StartingExecutor) else executor.workers,
+            restarts=executor.restarts if isinstance(executor, RestartingExecutor) else 0,
+            pending=dispatcher.pending,
+            reading=counters.reading,
+            queued=dispatcher.queued,
+            in_work=counters.in_work,
+            admitted=dispatcher.admitted,
+            waiting_for_admission=counters.admission,
+            made=counters.made,
+            failed=counters.failed,
+            abandoned=counters.abandoned,
+            timed_out=counters.timed_out,
+            joined=counters.joined,
+            cache_hits=cache.hits,
+            cache_misses=cache.misses,
+            cached=len(cache),
+            cache_nbytes=cache.nbytes,
+            held_nbytes=dispatcher.held_nbytes,
+            memory_used=used,
+            memory_peak=peak,
+            memory_limit=limit,
+            memory_wait_s=maker.memory_wait_s,
+            copies=maker.copies,
+            read_s=percentiles(counters.read_s),
+            queue_s=percentiles(counters.queue_s),
+            work_s=percentiles(counters.work_s),
+        )

@@ -1,0 +1,126 @@
+"""Tests of `key=`: keys of the caller, in the nesting of the references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aioloader
+from aioloader import AsyncImageService, ImageService
+from aioloader.service.nested import flatten_keys, flatten_references
+from tests.aioloader.service.images import jpeg, number_of, numbered
+from tests.aioloader.service.test_nested import NESTED
+
+PROCESSOR = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
+
+
+def service_of(processor: Any = number_of) -> AsyncImageService:
+    return AsyncImageService(processor, num_workers=1, executor="thread", cache_limit=1 << 20)
+
+
+def test_gather_keeps_images_by_their_keys(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            refs = {"first": numbered(1), "rest": [numbered(2), (numbered(3), numbered(4))]}
+            keys = {"first": ("album", 1), "rest": [None, ("c", ("album", 4))]}
+            assert await service.gather(refs, key=keys) == {"first": 1, "rest": [2, (3, 4)]}
+            made = service.stats().made
+            # Other bytes with these keys are not made.
+            assert await service.get(numbered(9), key=("album", 1)) == 1
+            assert await service.get(numbered(9), key="c") == 3
+            assert await service.gather([numbered(9)], key=[("album", 4)]) == [4]
+            assert service.stats().made == made
+            assert await service.gather([numbered(9)], key=[None]) == [9]
+            assert await service.gather([numbered(8)]) == [8]
+
+    run_on(main)
+
+
+def test_gather_of_one_reference_has_one_key(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            assert await service.gather(numbered(1), key=("a", 1)) == 1
+            assert await service.get(numbered(2), key=("a", 1)) == 1
+
+    run_on(main)
+
+
+def test_map_and_pack_ask_for_the_keys_of_a_prompt(run_on: Any) -> None:
+    pytest.importorskip("PIL")
+    prompts = [{"images": [jpeg(30, 30, seed=n)], "ids": [f"photo {n % 2}"]} for n in range(6)]
+    options: Any = {"refs": lambda prompt: prompt["images"], "key": lambda prompt: prompt["ids"]}
+
+    async def main() -> None:
+        for way in ("map", "pack"):
+            async with service_of(PROCESSOR) as service:
+                if way == "map":
+                    found = [images async for _, images in service.map(prompts, ordered=True, **options)]
+                    values = [images[0]["pixel_values"] for images in found]
+                else:
+                    (batch,) = [batch async for batch in service.pack(prompts, max_tokens=64, **options)]
+                    values = np.split(batch.pixel_values, 6)
+                assert service.stats().made == 2, way
+                for number in range(2, 6):
+                    assert np.array_equal(values[number], values[number % 2])
+
+    run_on(main)
+
+
+def test_the_blocking_twin_takes_keys() -> None:
+    with ImageService(number_of, num_workers=1, executor="thread", cache_limit=1 << 20) as service:
+        assert service.gather([numbered(1)], key=["a"]) == [1]
+        mapped = service.map([numbered(2)], refs=lambda ref: [ref], key=lambda ref: ["a"])
+        assert [images for _, images in mapped] == [[1]]
+
+
+WRONG = [
+    ([b"1", b"2"], ["a"]),
+    ([b"1", b"2"], "ab"),
+    ([b"1"], {"a": 1}),
+    ({"x": b"1"}, {"y": "a"}),
+    ({"x": b"1"}, ["a"]),
+    ([b"1", [b"2"]], ["a", "b"]),
+]
+
+
+@pytest.mark.parametrize(("refs", "keys"), WRONG)
+def test_keys_in_another_nesting_are_refused(refs: Any, keys: Any, run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            for on_error in ("raise", "return"):
+                with pytest.raises(ValueError, match="key"):
+                    await service.gather(refs, key=keys, on_error=on_error)
+            assert service.stats().pending == 0
+
+    run_on(main)
+
+
+def test_a_key_that_is_not_hashable_is_the_error_of_its_image(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            with pytest.raises(TypeError, match="hashable"):
+                await service.gather([numbered(1)], key=[["a"]])
+            found = await service.gather([numbered(1), numbered(2)], key=[["a"], "b"], on_error="return")
+            assert isinstance(found[0], TypeError)
+            assert found[1] == 2
+
+    run_on(main)
+
+
+@given(NESTED)
+def test_each_reference_gets_the_key_in_its_place(refs: Any) -> None:
+    found, build = flatten_references(refs)
+    numbers = list(range(len(found)))
+    assert flatten_keys(refs, build(numbers)) == numbers
+    assert flatten_keys(refs, None) == [None] * len(found)
+
+
+@given(NESTED, st.data())
+def test_a_key_may_be_a_tuple(refs: Any, data: st.DataObject) -> None:
+    found, build = flatten_references(refs)
+    keys = [data.draw(st.tuples(st.integers(), st.text(max_size=1))) for _ in found]
+    assert flatten_keys(refs, build(keys)) == keys

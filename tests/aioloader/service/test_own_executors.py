@@ -1,0 +1,76 @@
+"""Tests of executors that the caller made, and of functions that a service cannot call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService
+from aioloader.executors import ProcessExecutor, ThreadExecutor
+from tests.aioloader.service.images import fails, number_of, numbered
+
+
+@pytest.mark.parametrize("kind", [ThreadExecutor, ProcessExecutor])
+def test_an_executor_serves_one_service(kind: Callable[[int], Any], run_on: Any, leftovers: Any) -> None:
+    """A second one would replace the program of the first, whose images would be made by it."""
+
+    async def main() -> None:
+        executor = kind(1)
+        async with AsyncImageService(fails, executor=executor) as service:
+            assert await service.get(numbered(2)) == 2
+            with pytest.raises(ValueError, match="belongs to another"):
+                async with AsyncImageService(number_of, executor=executor):
+                    pass
+            with pytest.raises(aioloader.ImageError):
+                await service.get(numbered(3))
+        with pytest.raises(ValueError, match="belongs to another"):
+            async with AsyncImageService(fails, executor=executor):
+                pass
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("first", ["loader", "service"])
+def test_a_loader_and_a_service_share_no_executor(first: str, run_on: Any) -> None:
+    executor = ThreadExecutor(1)
+
+    async def loader() -> None:
+        async with aioloader.AsyncDataLoader(aioloader.SimpleDataset(range(4)), 2, executor=executor) as made:
+            async for _ in made:
+                pass
+
+    async def service() -> None:
+        async with AsyncImageService(number_of, executor=executor) as made:
+            assert await made.get(numbered(3)) == 3
+
+    async def main() -> None:
+        order = [loader, service] if first == "loader" else [service, loader]
+        await order[0]()
+        with pytest.raises(ValueError, match="belongs to another"):
+            await order[1]()
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("name", ["refs", "key"])
+@pytest.mark.parametrize("way", ["map", "pack"])
+def test_async_functions_of_prompts_are_refused(name: str, way: str, run_on: Any) -> None:
+    pytest.importorskip("PIL")
+
+    async def asynchronous(prompt: Any) -> Any:
+        return prompt
+
+    async def main() -> None:
+        processor = aioloader.transforms.Qwen2VLImageProcessor()
+        async with AsyncImageService(processor, num_workers=1, executor="thread") as service:
+            options: Any = {"refs": list, name: asynchronous}
+            with pytest.raises(TypeError, match=f"{name} is an async function"):
+                if way == "map":
+                    service.map([], **options)
+                else:
+                    service.pack([], max_tokens=8, **options)
+
+    run_on(main)

@@ -1,0 +1,195 @@
+"""Tests of `on_error=` of `map` and `pack`: a damaged prompt is raised, returned or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+import aioloader
+from aioloader import AsyncImageService, ImageService
+from aioloader.errors import BudgetError, ServiceOverloadedError
+from tests.aioloader.service.images import jpeg
+
+pytest.importorskip("PIL")
+
+PROCESSOR = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
+GOOD = jpeg(30, 30)
+TRUNCATED = jpeg(60, 90)[:-200]  # its header is whole
+Iterate = Callable[..., Any]
+
+# Prompts by name: their references, and the error that each one has.
+DAMAGED: dict[str, tuple[Any, type[Exception]]] = {
+    "no image": ([GOOD, b"no image"], aioloader.ImageError),
+    "truncated": ([TRUNCATED, GOOD], aioloader.ImageError),
+    "not allowed": (["/etc/passwd"], aioloader.ImageNotAllowedError),
+    "no reference": ([None], TypeError),
+    "too deep": ([], aioloader.ImageReferenceError),
+    "refs fails": ([], KeyError),
+}
+NAMES = ["a", *DAMAGED, "b"]
+
+
+def refs_of(name: str) -> Any:
+    if name == "too deep":
+        endless: list[Any] = []
+        endless.append(endless)
+        return endless
+    if name == "refs fails":
+        raise KeyError(name)
+    return DAMAGED[name][0] if name in DAMAGED else [GOOD]
+
+
+@pytest.fixture(params=["map", "pack"])
+def iterate(request: pytest.FixtureRequest) -> Iterate:
+    def mapping(service: Any, prompts: Any, **options: Any) -> Any:
+        return service.map(prompts, **{"refs": refs_of, "ordered": True, **options})
+
+    def packing(service: Any, prompts: Any, **options: Any) -> Any:
+        return service.pack(prompts, **{"refs": refs_of, "max_tokens": 32, "lookahead": 4, **options})
+
+    made: Iterate = {"map": mapping, "pack": packing}[request.param]
+    return made
+
+
+def prompts_in(element: Any) -> list[str]:
+    return element.prompts if isinstance(element, aioloader.service.packing.PromptBatch) else [element[0]]
+
+
+def check(errors: list[Exception]) -> None:
+    found = {error.prompt: type(error) for error in errors}  # type: ignore[attr-defined]
+    assert found == {name: error for name, (_, error) in DAMAGED.items()}
+    assert len(errors) == len(found)
+
+
+def service_of(**options: Any) -> AsyncImageService:
+    return AsyncImageService(PROCESSOR, num_workers=1, executor="thread", **options)
+
+
+def test_errors_are_raised_and_iteration_goes_on(iterate: Iterate, run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            elements, good, errors = iterate(service, NAMES), [], []
+            while True:
+                try:
+                    good += prompts_in(await anext(elements))
+                except StopAsyncIteration:
+                    break
+                except Exception as error:
+                    errors.append(error)
+            assert good == ["a", "b"]
+            check(errors)
+            assert elements.errors == []
+
+    run_on(main)
+
+
+def test_skipped_prompts_are_recorded(iterate: Iterate, run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            elements = iterate(service, NAMES, on_error="skip")
+            assert [name async for each in elements for name in prompts_in(each)] == ["a", "b"]
+            check(elements.errors)
+            nothing = iterate(service, list(DAMAGED), on_error="skip")
+            assert [each async for each in nothing] == []
+            check(nothing.errors)
+
+    run_on(main)
+
+
+def test_map_returns_errors_in_the_places_of_their_images(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            found = {
+                name: images
+                async for name, images in service.map(NAMES, refs=refs_of, ordered=True, on_error="return")
+            }
+            assert list(found) == NAMES
+            assert [isinstance(each, Exception) for each in found["no image"]] == [False, True]
+            assert [isinstance(each, Exception) for each in found["truncated"]] == [True, False]
+            for name, (_, error) in DAMAGED.items():
+                # Where there are no places it is in that of all images.
+                images = found[name] if isinstance(found[name], list) else [found[name]]
+                assert any(isinstance(image, error) for image in images), name
+
+    run_on(main)
+
+
+def test_pack_returns_errors_in_place_of_batches(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            batches = service.pack(NAMES, refs=refs_of, max_tokens=32, lookahead=4, on_error="return")
+            found = [each async for each in batches]
+            check([each for each in found if isinstance(each, Exception)])
+            assert [n for each in found if not isinstance(each, Exception) for n in each.prompts] == [
+                "a",
+                "b",
+            ]
+            assert batches.errors == []
+
+    run_on(main)
+
+
+def test_a_prompt_over_the_budget_is_one_of_them(run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            prompts = [[GOOD], [jpeg(400, 400)], [GOOD]]
+            batches = service.pack(prompts, refs=list, max_tokens=8, on_error="skip")
+            assert [len(batch.prompts) async for batch in batches] == [2]
+            (error,) = batches.errors
+            assert isinstance(error, BudgetError)
+            assert error.prompt is prompts[1]  # type: ignore[attr-defined]
+
+    run_on(main)
+
+
+def test_what_no_prompt_is_at_fault_for_is_raised(iterate: Iterate, run_on: Any) -> None:
+    """A service without room, one that is closed, and an iterable that fails are not skipped."""
+
+    async def endless() -> Any:
+        while True:
+            yield "a"
+
+    def broken() -> Any:
+        yield "a"
+        raise OSError("the queue is gone")
+
+    async def main() -> None:
+        with anyio.fail_after(60):
+            async with service_of(max_pending=1, overflow="raise") as service:
+                dispatcher: Any = service._engine.dispatcher
+                assert dispatcher._admission.try_enter()
+                with pytest.raises(ServiceOverloadedError):
+                    await anext(iterate(service, ["a"], on_error="skip"))
+                dispatcher._admission.leave()
+            async with service_of() as service:
+                elements = iterate(service, broken(), on_error="skip")
+                assert prompts_in(await anext(elements)) == ["a"]
+                with pytest.raises(OSError, match="the queue is gone"):
+                    await anext(elements)
+                elements = iterate(service, endless(), on_error="skip")
+                await anext(elements)
+            with pytest.raises(aioloader.ServiceClosedError):
+                async for _ in elements:
+                    pass
+
+    run_on(main)
+
+
+def test_the_blocking_twin_skips_too(iterate: Iterate) -> None:
+    with ImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+        elements = iterate(service, NAMES, on_error="skip")
+        assert [name for each in elements for name in prompts_in(each)] == ["a", "b"]
+        check(elements.errors)
+
+
+def test_wrong_words_are_refused(iterate: Iterate, run_on: Any) -> None:
+    async def main() -> None:
+        async with service_of() as service:
+            for options in ({"on_error": "replace"}, {"key": "name"}, {"refs": "images"}):
+                with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+                    iterate(service, [], **options)
+
+    run_on(main)
