@@ -14,6 +14,7 @@ import torch.utils.data
 from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
+    IterDataPipe,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -49,6 +50,7 @@ from aioloader.interop.torch._state import (
     restore,
     states_of,
 )
+from aioloader.interop.torch._streams import Streams
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioloader")
 T = TypeVar("T")
+_STATE_PARTS = ("engine", "batch_size", "generators", "begun")
 # Samplers that return whole numbers.
 _BY_NUMBER = (
     SequentialSampler,
@@ -92,7 +95,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
     - Batches are delivered in order; ``in_order=False`` and `pin_memory_device` have no effect.
     - Datasets of this project, torch's TensorDataset, and torch's Subsets of these are read one batch at a time. So are
       datasets with ``__getitems__``; one worker makes each of their batches.
-    - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics.
+    - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics. It can be resumed;
+      `snapshot_every_n_steps` is the number of batches of a worker after which it sends the dataset's state, as with
+      torchdata's StatefulDataLoader (0 or None: at the end of an epoch). It has no effect on other datasets, whose
+      state is a number of batches.
 
     Raises:
         TypeError: the dataset is an `aioloader.IterableDataset`.
@@ -119,6 +125,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         if isinstance(dataset, Stream):
             raise TypeError(
@@ -150,7 +157,9 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._changes = Changes()
         self._loaded: dict[str, Any] | None = None  # of the next iteration
         self._reached: dict[str, Any] | None = None  # when it was closed
-        if self._streams:
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._streams: Streams | None = None
+        if self._is_stream:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,16 +172,29 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             "_changes": Changes(),
             "_loaded": None,
             "_reached": None,
+            "_streams": None,
         }
 
     @property
-    def _streams(self) -> bool:
+    def _is_stream(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
+
+    def _ready_streams(self) -> Streams:
+        if isinstance(self.dataset, IterDataPipe):
+            raise NotResumableError(
+                f"{type(self.dataset).__name__} is an IterDataPipe: torch's own engine loads it, without a state; "
+                "make it a torch.utils.data.IterableDataset, or a dataset with indices"
+            )
+        if self._streams is None:
+            self._streams = Streams(self.snapshot_every_n_steps or 0)
+        return self._streams
 
     def __iter__(self) -> Any:
         """Begin a new epoch."""
-        if self._streams:
+        if isinstance(self.dataset, IterDataPipe):
             return super().__iter__()
+        if self._is_stream:
+            return self._ready_streams().begin(self)
         if self.pin_memory and not torch.accelerator.is_available():
             warnings.warn(
                 "pin_memory has no effect: torch finds no accelerator here, so tensors stay in pageable memory",
@@ -190,12 +212,14 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
         The method is that of torchdata's StatefulDataLoader. The state holds the number of batches, and the states of
         the generators that torch's samplers drew the epoch's order from: of `generator`, of the sampler's, or torch's
-        global one. Each has about 7 kB.
+        global one. Each has about 7 kB. That of an IterableDataset holds the position of each worker, with the states
+        of the dataset and its iterator, if they have `state_dict` and `load_state_dict`; it is JSON if theirs are.
 
         Raises:
-            NotResumableError: the dataset is an IterableDataset.
+            NotResumableError: the dataset is a data pipe, or its own `state_dict` has failed.
         """
-        self._check_resumable()
+        if self._is_stream:
+            return self._ready_streams().state_dict(self)
         known = self._loaded or self._reached
         if known is not None:
             return dict(known)
@@ -218,14 +242,17 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
         The order is drawn again, so the generators are set to where the epoch began, also torch's global one if the
         loader has no `generator`. A sampler that draws from something else must be set up by the caller. The number of
-        workers may differ. With workers, random transforms draw what they would have drawn.
+        workers may differ, except for an IterableDataset. With workers, random transforms draw what they would have
+        drawn.
 
         Raises:
             ResumeError: the state is corrupt, or belongs to other data, another batch size or another way of sampling.
-            NotResumableError: the dataset is an IterableDataset.
+            NotResumableError: the dataset is a data pipe.
         """
-        self._check_resumable()
-        check(state, self.batch_size)
+        if self._is_stream:
+            self._ready_streams().load_state_dict(self, state)
+            return
+        check(state, _STATE_PARTS, self.batch_size)
         self._resume(self._ready_engine(), state)
         self._loaded, self._reached = dict(state), None
 
@@ -248,13 +275,6 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]))
         restore(generators, states)
         return engine
-
-    def _check_resumable(self) -> None:
-        if self._streams:
-            raise NotResumableError(
-                f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, without a state; "
-                "make it an aioloader.IterableDataset, or a dataset with indices"
-            )
 
     def _ready_engine(self) -> sync.DataLoader[Any]:
         functions = [self.collate_fn, self.worker_init_fn]
@@ -329,6 +349,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             self._reached = self.state_dict()
         engine, self._engine = self._engine, None
         self._iterator = None  # of torch's own engine
+        if self._streams is not None:
+            self._streams.close()
         if engine is not None:
             engine.close()
 
@@ -349,7 +371,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return self._counting().explain()
 
     def _counting(self) -> sync.DataLoader[Any]:
-        if self._streams:
+        if self._is_stream:
             raise TypeError(
                 f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, without "
                 "statistics"

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from aioloader.errors import NotResumableError, ResumeError
+from aioloader.errors import ResumeError
 
 pytestmark = [
     pytest.mark.torch,
@@ -147,15 +147,3 @@ def test_a_state_of_another_loader_is_refused(torch, ours):
         with pytest.raises(ResumeError):
             loader.load_state_dict(wrong)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_stream_has_no_state(torch, ours):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(3))
-
-    loader = ours(Stream())
-    with pytest.raises(NotResumableError, match="IterableDataset"):
-        loader.state_dict()
-    with pytest.raises(NotResumableError, match="IterableDataset"):
-        loader.load_state_dict({})
