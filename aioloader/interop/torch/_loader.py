@@ -43,6 +43,7 @@ from aioloader.interop.torch._sending import detached, unsendable
 from aioloader.interop.torch._settings import current_settings
 from aioloader.interop.torch._state import (
     STATE_VERSION,
+    all_generators,
     check,
     decode,
     encode,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioloader")
 T = TypeVar("T")
-_STATE_PARTS = ("engine", "batch_size", "generators", "begun")
+_STATE_PARTS = ("engine", "batch_size", "generators", "present", "begun")
 # Samplers that return whole numbers.
 _BY_NUMBER = (
     SequentialSampler,
@@ -212,7 +213,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
         The method is that of torchdata's StatefulDataLoader. The state holds the number of batches, and the states of
         the generators that torch's samplers drew the epoch's order from: of `generator`, of the sampler's, or torch's
-        global one. Each has about 7 kB. That of an IterableDataset holds the position of each worker, with the states
+        global one. Each has about 7 kB. Without workers the samples draw from them, too, so that their present
+        states are added. That of an IterableDataset holds the position of each worker, with the states
         of the dataset and its iterator, if they have `state_dict` and `load_state_dict`; it is JSON if theirs are.
 
         Raises:
@@ -226,12 +228,14 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         order, engine = self._order, self._engine
         state = None if engine is None else engine.state_dict()
         within = engine is not None and engine._runtime.planner.progress.current is not None
-        present = states_of(generators_of(self))
+        present = states_of(all_generators(self))
+        drawn = {name: present[name] for name in generators_of(self)}
         return {
             "torch_version": STATE_VERSION,
             "engine": state,
             "batch_size": self.batch_size,
-            "generators": encode(order.start if within and order is not None else present),
+            "generators": encode(order.start if within and order is not None else drawn),
+            "present": encode(present) if within and not self.num_workers else None,
             "begun": order is not None
             and engine is not None
             and (order.begun_before if within else order.begun),
@@ -261,6 +265,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         generators = generators_of(self)
         states = decode(generators, state["generators"])
         saved = state["engine"]
+        # Samples that are made in this process draw from the same generators as the order.
+        present = None
+        if state["present"] is not None and not self.num_workers:
+            present = decode(all_generators(self), state["present"])
         if saved is not None:
             assert self._order is not None
             before = self._engine, self._order
@@ -272,7 +280,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             except BaseException:
                 self._engine, self._order = before
                 raise
-            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]))
+            reached = None if present is None else (int(saved["consumed"]), present)
+            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]), reached)
         restore(generators, states)
         return engine
 

@@ -26,6 +26,14 @@ def generators_of(loader: torch.utils.data.DataLoader) -> dict[str, torch.Genera
     return found
 
 
+def all_generators(loader: torch.utils.data.DataLoader) -> dict[str, torch.Generator]:
+    """Return the generators of the order, and torch's global one, which samples draw from in the script's process."""
+    found = generators_of(loader)
+    if all(each is not torch.default_generator for each in found.values()):
+        found["global"] = torch.default_generator
+    return found
+
+
 def states_of(generators: dict[str, torch.Generator]) -> dict[str, Any]:
     """Return the states of some generators, uint8 tensors."""
     return {name: generator.get_state() for name, generator in generators.items()}
