@@ -37,6 +37,7 @@ from aioloader.interop.torch._samples import (
     RowCollate,
     UnencodedSample,
     encode_sample,
+    is_passed_draws,
     restore_batch,
 )
 from aioloader.interop.torch._sending import detached, unsendable
@@ -327,7 +328,11 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if together or not default:
             read = self.dataset.__getitems__ if together else None
             batchify = Collated(
-                collate_fn, carried=self.num_workers > 0, single=not self._auto_collation, read=read
+                collate_fn,
+                carried=self.num_workers > 0,
+                single=not self._auto_collation,
+                read=read,
+                draws=is_passed_draws(self.collate_fn),
             )
         elif known:
             restore = partial(_restore_known, single=single)
