@@ -94,7 +94,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
     - A sample that fails raises its own exception, with a note that names the sample. A worker process that dies is
       replaced, and its samples are made again.
     - `timeout` is the time in seconds that a worker may spend on one sample before it is killed; 0: no limit.
-    - Batches are delivered in order; ``in_order=False`` and `pin_memory_device` have no effect.
+    - `pin_memory_device` has no effect: torch's current accelerator is used.
     - Datasets of this project, torch's TensorDataset, and torch's Subsets of these are read one batch at a time. So are
       datasets with ``__getitems__``; one worker makes each of their batches.
     - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics. It can be resumed;
@@ -347,6 +347,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             num_workers=self.num_workers,
             prefetch=prefetch(self),
             timeout=self.timeout or math.inf,
+            in_order=self.in_order or not self.num_workers,  # as torch, which ignores it without workers
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
             else restore,
