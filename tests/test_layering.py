@@ -213,6 +213,8 @@ LAZY_EXCEPTIONS = {
             "_mover",
             "_order",
             "_samples",
+            "_stream_parts",
+            "_streams",
             "_sending",
             "_settings",
             "_state",

@@ -14,6 +14,7 @@ import torch.utils.data
 from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
+    IterDataPipe,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -37,12 +38,14 @@ from aioloader.interop.torch._samples import (
     RowCollate,
     UnencodedSample,
     encode_sample,
+    is_passed_draws,
     restore_batch,
 )
 from aioloader.interop.torch._sending import detached, unsendable
 from aioloader.interop.torch._settings import current_settings
 from aioloader.interop.torch._state import (
     STATE_VERSION,
+    all_generators,
     check,
     decode,
     encode,
@@ -50,6 +53,7 @@ from aioloader.interop.torch._state import (
     restore,
     states_of,
 )
+from aioloader.interop.torch._streams import Streams
 from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioloader")
 _START_S = 10.0
 T = TypeVar("T")
+_STATE_PARTS = ("engine", "batch_size", "generators", "present", "begun")
 # Samplers that return whole numbers.
 _BY_NUMBER = (
     SequentialSampler,
@@ -92,10 +97,13 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
     - A sample that fails raises its own exception, with a note that names the sample. A worker process that dies is
       replaced, and its samples are made again.
     - `timeout` is the time in seconds that a worker may spend on one sample before it is killed; 0: no limit.
-    - Batches are delivered in order; ``in_order=False`` and `pin_memory_device` have no effect.
+    - `pin_memory_device` has no effect: torch's current accelerator is used.
     - Datasets of this project, torch's TensorDataset, and torch's Subsets of these are read one batch at a time. So are
       datasets with ``__getitems__``; one worker makes each of their batches.
-    - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics.
+    - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics. It can be resumed;
+      `snapshot_every_n_steps` is the number of batches of a worker after which it sends the dataset's state, as with
+      torchdata's StatefulDataLoader (0 or None: at the end of an epoch). It has no effect on other datasets, whose
+      state is a number of batches.
 
     Raises:
         TypeError: the dataset is an `aioloader.IterableDataset`.
@@ -122,6 +130,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         if isinstance(dataset, Stream):
             raise TypeError(
@@ -154,7 +163,9 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         self._changes = Changes()
         self._loaded: dict[str, Any] | None = None  # of the next iteration
         self._reached: dict[str, Any] | None = None  # when it was closed
-        if self._streams:
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._streams: Streams | None = None
+        if self._is_stream:
             _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,6 +179,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             "_changes": Changes(),
             "_loaded": None,
             "_reached": None,
+            "_streams": None,
         }
 
     @property
@@ -179,13 +191,25 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return bool(context.get_start_method() == "fork")
 
     @property
-    def _streams(self) -> bool:
+    def _is_stream(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
+
+    def _ready_streams(self) -> Streams:
+        if isinstance(self.dataset, IterDataPipe):
+            raise NotResumableError(
+                f"{type(self.dataset).__name__} is an IterDataPipe: torch's own engine loads it, without a state; "
+                "make it a torch.utils.data.IterableDataset, or a dataset with indices"
+            )
+        if self._streams is None:
+            self._streams = Streams(self.snapshot_every_n_steps or 0)
+        return self._streams
 
     def __iter__(self) -> Any:
         """Begin a new epoch."""
-        if self._streams:
+        if isinstance(self.dataset, IterDataPipe):
             return super().__iter__()
+        if self._is_stream:
+            return self._ready_streams().begin(self)
         if self.pin_memory and not torch.accelerator.is_available():
             warnings.warn(
                 "pin_memory has no effect: torch finds no accelerator here, so tensors stay in pageable memory",
@@ -206,24 +230,29 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
         The method is that of torchdata's StatefulDataLoader. The state holds the number of batches, and the states of
         the generators that torch's samplers drew the epoch's order from: of `generator`, of the sampler's, or torch's
-        global one. Each has about 7 kB.
+        global one. Each has about 7 kB. Without workers the samples draw from them, too, so that their present
+        states are added. That of an IterableDataset holds the position of each worker, with the states
+        of the dataset and its iterator, if they have `state_dict` and `load_state_dict`; it is JSON if theirs are.
 
         Raises:
-            NotResumableError: the dataset is an IterableDataset.
+            NotResumableError: the dataset is a data pipe, or its own `state_dict` has failed.
         """
-        self._check_resumable()
+        if self._is_stream:
+            return self._ready_streams().state_dict(self)
         known = self._loaded or self._reached
         if known is not None:
             return dict(known)
         order, engine = self._order, self._engine
         state = None if engine is None else engine.state_dict()
         within = engine is not None and engine._runtime.planner.progress.current is not None
-        present = states_of(generators_of(self))
+        present = states_of(all_generators(self))
+        drawn = {name: present[name] for name in generators_of(self)}
         return {
             "torch_version": STATE_VERSION,
             "engine": state,
             "batch_size": self.batch_size,
-            "generators": encode(order.start if within and order is not None else present),
+            "generators": encode(order.start if within and order is not None else drawn),
+            "present": encode(present) if within and not self.num_workers else None,
             "begun": order is not None
             and engine is not None
             and (order.begun_before if within else order.begun),
@@ -234,14 +263,17 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
 
         The order is drawn again, so the generators are set to where the epoch began, also torch's global one if the
         loader has no `generator`. A sampler that draws from something else must be set up by the caller. The number of
-        workers may differ. With workers, random transforms draw what they would have drawn.
+        workers may differ, except for an IterableDataset. With workers, random transforms draw what they would have
+        drawn.
 
         Raises:
             ResumeError: the state is corrupt, or belongs to other data, another batch size or another way of sampling.
-            NotResumableError: the dataset is an IterableDataset.
+            NotResumableError: the dataset is a data pipe.
         """
-        self._check_resumable()
-        check(state, self.batch_size)
+        if self._is_stream:
+            self._ready_streams().load_state_dict(self, state)
+            return
+        check(state, _STATE_PARTS, self.batch_size)
         self._resume(self._ready_engine(), state)
         self._loaded, self._reached = dict(state), None
 
@@ -250,6 +282,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         generators = generators_of(self)
         states = decode(generators, state["generators"])
         saved = state["engine"]
+        # Samples that are made in this process draw from the same generators as the order.
+        present = None
+        if state["present"] is not None and not self.num_workers:
+            present = decode(all_generators(self), state["present"])
         if saved is not None:
             assert self._order is not None
             before = self._engine, self._order
@@ -261,16 +297,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             except BaseException:
                 self._engine, self._order = before
                 raise
-            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]))
+            reached = None if present is None else (int(saved["consumed"]), present)
+            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]), reached)
         restore(generators, states)
         return engine
-
-    def _check_resumable(self) -> None:
-        if self._streams:
-            raise NotResumableError(
-                f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, without a state; "
-                "make it an aioloader.IterableDataset, or a dataset with indices"
-            )
 
     def _ready_engine(self) -> sync.DataLoader[Any]:
         functions = [self.collate_fn, self.worker_init_fn]
@@ -319,7 +349,11 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if together or not default:
             read = self.dataset.__getitems__ if together else None
             batchify = Collated(
-                collate_fn, carried=self.num_workers > 0, single=not self._auto_collation, read=read
+                collate_fn,
+                carried=self.num_workers > 0,
+                single=not self._auto_collation,
+                read=read,
+                draws=is_passed_draws(self.collate_fn),
             )
         elif known:
             restore = partial(_restore_known, single=single)
@@ -340,6 +374,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             num_workers=self.num_workers,
             prefetch=prefetch(self),
             timeout=timeout,
+            in_order=self.in_order or not self.num_workers,  # as torch, which ignores it without workers
             output=partial(_pinned, restore)
             if self.pin_memory and torch.accelerator.is_available()
             else restore,
@@ -357,6 +392,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         engine, self._engine = self._engine, None
         self._forked = None
         self._iterator = None  # of torch's own engine
+        if self._streams is not None:
+            self._streams.close()
         if engine is not None:
             engine.close()
 
@@ -377,7 +414,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return self._counting().explain()
 
     def _counting(self) -> sync.DataLoader[Any]:
-        if self._streams:
+        if self._is_stream:
             raise TypeError(
                 f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, without "
                 "statistics"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from aioloader.interop.torch._items import Key
-from aioloader.interop.torch._state import generators_of, states_of
+from aioloader.interop.torch._state import all_generators, generators_of, restore, states_of
 from aioloader.pipeline.plan import KeyedBatch
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ class Order:
         self._single = not loader._auto_collation
         self._generator = loader.generator
         self._generators = generators_of(loader)
+        self._all_generators = all_generators(loader)
         self.start: dict[str, Any] = {}
         self.begun_before = False
+        self._reached: tuple[int, dict[str, Any]] | None = None
         self._ahead = loader.num_workers and prefetch(loader) + _HANDED_OVER
         self._kept = loader.persistent_workers
         self._setup = setup
@@ -76,14 +79,31 @@ class Order:
             assert runtime is not None
             runtime.planner.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
+        if self._reached is not None:
+            batches = self._continued(batches, *self._reached)
+            self._reached = None
         if self._ahead:
             batches = self.latest = DrawnAhead(batches, self._ahead)
         return batches
 
-    def resume(self, seed: int, begun: bool) -> None:
-        """Go on as a loader whose workers have a seed; `begun`: its first epoch is over."""
+    def resume(self, seed: int, begun: bool, reached: tuple[int, dict[str, Any]] | None) -> None:
+        """Go on as another loader.
+
+        Args:
+            seed: seed of its workers.
+            begun: its first epoch is over.
+            reached: number of batches that it has delivered of the epoch, and states of the generators after them, if
+                its samples draw from them, too.
+        """
         self._setup.seed = seed
         self.begun = begun
+        self._reached = reached
+
+    def _continued(self, batches: Iterator[Any], taken: int, states: dict[str, Any]) -> Iterator[Any]:
+        """Iterate over the lists; those that were delivered are drawn again, but their samples are not made."""
+        yield from islice(batches, taken)
+        restore(self._all_generators, states)
+        yield from batches
 
     def _checked(self, indices: Any) -> Any:
         given = [indices] if self._single else list(indices)

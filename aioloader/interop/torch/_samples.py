@@ -10,6 +10,7 @@ A signature lists the types in depth-first order, containers before their elemen
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils import collate as torch_collate
 
+from aioloader.foundation.validation import accepts_rng
 from aioloader.loader.outputs import torch_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioloader.foundation.types import Array
+    from aioloader.rng import Rng
 
 _TUPLE, _LIST, _DICT, _NAMED, _TENSOR, _BFLOAT16, _ARRAY, _SCALAR, _BOOL, _INT, _FLOAT, _TEXT = range(12)
 # A number is encoded as a numpy scalar, whose type alone shows that it fits a row.
@@ -305,6 +308,17 @@ class _Unpickler(pickle.Unpickler):
         return self._made[name]
 
 
+def is_passed_draws(collate_fn: Any) -> bool:  # the caller's, of any class
+    """Return True if a collate function needs the draws of its batch: one of this project, or one with an ``rng``.
+
+    Torch could not call a function whose `rng` has no default; where it has one, a script may mean something else.
+    """
+    if not accepts_rng(collate_fn):
+        return False
+    ours = type(collate_fn).__module__.partition(".")[0] == "aioloader"
+    return ours or inspect.signature(collate_fn).parameters["rng"].default is inspect.Parameter.empty
+
+
 @dataclass(frozen=True)
 class Collated:
     """Batchify function that calls the caller's collate function in the worker.
@@ -314,19 +328,22 @@ class Collated:
         carried: True if the batch is sent to another process: its tensors and arrays, and a pickle of the rest.
         single: True if batches are single samples.
         read: reads the samples of a list of indices, if samples are represented by their indices; or None.
+        draws: True if the collate function is passed the draws of its batch, as `rng`.
     """
 
-    collate_fn: Callable[[Any], Any]
+    collate_fn: Callable[..., Any]
     carried: bool
     single: bool
     read: Callable[[list[int]], Any] | None
+    draws: bool
 
-    def __call__(self, samples: list[Any]) -> Any:
+    def __call__(self, samples: list[Any], *, rng: Rng) -> Any:
         """Return the batch in the form that `restore_batch` converts."""
         given = [each.sample if type(each) is UnencodedSample else each for each in samples]
         if self.read is not None:
             given = self.read(given)
-        batch = self.collate_fn(given[0] if self.single else given)
+        drawn = {"rng": rng} if self.draws else {}
+        batch = self.collate_fn(given[0] if self.single else given, **drawn)
         if not self.carried:
             return FinishedBatch(batch)
         file = io.BytesIO()

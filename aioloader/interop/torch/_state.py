@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aioloader.errors import ResumeError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 STATE_VERSION = 1
-_PARTS = ("engine", "batch_size", "generators", "begun")
 
 
 def generators_of(loader: torch.utils.data.DataLoader) -> dict[str, torch.Generator]:
@@ -21,6 +23,14 @@ def generators_of(loader: torch.utils.data.DataLoader) -> dict[str, torch.Genera
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator) and all(generator is not each for each in found.values()):
             found[name] = generator
+    return found
+
+
+def all_generators(loader: torch.utils.data.DataLoader) -> dict[str, torch.Generator]:
+    """Return the generators of the order, and torch's global one, which samples draw from in the script's process."""
+    found = generators_of(loader)
+    if all(each is not torch.default_generator for each in found.values()):
+        found["global"] = torch.default_generator
     return found
 
 
@@ -65,15 +75,20 @@ def restore(generators: dict[str, torch.Generator], states: dict[str, Any]) -> N
         generators[name].set_state(state)
 
 
-def check(state: Any, batch_size: int | None) -> None:
+def check(state: Any, parts: Sequence[str], batch_size: int | None) -> None:
     """Check the form of a state.
+
+    Args:
+        state: the state.
+        parts: names of the entries that it must have.
+        batch_size: the loader's batch size.
 
     Raises:
         ResumeError: it does not come from a torch loader, or from one with another batch size.
     """
     if not isinstance(state, dict):
         raise ResumeError("state", "a dict", type(state).__name__)
-    if state.get("torch_version") != STATE_VERSION or any(name not in state for name in _PARTS):
+    if state.get("torch_version") != STATE_VERSION or any(name not in state for name in parts):
         raise ResumeError(
             "torch_version",
             STATE_VERSION,

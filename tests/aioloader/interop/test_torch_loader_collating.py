@@ -191,3 +191,38 @@ def test_batches_that_are_kept_do_not_change(torch, ours):
         assert [each[:, 0, 0].tolist() for each in images] == [
             list(map(float, range(start, start + 4))) for start in range(0, 40, 4)
         ]
+
+
+def mixed(samples, *, rng):
+    return float(rng.random()), np.stack([image for image, _ in samples])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_collate_functions_of_this_project_draw_from_the_seed_of_the_loader(torch, ours, workers):
+    """Also a caller's function that cannot be called without `rng`."""
+    from aioloader.batchify import Compose, Stack
+    from aioloader.transforms import MixUp
+
+    data = Samples([(np.full((3, 2, 2), place, np.float32), place % 3) for place in range(8)])
+
+    def batches(collate, seed):
+        loader = ours(
+            data,
+            4,
+            collate_fn=collate,
+            num_workers=workers,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        found = [list(loader), list(loader)]
+        loader.close()
+        return repr(found)
+
+    for collate in (Compose(Stack(), MixUp(num_classes=3)), mixed):
+        assert batches(collate, 1) == batches(collate, 1) != batches(collate, 2)
+
+
+def test_a_default_of_rng_is_left_to_the_script(ours):
+    def collate(samples, rng="its own"):
+        return rng
+
+    assert list(ours([1, 2, 3], 3, collate_fn=collate)) == ["its own"]

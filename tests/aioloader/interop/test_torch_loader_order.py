@@ -1,7 +1,9 @@
 """Tests of torch's samplers: the order is that of torch's DataLoader."""
 
 import gc
+import json
 import random
+import time
 
 import numpy as np
 import pytest
@@ -136,3 +138,41 @@ def test_copies_of_a_sample_draw_differently(torch, ours, workers, known):
         indices, *columns = runs[-1]
         assert indices == [0] * 12
         assert all(len(set(column)) == 12 for column in columns)
+
+
+class Held:
+    """Dataset one of whose samples waits for a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        end = time.monotonic() + 60
+        while index == 2 and not self.path.exists():
+            if time.monotonic() > end:
+                raise TimeoutError("no other batch was delivered before this one")
+            time.sleep(0.01)
+        return index
+
+
+def test_batches_out_of_order_wait_for_no_other_and_resume(torch, ours, tmp_path):
+    """A sample of the second batch is made after the caller has received two others."""
+    data = Held(tmp_path / "go on")
+    loader = ours(data, 2, num_workers=2, in_order=False)
+    batches = iter(loader)
+    found = [next(batches).tolist(), next(batches).tolist()]
+    state = json.loads(json.dumps(loader.state_dict()))
+    data.path.touch()
+    rest = [batch.tolist() for batch in batches]
+    loader.close()
+    assert [2, 3] not in found
+    assert sorted(found + rest) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+    resumed = ours(data, 2, num_workers=2, in_order=False)
+    resumed.load_state_dict(state)
+    assert sorted(batch.tolist() for batch in resumed) == sorted(rest)
+    resumed.close()
+    assert [batch.tolist() for batch in ours(data, 2, in_order=False)] == [[0, 1], [2, 3], [4, 5], [6, 7]]

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from aioloader.errors import NotResumableError, ResumeError
+from aioloader.errors import ResumeError
 
 pytestmark = [
     pytest.mark.torch,
@@ -100,6 +100,38 @@ def test_the_rest_is_that_of_an_uninterrupted_run(torch, ours, name, workers, pe
     resumed.close()
 
 
+class DrawnByTorch(Plain):
+    """Dataset whose samples hold random numbers of torch."""
+
+    def __init__(self, torch):
+        self.torch = torch
+
+    def __getitem__(self, index):
+        return index, self.torch.rand(())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("taken", [0, 1, 4, 6])
+def test_without_workers_samples_draw_what_they_would_have_drawn(torch, ours, name, taken):
+    """The dataset draws from the generator that also makes the order; so does the training loop."""
+    torch.manual_seed(7)
+    loader = ours(DrawnByTorch(torch), **options(torch, name))
+    batches = iter(loader)
+    for _ in range(taken):
+        next(batches)
+    torch.rand(2)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [*batches, *loader]
+    after = torch.rand(2)
+
+    torch.manual_seed(99)
+    resumed = ours(DrawnByTorch(torch), **options(torch, name))
+    resumed.load_state_dict(state)
+    found = [*resumed, *resumed]
+    assert [values(torch, batch) for batch in found] == [values(torch, batch) for batch in rest]
+    assert torch.equal(torch.rand(2), after)
+
+
 def test_a_used_loader_resumes(torch, ours):
     with_state = ours(Drawn(), 4, shuffle=True, num_workers=1)
     batches = iter(with_state)
@@ -147,15 +179,3 @@ def test_a_state_of_another_loader_is_refused(torch, ours):
         with pytest.raises(ResumeError):
             loader.load_state_dict(wrong)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_stream_has_no_state(torch, ours):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(3))
-
-    loader = ours(Stream())
-    with pytest.raises(NotResumableError, match="IterableDataset"):
-        loader.state_dict()
-    with pytest.raises(NotResumableError, match="IterableDataset"):
-        loader.load_state_dict({})
