@@ -57,11 +57,11 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     start = ProcessHandle.start
     closers = []
 
-    def closed_meanwhile(handle, *args):
+    def closed_meanwhile(handle, *args, **options):
         closers.append(threading.Thread(target=executor.close))
         closers[-1].start()
         closers[-1].join(0.1)  # it waits for the worker that is starting
-        start(handle, *args)
+        start(handle, *args, **options)
 
     monkeypatch.setattr(ProcessHandle, "start", closed_meanwhile)
 
