@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = {
     "executors/sent_memory.py",
     "interop/torch/_items.py",
+    "interop/torch/_samples.py",
     "interop/torch/_stream_parts.py",
     "interop/torch/_streams.py",
     "executors/ray/messages.py",
