@@ -238,7 +238,9 @@ def test_leaving_gives_up_the_batches_that_were_made(run_on: Any, leftovers: Any
     run_on(main)
 
 
-@pytest.mark.parametrize("output", ["torch", "jax"])
+@pytest.mark.parametrize(
+    "output", [pytest.param("torch", marks=pytest.mark.torch), pytest.param("jax", marks=pytest.mark.jax)]
+)
 def test_batches_are_of_the_type_of_the_output(output: str, run_on: Any) -> None:
     package = pytest.importorskip(output)
     kind = package.Tensor if output == "torch" else package.Array
