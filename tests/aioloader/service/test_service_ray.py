@@ -17,7 +17,7 @@ from aioloader.executors import RayExecutor
 from aioloader.transforms import decode_image
 from tests.aioloader.cluster import local_cluster
 from tests.aioloader.service import images
-from tests.aioloader.service.images import fails, jpeg, numbered, ragged
+from tests.aioloader.service.images import HANGS, fails, hangs, jpeg, numbered, ragged
 
 pytestmark = [
     pytest.mark.ray,
@@ -72,5 +72,19 @@ def test_announced_sizes_fit(cluster: Any) -> None:
             for made, photo in zip(await service.gather(photos), photos, strict=True):
                 expected = processor(decode_image(photo, exif="ignore"))
                 assert np.array_equal(made["pixel_values"], expected["pixel_values"])
+
+    anyio.run(main)
+
+
+def test_an_actor_that_hangs_is_ended_when_the_time_of_its_caller_is_over(cluster: Any) -> None:
+    async def main() -> None:
+        executor = RayExecutor(1, timeout=600)
+        async with AsyncImageService(hangs, executor=executor, timeout=600) as service:
+            await service.ready()
+            with anyio.fail_after(120):
+                with pytest.raises(aioloader.ImageTimeoutError):
+                    await service.get(numbered(HANGS), timeout=1.0)
+                assert await service.get(numbered(1)) == 1
+                assert service.stats().restarts == 1
 
     anyio.run(main)
