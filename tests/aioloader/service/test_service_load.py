@@ -24,8 +24,9 @@ from tests.aioloader.service.test_async_service import until
 
 pytestmark = pytest.mark.slow
 
-KILLS = 200
-CANCELS = 10_000
+# In each of four runs: together 200 killed workers and 10,000 cancelled requests.
+KILLS = 50
+CANCELS = 2_500
 
 
 def descriptors() -> int:
@@ -33,7 +34,8 @@ def descriptors() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_workers_cancelled_requests_and_hostile_references(seed: int, leftovers: Any) -> None:
     photos = [jpeg(40 + 9 * n, 60 + 7 * n, seed=n) for n in range(60)]
     expected = [decode_image(photo) for photo in photos]
     hostile: list[Any] = [
@@ -51,7 +53,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
         "data:text/html,<img>",
         np.zeros((4, 4), np.float32),
     ]
-    draw = random.Random(7)
+    draw = random.Random(seed)
     counts = {"right": 0, "named": 0, "cancelled": 0, "gave up": 0, "wrong": 0}
 
     async def request(service: AsyncImageService, impatient: bool) -> None:
@@ -87,19 +89,20 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
             executor: Any = service._engine.executor
             ended = False
 
-            killed: set[int] = set()
+            killed: list[int] = []
 
             def ready() -> list[int]:
-                return [handle.process.pid for handle in executor._handles if handle.ready and handle.process]
+                pids = [handle.process.pid for handle in executor._handles if handle.ready and handle.process]
+                return [pid for pid in pids if pid not in killed[-4:]]
 
             async def kill() -> None:
                 for _ in range(KILLS):
-                    # One that does not even start is another fault.
-                    await until(ready)
-                    pid = draw.choice(ready())
-                    killed.add(pid)
+                    # One that does not even start is another fault, and the death of one may not be noticed yet.
+                    while not ready():
+                        await anyio.sleep(0.001)
+                    killed.append(draw.choice(ready()))
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                        os.kill(killed[-1], signal.SIGKILL)
                     await anyio.sleep(draw.random() * 0.1)
 
             async def client(impatient: bool) -> None:
@@ -121,8 +124,7 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
             print(counts, f"{time.monotonic() - begin:.0f} s")
             print(service.explain())
             assert stats.held_nbytes == 0
-            # Some signals went to a process whose end the service had not noticed yet.
-            assert stats.restarts >= len(killed) >= KILLS / 4
+            assert stats.restarts >= KILLS
             assert descriptors() <= before[0] + 4
             assert psutil.Process().memory_info().rss < before[1] + (200 << 20)
 
@@ -130,5 +132,5 @@ def test_killed_workers_cancelled_requests_and_hostile_references(leftovers: Any
     assert counts["wrong"] == 0
     assert counts["gave up"] < KILLS / 10
     assert counts["cancelled"] >= CANCELS
-    assert counts["right"] > 1000
-    assert counts["named"] > 100
+    assert counts["right"] > 250
+    assert counts["named"] > 25
