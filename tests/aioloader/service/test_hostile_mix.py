@@ -124,6 +124,7 @@ def test_every_answer_is_right_or_a_named_error_of_its_image(
             max_pixels=50_000,
             timeout=3.0,
         ) as service:
+            await service.ready()
             found = await service.gather([ref for ref, _ in mix], on_error="return")
             files = psutil.Process().num_fds()
             for (ref, expected), got in zip(mix, found, strict=True):
