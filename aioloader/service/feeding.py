@@ -9,7 +9,7 @@ import abc
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import anyio
 
@@ -40,13 +40,20 @@ async def prompts_of(prompts: Iterable[P] | AsyncIterable[P]) -> AsyncIterator[P
 
 
 ON_ERROR = ("raise", "return", "skip")
-"""What may happen to a prompt that has no images."""
+"""Choices for a prompt without images: see `FedIterator`."""
 
 
-def of_prompt(error: Exception, prompt: object) -> Exception:
-    """Return an error with the attribute `prompt`."""
-    error.prompt = prompt  # type: ignore[attr-defined]
-    return error
+class FailedPrompt(NamedTuple):
+    """A prompt that has no images, and the reason. Several prompts may have the same error object."""
+
+    prompt: Any
+    error: Exception
+
+
+def of_prompt(failed: FailedPrompt) -> Exception:
+    """Return the error of a prompt with the attribute `prompt`."""
+    vars(failed.error)["prompt"] = failed.prompt  # its class may forbid attributes
+    return failed.error
 
 
 class Feed(abc.ABC, Generic[P, E]):

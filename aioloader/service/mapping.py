@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from aioloader.foundation.validation import at_least
-from aioloader.service.feeding import FedIterator, Feed, of_prompt
+from aioloader.service.feeding import FailedPrompt, FedIterator, Feed, of_prompt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
@@ -134,9 +134,8 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
                 raise request
             return prompt, await self._requests.finish(request, build)
         except Exception as error:
-            of_prompt(error, prompt)
-            raise
+            raise of_prompt(FailedPrompt(prompt, error)) from None
 
     def _failed(self, error: Exception) -> tuple[P, Any]:
         # That of the whole prompt, as errors of images are in their places.
-        return error.prompt, error  # type: ignore[attr-defined]
+        return vars(error)["prompt"], error

@@ -14,7 +14,7 @@ from aioloader.errors import single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
 from aioloader.samplers.first_fit import FirstFit
-from aioloader.service.feeding import FedIterator, Feed, of_prompt
+from aioloader.service.feeding import FailedPrompt, FedIterator, Feed, of_prompt
 from aioloader.service.nested import flatten_keys, flatten_references
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Probed(Generic[P]):
     done: anyio.Event = field(default_factory=anyio.Event)
 
 
-class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
+class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
     """Tasks that probe several prompts at a time, plan batches and have them made, a few ahead of the caller.
 
     Args:
@@ -157,13 +157,13 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
                     raise each.error
                 self._fit.add(_Planned(each.prompt, each.refs, each.keys), each.tokens)
             except Exception as error:
-                await self._deliver(of_prompt(error, each.prompt))
+                await self._deliver(FailedPrompt(each.prompt, error))
             while self._fit.full:
                 await self._make()
         while len(self._fit):
             await self._make()
 
-    def next(self) -> PromptBatch | BaseException | None:
+    def next(self) -> PromptBatch | FailedPrompt | None:
         return self.items.popleft() if self.items else None
 
     async def _make(self) -> None:
@@ -180,7 +180,7 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
         for (each, tokens), images in zip(planned, found, strict=True):
             error = next((image for image in images if isinstance(image, Exception)), None)
             if error is not None:
-                await self._deliver(of_prompt(error, each.prompt))
+                await self._deliver(FailedPrompt(each.prompt, error))
             else:
                 chosen.append((each.prompt, images, tokens))
         del found
@@ -192,14 +192,14 @@ class _BatchFeed(Feed[P, "PromptBatch | BaseException"]):
                 PromptBatch(**await self._requests.converted(arrays), prompts=prompts, num_tokens=tokens)
             )
 
-    async def _deliver(self, made: PromptBatch | BaseException) -> None:
+    async def _deliver(self, made: PromptBatch | FailedPrompt) -> None:
         self.items.append(made)
         self.arrived.set()
         while len(self.items) >= _BATCHES_AHEAD:
             await self.taken.wait()
 
 
-class Packing(FedIterator["PromptBatch | BaseException", "PromptBatch | Any"], Generic[P]):
+class Packing(FedIterator["PromptBatch | FailedPrompt", "PromptBatch | Any"], Generic[P]):
     """Iterator over `PromptBatch`; `AsyncImageService.pack` documents the arguments.
 
     One task at a time may wait for its next batch. Dropping it, or `aclose`, gives up the images in work.
@@ -243,9 +243,9 @@ class Packing(FedIterator["PromptBatch | BaseException", "PromptBatch | Any"], G
         """
         return await self._next()
 
-    async def _result(self, element: PromptBatch | BaseException) -> PromptBatch:
-        if isinstance(element, BaseException):
-            raise element
+    async def _result(self, element: PromptBatch | FailedPrompt) -> PromptBatch:
+        if isinstance(element, FailedPrompt):
+            raise of_prompt(element)
         return element
 
     def _failed(self, error: Exception) -> Exception:

@@ -153,7 +153,13 @@ def _own_streams() -> None:
         with contextlib.suppress(OSError, ValueError):
             if stream.fileno() != fd:
                 continue
-            made = open(fd, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)  # noqa: SIM115
+            made = io.TextIOWrapper(
+                io.BufferedWriter(io.FileIO(fd, "w", closefd=False)),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,  # as standard error: what ends a process comes without warning
+                write_through=stream.write_through,
+            )
             _parents.append(stream)  # its end would write what it has buffered
             setattr(sys, name, made)
 

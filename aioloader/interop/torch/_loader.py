@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import warnings
 import weakref
 from functools import partial
@@ -187,8 +188,10 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         """Return whether torch's own workers would be forks of this process."""
         if not self.num_workers:
             return False
-        context = self.multiprocessing_context or torch.multiprocessing
-        return bool(context.get_start_method() == "fork")
+        context = self.multiprocessing_context or multiprocessing
+        # Otherwise asking would decide it, and the script could not set it any more.
+        method = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        return bool(method == "fork")
 
     @property
     def _is_stream(self) -> bool:

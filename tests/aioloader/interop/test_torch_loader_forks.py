@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import aioloader
+from tests.aioloader.cluster import wait_until
 from tests.aioloader.interop.torch_samples import Samples
 
 pytestmark = [
@@ -219,6 +220,51 @@ print("after")
     ]
 
 
+def test_what_a_worker_writes_to_standard_error_is_there_when_it_is_killed(tmp_path):
+    done = run(
+        tmp_path,
+        """
+import os, signal, sys, warnings
+from aioloader.interop.torch import DataLoader
+
+class Warning:
+    def __init__(self):
+        self.path = sys.argv[0] + ".killed"
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index == 2 and not os.path.exists(self.path):
+            print("about to be killed", file=sys.stderr)
+            open(self.path, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+loader = DataLoader(Warning(), 1, num_workers=1)
+assert [each.item() for each in loader] == [0, 1, 2, 3]
+loader.close()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("about to be killed") == 1
+
+
+def test_asking_whether_to_fork_leaves_the_start_method_open(tmp_path):
+    done = run(
+        tmp_path,
+        """
+import torch, multiprocessing
+from aioloader.interop.torch import DataLoader
+
+loader = DataLoader(torch.utils.data.TensorDataset(torch.arange(4)), 2, num_workers=1)
+loader.load_state_dict(loader.state_dict())
+multiprocessing.set_start_method("spawn")
+""",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_forks_end_with_a_script_that_is_killed(tmp_path):
     done = run(
         tmp_path,
@@ -242,10 +288,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL
     pids = [int(each) for each in done.stdout.split()]
     assert len(pids) > 1
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_a_fork_that_the_system_refuses_is_a_named_error(ours, monkeypatch, leftovers):

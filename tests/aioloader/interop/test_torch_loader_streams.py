@@ -20,7 +20,7 @@ SIZES = {0: [21], 2: [13, 8], 3: [2, 0, 19]}
 
 
 class Part:
-    """What all streams here have in common: samples of one worker, which differ in number."""
+    """Base of the streams: the samples of one worker, whose number differs from that of others."""
 
     def __init__(self, sizes):
         self.sizes = sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -191,5 +192,48 @@ def test_wrong_words_are_refused(iterate: Iterate, run_on: Any) -> None:
             for options in ({"on_error": "replace"}, {"key": "name"}, {"refs": "images"}):
                 with pytest.raises((TypeError, ValueError), match=next(iter(options))):
                     iterate(service, [], **options)
+
+    run_on(main)
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """Exception whose class forbids attributes."""
+
+    name: str
+
+
+SHARED = ValueError("raised for each of them")
+
+
+@pytest.mark.parametrize("on_error", ["raise", "return"])
+@pytest.mark.parametrize("kind", [FrozenError, lambda name: SHARED])
+def test_any_exception_of_refs_is_that_of_its_prompt(
+    iterate: Iterate, on_error: str, kind: Any, run_on: Any
+) -> None:
+    def refs(name: str) -> Any:
+        if name.startswith("bad"):
+            raise kind(name)
+        return [GOOD]
+
+    async def main() -> None:
+        good, bad = [], []
+        async with service_of() as service:
+            elements = iterate(service, ["bad 1", "bad 2", "a", "bad 3"], refs=refs, on_error=on_error)
+            while True:
+                try:
+                    element = await anext(elements)
+                except StopAsyncIteration:
+                    break
+                except Exception as error:
+                    element = error
+                # `map` returns the error of a whole prompt with the prompt.
+                error = element[1] if isinstance(element, tuple) else element
+                if isinstance(error, Exception):
+                    assert type(error) is type(kind("bad"))
+                    bad.append(vars(error)["prompt"])
+                else:
+                    good += prompts_in(element)
+        assert (good, sorted(bad)) == (["a"], ["bad 1", "bad 2", "bad 3"])
 
     run_on(main)
