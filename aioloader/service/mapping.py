@@ -134,7 +134,8 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
                 raise request
             return prompt, await self._requests.finish(request, build)
         except Exception as error:
-            raise of_prompt(FailedPrompt(prompt, error)) from None
+            of_prompt(FailedPrompt(prompt, error))
+            raise
 
     def _failed(self, error: Exception) -> tuple[P, Any]:
         # That of the whole prompt, as errors of images are in their places.

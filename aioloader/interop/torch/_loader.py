@@ -289,17 +289,18 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         present = None
         if state["present"] is not None and not self.num_workers:
             present = decode(all_generators(self), state["present"])
-        if saved is not None:
-            assert self._order is not None
-            before = self._engine, self._order
-            try:
-                if self._order.begun:  # its workers have a seed
-                    self._engine = None
-                    engine = self._ready_engine()
+        assert self._order is not None
+        before = self._engine, self._order
+        try:
+            if self._order.begun:  # its workers have a seed
+                self._engine = None
+                engine = self._ready_engine()
+            if saved is not None:
                 engine.load_state_dict(saved)
-            except BaseException:
-                self._engine, self._order = before
-                raise
+        except BaseException:
+            self._engine, self._order = before
+            raise
+        if saved is not None:
             reached = None if present is None else (int(saved["consumed"]), present)
             self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]), reached)
         restore(generators, states)

@@ -24,6 +24,7 @@ _WEIGHTS = ("_modules", "_parameters", "_buffers")
 _LIGHTNING = ("lightning", "pytorch_lightning")
 _TRAINERS = ("trainer", "_trainer", "_fabric")
 _CALLER = "move what it needs to a function of a module or to a small object"
+_SHARE = "to pass values to running workers, share a tensor (share_memory_())"
 _ADVICE = {
     "dataset": "make it in __getitem__ at its first use",
     "collate_fn": _CALLER,
@@ -154,16 +155,27 @@ def unsendable(parts: dict[str, Any]) -> str | None:
     for name, part in parts.items():
         error = _error_of(part)
         if error is not None:
-            where = _culprit(part, error)
-            return f"the {name} cannot be sent to worker processes: {where}; {_ADVICE[name]}, or set num_workers=0"
+            way, value, why = _culprit(part, error)
+            advice = _SHARE if _is_of_multiprocessing(value) else _ADVICE[name]
+            where = f"{way} is a {type(value).__name__}, which cannot be pickled ({why})"
+            return f"the {name} cannot be sent to worker processes: {where}; {advice}, or set num_workers=0"
     return None
 
 
-def _culprit(part: Any, error: Exception) -> str:
-    """Return the innermost object that cannot be pickled, with the way to it."""
+def _is_of_multiprocessing(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "multiprocessing"
+
+
+def _culprit(part: Any, error: Exception) -> tuple[str, Any, Exception]:
+    """Return the innermost object that cannot be pickled, after the way to it and before the error.
+
+    Locks, queues and values of multiprocessing are not looked into: scripts do not know what they are made of.
+    """
     way, value = _name_of(part), part
     seen = {id(part)}
     for _ in range(_DEPTH):
+        if _is_of_multiprocessing(value):
+            break
         for step, inner in _parts_of(value):
             found = None if id(inner) in seen else _error_of(inner)
             if found is not None:
@@ -172,7 +184,7 @@ def _culprit(part: Any, error: Exception) -> str:
                 break
         else:
             break
-    return f"{way} is a {type(value).__name__}, which cannot be pickled ({error})"
+    return way, value, error
 
 
 def _name_of(value: Any) -> str:

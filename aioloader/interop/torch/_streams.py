@@ -280,10 +280,14 @@ class StreamBatches:
     def _compare_length(self, taken: int) -> None:
         if self._length is None or taken <= self._length:
             return
-        warnings.warn(
-            f"Length of IterableDataset {self._loader.dataset} was reported to be {self._length} (when accessing "
-            f"len(dataloader)), but {taken} samples have been fetched: with several workers, each of them must "
-            "return its own part of the samples (torch.utils.data.get_worker_info)",
-            UserWarning,
-            stacklevel=3,
+        # Torch's words, because scripts filter them.
+        text = (
+            f"Length of IterableDataset {self._loader.dataset} was reported to be {self._length}(when accessing "
+            f"len(dataloader)), but {taken} samples have been fetched. "
         )
+        if self._loader.num_workers:
+            text += (
+                "For multiprocessing data-loading, this may be because the workers return the same samples: each must "
+                "return its part of them (torch.utils.data.get_worker_info)"
+            )
+        warnings.warn(text, UserWarning, stacklevel=3)

@@ -2,8 +2,10 @@
 
 import functools
 import importlib.util
+import multiprocessing
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -190,3 +192,16 @@ trainer = lightning.Trainer(
 trainer.fit(model, datamodule=Data())
 print("steps", model.steps, "scale", model.last)
 """
+
+
+@pytest.mark.parametrize("make", ["Value", "Lock", "Queue", "Event"])
+def test_what_only_forks_can_share_is_named_with_what_can_be_sent(torch, make):
+    from aioloader.interop.torch._sending import unsendable
+
+    samples = Samples([1])
+    context = multiprocessing.get_context("fork")
+    samples.shared = context.Value("i", 0) if make == "Value" else getattr(context, make)()
+    found = unsendable({"dataset": samples})
+    assert re.search(
+        r"Samples\.shared is a \w+, which cannot be pickled .*share a tensor \(share_memory_\(\)\)", found
+    )

@@ -144,6 +144,19 @@ def test_a_used_loader_resumes(torch, ours):
     with_state.close()
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_used_loader_begins_again(torch, ours, persistent):
+    """The state was taken before the first epoch, when the workers had no seed."""
+    loader = ours(Drawn(), 4, shuffle=True, num_workers=1, persistent_workers=persistent)
+    state = loader.state_dict()
+    expected = [values(torch, batch) for batch in [*loader, *loader]]
+    next(iter(loader))
+    loader.load_state_dict(state)
+    assert loader.state_dict() == state
+    assert [values(torch, batch) for batch in [*loader, *loader]] == expected
+    loader.close()
+
+
 def test_a_closed_loader_keeps_its_position(torch, ours):
     loader = ours(Plain(), 4, shuffle=True)
     batches = iter(loader)

@@ -385,19 +385,32 @@ def test_an_error_of_a_stream_leaves_it_usable(torch, ours):
             assert list(batches) == [4, 5]
 
 
-def test_more_samples_than_announced_are_a_warning(torch, ours):
-    class Announced(Plain):
-        def __len__(self):
-            return 4
+@pytest.mark.parametrize("workers", [0, 2])
+def test_more_samples_than_announced_are_torchs_warning(torch, ours, workers):
+    class Announced(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
 
-    with closing(ours(stream(torch, Announced, [6]), None)) as loader:
-        assert len(loader) == 4
+        def __len__(self):
+            return 2
+
+        def __repr__(self):
+            return "Announced"
+
+    found = []
+    for make in (torch.utils.data.DataLoader, ours):
+        loader = make(Announced(), None, num_workers=workers)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert list(loader) == list(range(6))
-        assert len(caught) == 2
-        assert "was reported to be 4" in str(caught[0].message)
-        assert caught[0].filename == __file__
+            assert len(list(loader)) == 3 * max(1, workers)
+            assert not [each for each in caught if "reported" in str(each.message)]
+            assert len(loader) == 2
+            assert len(list(loader)) == 3 * max(1, workers)
+        mine = [each for each in caught if "reported" in str(each.message)]
+        assert {each.filename for each in mine} == {__file__}
+        found.append([(each.category, str(each.message).split(", this")[0]) for each in mine])
+    assert found[0] == found[1]
+    assert len(found[0]) == (1 if workers == 0 else 4)
 
 
 def test_data_pipes_have_no_state(torch, ours):
