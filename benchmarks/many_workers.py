@@ -153,7 +153,13 @@ class AnsweredChild(ChildProcess):
         super().__init__()
         self._answering = answering
 
-    def start(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+    def start(
+        self,
+        slot: int,
+        memory: SlabMemory,
+        fds: Sequence[int] = (),
+        inherited: Sequence[object] | None = None,
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(["sleep", "infinity"], start_new_session=True)
