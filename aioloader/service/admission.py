@@ -69,13 +69,13 @@ class Admission:
             deadline: time at which the call gives up, or None.
 
         Raises:
-            ServiceOverloadedError: there is no place, with ``overflow="raise"``.
+            ServiceOverloadedError: there is no place, with ``overflow="raise"``, and the request waits for none.
             ImageTimeoutError: there was no place in time.
             ServiceClosedError: the service was closed.
 
         On cancellation the next one gets the place.
         """
-        if self._raises:
+        if self._raises and not request.waits_for_room:
             raise ServiceOverloadedError(self.taken, self._most)
         turn = _Turn()
         self._turns.append(turn)

@@ -59,7 +59,8 @@ class AsyncImageService:
             memory that this process may use. Callers who keep more than half of it receive copies.
         cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
         max_pending: most images that calls wait for, and headers that they read, at a time.
-        overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`.
+        overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`; those
+            of `map` and `pack` always wait.
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
             on an image for so long, or for the shorter `timeout` of all calls that waited for it, is ended.
         max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
@@ -320,6 +321,7 @@ class AsyncImageService:
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
+        draw: int = 0,
     ) -> Mapping[P]:
         """Iterate over (prompt, images) of prompts, with the images of several prompts in work.
 
@@ -333,7 +335,7 @@ class AsyncImageService:
             on_error: "raise": the error of an image is raised in place of its prompt, and iteration can go on after it;
                 "return": errors are in the places of their images, or of all images of a prompt; "skip": the prompt is
                 left out, and its error is in the iterator's `errors`. Attribute `prompt` of each error is the prompt.
-            priority, timeout: see `get`.
+            priority, timeout, draw: see `get`. The images wait for places also with ``overflow="raise"``.
 
         Ending the loop early gives up the images in work, and closes a generator of prompts.
         """
@@ -347,6 +349,7 @@ class AsyncImageService:
             on_error=on_error,
             priority=priority,
             timeout=timeout,
+            draw=draw,
         )
 
     def pack(
@@ -360,15 +363,18 @@ class AsyncImageService:
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
+        draw: int = 0,
     ) -> Packing[P]:
         """Iterate over batches of the images of prompts, each within a budget of tokens.
 
         The sizes of images are read from their headers, so a batch is planned before anything is decoded: the first
-        prompt that waits, and then the first ones of the next `lookahead` that fit into what is left (first fit). The
-        processor must announce sizes (`aioloader.abc.SizedProcessor`).
+        prompt that waits and those after it that fit, and then, of the next `lookahead`, those that fill the rest best.
+        The prompts of a batch have the order of their arrival. The processor must announce sizes
+        (`aioloader.abc.SizedProcessor`).
 
         Args:
-            prompts, refs, key, priority, timeout: see `map`.
+            prompts, refs, key, priority, draw: see `map`.
+            timeout: of each header and of each image, see `get`.
             max_tokens: most tokens of the images of a batch.
             lookahead: prompts that are considered for a batch; more, up to 64 times as many, while they have less than
                 two batches of tokens. A batch comes when that many were taken, or there are no more.
@@ -393,23 +399,27 @@ class AsyncImageService:
             on_error=on_error,
             priority=priority,
             timeout=timeout,
+            draw=draw,
         )
 
-    async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
+    async def probe(
+        self, ref: Any, *, key: Hashable | None = None, timeout: float | None = None
+    ) -> ImageInfo:
         """Return the facts in the header of an image: its size, and the size of its result. Nothing is decoded.
 
         Args:
             ref, key: see `get`.
+            timeout: seconds; None: the service's.
 
         Raises:
             ImageReferenceError: as `get`.
             ImageError: it is not an image, its header is damaged, or the processor refuses its size.
-            ImageTimeoutError: its header did not arrive within the service's `timeout`.
+            ImageTimeoutError: its header did not arrive in time.
             ServiceOverloadedError, ServiceClosedError: as `get`.
 
         `max_frames` is not checked: frames are counted in the whole image, by `get`. Cancellation ends the reading.
         """
-        return await self._running().probe(ref, key=key)
+        return await self._running().probe(ref, key=key, timeout=timeout)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import anyio
 
-from aioloader.errors import OutputError, ServiceClosedError, ServiceOverloadedError, single
+from aioloader.errors import OutputError, ServiceClosedError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.foundation.validation import is_async, one_of
 
@@ -241,7 +241,7 @@ class FedIterator(abc.ABC, Generic[E, R]):
                     return await self._result(element)
                 except Exception as error:
                     # The prompts are not at fault.
-                    ours = isinstance(error, (ServiceClosedError, ServiceOverloadedError, OutputError))
+                    ours = isinstance(error, (ServiceClosedError, OutputError))
                     if ours or self._on_error == "raise":
                         raise
                     if self._on_error == "return":

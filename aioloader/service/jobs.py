@@ -104,6 +104,7 @@ class Request:
         first_round: see `Schedule`.
         timeout: seconds for each image; None: no limit.
         fail_fast: the first error ends the waiting.
+        waits_for_room: its images wait for places also with ``overflow="raise"``.
 
     Attributes:
         waiters: one for each image, in the order of the references.
@@ -122,16 +123,25 @@ class Request:
         "timeout",
         "waiters",
         "waiting",
+        "waits_for_room",
     )
 
     def __init__(
-        self, number: int, *, priority: int, first_round: int, timeout: float | None, fail_fast: bool
+        self,
+        number: int,
+        *,
+        priority: int,
+        first_round: int,
+        timeout: float | None,
+        fail_fast: bool,
+        waits_for_room: bool = False,
     ) -> None:
         self.number = number
         self.priority = priority
         self.first_round = first_round
         self.timeout = timeout
         self.fail_fast = fail_fast
+        self.waits_for_room = waits_for_room
         self.waiters: list[Waiter] = []
         self.waiting = 0
         self.event = anyio.Event()

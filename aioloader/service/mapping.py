@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from aioloader.foundation.validation import at_least
 from aioloader.service.feeding import FailedPrompt, FedIterator, Feed, of_prompt
+from aioloader.service.requests import check_draw
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
@@ -58,7 +59,7 @@ class _RequestFeed(Feed[P, _Asked]):
     async def add(self, prompt: P, tasks: TaskGroup) -> None:
         try:
             request, build = await self.requests.submit(
-                self._refs(prompt), key=self._key(prompt), **self._options
+                self._refs(prompt), key=self._key(prompt), waits_for_room=True, **self._options
             )
         except Exception as error:
             self.items.append(_Asked(prompt, error, None))
@@ -103,12 +104,15 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
         on_error: str,
         priority: int,
         timeout: float | None,
+        draw: int,
     ) -> None:
         at_least("ahead", ahead, 1)
+        check_draw(draw)
         options = {
             "on_error": "return" if on_error == "return" else "raise",
             "priority": priority,
             "timeout": timeout,
+            "draw": draw,
         }
         feed = _RequestFeed(requests, prompts, refs, key=key, ordered=ordered, ahead=ahead, **options)
         super().__init__(requests, feed, "aioloader image service: map", on_error=on_error)

@@ -72,6 +72,11 @@ class ServiceOptions:
             one_of("executor", self.executor, EXECUTORS)
         else:
             check_executor(self.executor)
+            if self.num_workers is not None:
+                raise ValueError(
+                    f"executor is a {type(self.executor).__name__}, which has its own number of workers, but "
+                    f"num_workers={self.num_workers!r}: leave one of them out"
+                )
         if self.exif is not None:
             one_of("exif", self.exif, ("apply", "ignore"))
         if self.fetch is not None and not callable(self.fetch):

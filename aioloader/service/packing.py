@@ -16,6 +16,7 @@ from aioloader.foundation.validation import at_least
 from aioloader.samplers.first_fit import FirstFit
 from aioloader.service.feeding import FailedPrompt, FedIterator, Feed, of_prompt
 from aioloader.service.nested import flatten_keys, flatten_references
+from aioloader.service.requests import check_draw
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
@@ -87,7 +88,7 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
         prompts, refs: see `Feed`.
         key: returns the keys of a prompt, or None.
         fit: plans the batches.
-        priority, timeout: of the images.
+        priority, timeout, draw: of the images.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
         fit: FirstFit[_Planned[P]],
         priority: int,
         timeout: float | None,
+        draw: int,
     ) -> None:
         super().__init__(prompts, refs, key)
         self._requests = requests
         self._fit = fit
         self._priority = priority
         self._timeout = timeout
+        self._draw = draw
         self._probed: deque[_Probed[P]] = deque()  # in the order of arrival
         self._probes = anyio.Semaphore(_PROBES)
         self._planned = Notification()
@@ -124,7 +127,8 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
 
         async def probe(ref: Any, key: Any) -> None:
             async with self._probes:
-                tokens.append((await self._requests.probe(ref, key=key)).num_tokens or 0)
+                info = await self._requests.probe(ref, key=key, timeout=self._timeout, waits_for_room=True)
+                tokens.append(info.num_tokens or 0)
 
         try:
             refs = self._refs(each.prompt)
@@ -174,6 +178,8 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
             on_error="return",
             priority=self._priority,
             timeout=self._timeout,
+            draw=self._draw,
+            waits_for_room=True,
             convert=False,
         )
         chosen: list[tuple[P, list[Any], int]] = []
@@ -217,16 +223,20 @@ class Packing(FedIterator["PromptBatch | FailedPrompt", "PromptBatch | Any"], Ge
         on_error: str,
         priority: int,
         timeout: float | None,
+        draw: int,
     ) -> None:
         at_least("max_tokens", max_tokens, 1)
         at_least("lookahead", lookahead, 1)
+        check_draw(draw)
         if not isinstance(requests.processor, SizedProcessor):
             raise TypeError(
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"
             )
         fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        feed = _BatchFeed(requests, prompts, refs, key=key, fit=fit, priority=priority, timeout=timeout)
+        feed = _BatchFeed(
+            requests, prompts, refs, key=key, fit=fit, priority=priority, timeout=timeout, draw=draw
+        )
         super().__init__(requests, feed, "aioloader image service: pack", on_error=on_error)
 
     def __aiter__(self) -> Packing[P]:

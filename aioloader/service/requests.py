@@ -76,7 +76,7 @@ class ImageRequests:
     ) -> Any:
         """Return an image; see `AsyncImageService.get`."""
         dispatcher = self._dispatcher
-        draw = _number_of_draw(draw)
+        draw = check_draw(draw)
         request = dispatcher.request(
             priority=whole_number("priority", priority), timeout=self._timeout(timeout)
         )
@@ -118,8 +118,13 @@ class ImageRequests:
         priority: int,
         timeout: float | None,
         draw: int = 0,
+        waits_for_room: bool = False,
     ) -> tuple[Request, Callable[[list[Any]], Any]]:
         """Ask for all images of nested references.
+
+        Args:
+            refs, key, on_error, priority, timeout, draw: see `AsyncImageService.gather`.
+            waits_for_room: see `Request`.
 
         Returns:
             the request, with one waiter for each reference, and the function that puts results into the nesting.
@@ -130,13 +135,14 @@ class ImageRequests:
         """
         one_of("on_error", on_error, _ON_ERROR)
         dispatcher = self._dispatcher
-        draw = _number_of_draw(draw)
+        draw = check_draw(draw)
         found, build = flatten_references(refs)
         keys = flatten_keys(refs, key)
         request = dispatcher.request(
             priority=whole_number("priority", priority),
             timeout=self._timeout(timeout),
             fail_fast=on_error == "raise",
+            waits_for_room=waits_for_room,
         )
         request.hold()
         try:
@@ -206,14 +212,28 @@ class ImageRequests:
         at_least("timeout", timeout, 0, exclusive=True)
         return self._timeout_s if timeout is None else timeout
 
-    async def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
-        """Return the facts in the header of an image; see `AsyncImageService.probe`."""
-        reference = self._reader.accept(ref, key=key)
-        request = self._dispatcher.request(priority=0, timeout=self._probe_s)
-        return await self._dispatcher.visit(reference, request, partial(self._probe, reference))
+    async def probe(
+        self,
+        ref: Any,
+        *,
+        key: Hashable | None = None,
+        timeout: float | None = None,
+        waits_for_room: bool = False,
+    ) -> ImageInfo:
+        """Return the facts in the header of an image; see `AsyncImageService.probe`.
 
-    async def _probe(self, reference: Reference) -> ImageInfo:
-        with anyio.move_on_after(self._probe_s):
+        Args:
+            ref, key, timeout: see there.
+            waits_for_room: see `Request`.
+        """
+        at_least("timeout", timeout, 0, exclusive=True)
+        allowed_s = self._probe_s if timeout is None else timeout
+        reference = self._reader.accept(ref, key=key)
+        request = self._dispatcher.request(priority=0, timeout=allowed_s, waits_for_room=waits_for_room)
+        return await self._dispatcher.visit(reference, request, partial(self._probe, reference, allowed_s))
+
+    async def _probe(self, reference: Reference, allowed_s: float) -> ImageInfo:
+        with anyio.move_on_after(allowed_s):
             # A header may be longer than most: photographs carry previews and profiles. Other data, or a
             # damaged header, are not read further.
             for nbytes in (HEAD_NBYTES, _LONG_HEAD_NBYTES):
@@ -224,7 +244,7 @@ class ImageRequests:
                     if head.complete or not _ends_early(error):
                         raise
             return self._info(reference, await self._reader.read(reference))
-        raise ImageTimeoutError(reference.name, self._probe_s, "read")
+        raise ImageTimeoutError(reference.name, allowed_s, "read")
 
     def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
         try:
@@ -241,8 +261,12 @@ class ImageRequests:
             raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
 
 
-def _number_of_draw(draw: int) -> int:
-    """Return the number as an int that the index table of a chunk can hold, with those of other images."""
+def check_draw(draw: int) -> int:
+    """Return the number as an int that the index table of a chunk can hold, with those of other images.
+
+    Raises:
+        TypeError, ValueError: it is not a whole number from 0 to 2**63 - 1.
+    """
     number = whole_number("draw", draw)
     if not 0 <= number <= _LAST_DRAW:
         raise ValueError(f"draw must be 0 to 2**63 - 1, got {draw}")

@@ -231,9 +231,9 @@ class ImageService:
         """Wait until all workers can take images; see `AsyncImageService.ready`."""
         self._call(self._service.ready)
 
-    def probe(self, ref: Any, *, key: Hashable | None = None) -> ImageInfo:
+    def probe(self, ref: Any, *, key: Hashable | None = None, timeout: float | None = None) -> ImageInfo:
         """Return the facts in the header of an image; see `AsyncImageService.probe`."""
-        return self._call(partial(self._service.probe, ref, key=key))
+        return self._call(partial(self._service.probe, ref, key=key, timeout=timeout))
 
     def get(
         self,
@@ -283,6 +283,7 @@ class ImageService:
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
+        draw: int = 0,
     ) -> ImageIterator[tuple[P, Any]]:
         """Iterate over (prompt, images); see `AsyncImageService.map`. The prompts are taken in the service's thread."""
         make = partial(
@@ -295,6 +296,7 @@ class ImageService:
             on_error=on_error,
             priority=priority,
             timeout=timeout,
+            draw=draw,
         )
         return ImageIterator(self, self._call(partial(_awaited, make)))
 
@@ -309,6 +311,7 @@ class ImageService:
         on_error: str = "raise",
         priority: int = 0,
         timeout: float | None = None,
+        draw: int = 0,
     ) -> ImageIterator[PromptBatch | Any]:
         """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
         make = partial(
@@ -321,6 +324,7 @@ class ImageService:
             on_error=on_error,
             priority=priority,
             timeout=timeout,
+            draw=draw,
         )
         return ImageIterator(self, self._call(partial(_awaited, make)))
 

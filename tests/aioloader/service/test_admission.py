@@ -19,7 +19,7 @@ from aioloader.service.admission import Admission
 from aioloader.service.jobs import Request
 from aioloader.service.references import Reference
 from aioloader.service.stats import ServiceCounters
-from tests.aioloader.service.images import Gate, fails, number_of, numbered
+from tests.aioloader.service.images import Gate, fails, jpeg, number_of, numbered
 from tests.aioloader.service.test_async_service import until
 
 URL = "http://example.com/"
@@ -84,7 +84,9 @@ def test_a_place_is_taken_by_each_call_that_waits(ask: Ask, run_on: Any) -> None
                     tasks.start_soon(ask, service, number)
                 await until(lambda: service.stats().waiting_for_admission == 7)
                 assert service.stats().admitted == 3
-                await until(lambda: server.reading == (1 if ask is join else 3))  # a place is taken before reading
+                await until(
+                    lambda: server.reading == (1 if ask is join else 3)
+                )  # a place is taken before reading
                 server.open()
             assert server.most <= 3
             stats = service.stats()
@@ -318,3 +320,25 @@ def test_places_go_to_those_who_wait_in_their_order(most: int, moves: list[tuple
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
+
+
+@pytest.mark.parametrize("way", ["map", "pack"])
+def test_map_and_pack_wait_for_places_where_other_calls_are_refused(way: str, run_on: Any) -> None:
+    """Their caller cannot ask for less at a time."""
+    photos = [jpeg(30, 30, seed=number) for number in range(12)]
+    processor = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 4)
+
+    async def main() -> None:
+        async with service_of(processor, max_pending=2, overflow="raise") as service:
+            if way == "map":
+                found = [prompt async for prompt, _ in service.map(photos, refs=list_of, ordered=True)]
+            else:
+                packing = service.pack(photos, refs=list_of, max_tokens=8)
+                found = [prompt async for batch in packing for prompt in batch.prompts]
+            assert found == photos
+
+    run_on(main)
+
+
+def list_of(photo: bytes) -> list[bytes]:
+    return [photo]

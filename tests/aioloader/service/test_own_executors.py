@@ -74,3 +74,8 @@ def test_async_functions_of_prompts_are_refused(name: str, way: str, run_on: Any
                     service.pack([], max_tokens=8, **options)
 
     run_on(main)
+
+
+def test_an_executor_has_its_own_number_of_workers() -> None:
+    with pytest.raises(ValueError, match="num_workers=2: leave one of them out"):
+        AsyncImageService(executor=ThreadExecutor(1), num_workers=2)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -81,5 +82,23 @@ def test_images_of_many_frames_are_refused(run_on: Any) -> None:
                 ) as caught:
                     await service.get(file.getvalue())
                 assert (caught.value.what, caught.value.limit, caught.value.found) == ("frames", 3, 4)
+
+    run_on(main)
+
+
+def test_a_header_may_have_less_time_than_the_service_allows(run_on: Any) -> None:
+    async def never(url: str) -> bytes:
+        await anyio.sleep_forever()
+
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, executor="thread", allow=("http",), fetch=never, timeout=100
+        ) as service:
+            with anyio.fail_after(30):
+                with pytest.raises(aioloader.ImageTimeoutError) as caught:
+                    await service.probe("http://example.com/1", timeout=0.05)
+                assert caught.value.timeout == 0.05
+            with pytest.raises(ValueError, match="timeout"):
+                await service.probe("http://example.com/1", timeout=0)
 
     run_on(main)

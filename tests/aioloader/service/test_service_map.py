@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
 import aioloader
 from aioloader import AsyncImageService
-from tests.aioloader.service.images import Gate, fails, numbered
+from tests.aioloader.service.images import Gate, fails, jpeg, numbered
 from tests.aioloader.service.test_async_service import until
 
 
@@ -75,6 +76,23 @@ def test_without_order_a_slow_prompt_holds_no_other(run_on: Any) -> None:
                 if len(found) == 3:
                     gate.open()
             assert found[3] == 0
+
+    run_on(main)
+
+
+def test_draws_have_the_number_that_was_asked_for(run_on: Any) -> None:
+    photo = jpeg(60, 80)
+
+    async def main() -> None:
+        async with AsyncImageService(aioloader.transforms.RandomResizedCrop(24), num_workers=1) as service:
+            expected = [await service.get(photo, draw=draw) for draw in range(3)]
+            assert not np.array_equal(expected[0], expected[1])
+            for draw in range(3):
+                ((_, image),) = [each async for each in service.map([photo], refs=lambda ref: ref, draw=draw)]
+                assert np.array_equal(image, expected[draw])
+            for wrong in (-1, 0.5):
+                with pytest.raises((TypeError, ValueError), match="draw"):
+                    service.map([photo], refs=lambda ref: ref, draw=wrong)  # type: ignore[arg-type]
 
     run_on(main)
 

@@ -58,6 +58,46 @@ def test_batches_hold_the_patches_of_their_prompts_within_the_budget(run_on: Any
     run_on(main)
 
 
+def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_full(run_on: Any) -> None:
+    """A mix of one to three images of many sizes, given by a generator that others feed meanwhile."""
+    lookahead, budget = 16, 256
+    prompts = list(enumerate(prompts_of(300, seed=5)))
+    tokens = [
+        sum(PROCESSOR.spec(*decode_image(photo, exif="ignore").shape[:2]).num_tokens for photo in photos)
+        for _, photos in prompts
+    ]
+
+    async def arriving() -> Any:
+        for prompt in prompts:
+            await anyio.lowlevel.checkpoint()
+            yield prompt
+
+    async def main() -> None:
+        async with AsyncImageService(PROCESSOR, num_workers=2, executor="thread") as service:
+            packing = service.pack(
+                arriving(), refs=lambda prompt: prompt[1], max_tokens=budget, lookahead=lookahead
+            )
+            batches = [([number for number, _ in batch.prompts], batch.num_tokens) async for batch in packing]
+        waiting = list(range(len(prompts)))
+        for numbers, count in batches:
+            assert count == sum(tokens[number] for number in numbers) <= budget
+            assert numbers == sorted(numbers)
+            assert numbers[0] == waiting[0]  # the one that has waited longest
+            # The window grows while it holds less than two batches.
+            seen, total = 0, 0
+            while seen < len(waiting) and (seen < lookahead or total < 2 * budget):
+                total += tokens[waiting[seen]]
+                seen += 1
+            assert set(numbers) <= set(waiting[:seen])
+            waiting = [number for number in waiting if number not in numbers]
+        assert not waiting
+        fills = [count / budget for _, count in batches[:-2]]  # the last ones take what is left
+        assert np.mean(fills) > 0.95
+        assert len(batches) > 10
+
+    run_on(main)
+
+
 def test_a_prompt_over_the_budget_is_an_error_of_its_own(run_on: Any) -> None:
     small, large = jpeg(30, 30), jpeg(400, 400)
 
