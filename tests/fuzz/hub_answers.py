@@ -135,7 +135,9 @@ class HubAnswers:
                 raise Finding(f"a commit that is none: {commit!r}")
         if status >= "400":
             words.append("later")
-            failure = failure_of(answer, _FILE, has_token=len(data) % 2 == 0, now=1.6e9)
+            failure = failure_of(
+                answer, _FILE, endpoint="https://hub", has_token=len(data) % 2 == 0, now=1.6e9
+            )
             if not f"{failure.text}{failure.advice}".isprintable() or len(failure.text) > 500:
                 raise Finding(f"a text that cannot be shown: {failure}")
         if not 0 <= pause_of(headers, 1.6e9) <= 3600:

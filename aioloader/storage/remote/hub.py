@@ -332,7 +332,9 @@ class HubResolver:
         answered = requests.get(target, token, first_byte=first_byte)
         answer = answered.answer
         if answer.status >= 400 and not accepts(answer):
-            failure = failure_of(answer, file, has_token=token is not None, now=time.time())
+            failure = failure_of(
+                answer, file, endpoint=requests.endpoint, has_token=token is not None, now=time.time()
+            )
             if failure.pause_s:
                 self._paused_until = max(self._paused_until, time.monotonic() + failure.pause_s)
             raise RequestFailedError(failure)

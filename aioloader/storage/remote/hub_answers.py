@@ -34,7 +34,6 @@ _CONTENT_RANGE = re.compile(r"bytes (?:[0-9]{1,19}-[0-9]{1,19}|\*)/([0-9]{1,19})
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
 # "resolvers";r=0;t=123: no request is left, and the window ends in 123 seconds.
 _WINDOW = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,6})\b")
-_SETTINGS = "https://huggingface.co/settings/tokens"
 
 
 class Answer(NamedTuple):
@@ -156,19 +155,26 @@ def page_of(answer: Answer) -> FolderPage:
     return FolderPage(folders, files, query or None)
 
 
-def failure_of(answer: Answer, file: HubFile, *, has_token: bool, now: float) -> RequestFailure:
+def failure_of(
+    answer: Answer, file: HubFile, *, endpoint: str, has_token: bool, now: float
+) -> RequestFailure:
     """Return the failure that an answer with a status of 400 or more reports, with advice.
 
     Args:
         answer: its headers count, not its body.
         file: that was requested.
+        endpoint: URL of the Hub, for the advice.
         has_token: the request had a token.
         now: seconds since the epoch.
     """
     status, code = answer.status, answer.headers.get("x-error-code", "")
     said = re.sub(r"[^\x20-\x7e]", " ", answer.headers.get("x-error-message", ""))[:_MOST_MESSAGE].strip()
     text = f"HTTP status {status}{f': {said}' if said else ''}"
-    name, page = file.repository, f"https://huggingface.co/datasets/{file.repository}"
+    name, page, settings = (
+        file.repository,
+        f"{endpoint}/datasets/{file.repository}",
+        f"{endpoint}/settings/tokens",
+    )
     pause_s = pause_of(answer.headers, now)
     if status in RETRIED_STATUSES:
         advice = "" if has_token else "; with a token in HF_TOKEN it allows more of them"
@@ -187,14 +193,14 @@ def failure_of(answer: Answer, file: HubFile, *, has_token: bool, now: float) ->
             "check that the token may read it" if has_token else "set HF_TOKEN to a token of that account"
         )
         text = f"the data set {name} is gated, or not open to this account ({text})"
-        return RequestFailure(Kind.DENIED, False, text, advice=f"{missing} ({_SETTINGS})")
+        return RequestFailure(Kind.DENIED, False, text, advice=f"{missing} ({settings})")
     if status in (401, 403):
         if has_token:
             text = f"the Hub does not accept the token, or there is no data set {name} ({text})"
-            advice = f"check the name, and that the token in HF_TOKEN is valid ({_SETTINGS})"
+            advice = f"check the name, and that the token in HF_TOKEN is valid ({settings})"
         else:
             text = f"there is no data set {name}, or it is private ({text})"
-            advice = f"check the name; for a private data set set HF_TOKEN to a token that may read it ({_SETTINGS})"
+            advice = f"check the name; for a private data set set HF_TOKEN to a token that may read it ({settings})"
         return RequestFailure(Kind.DENIED, False, text, advice=advice)
     if status in (404, 410):
         if code == "RepoNotFound":

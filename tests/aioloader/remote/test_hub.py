@@ -559,7 +559,7 @@ def test_versions_of_a_listing_are_those_of_the_files(shards: HubSet) -> None:
 
 def test_a_gated_data_set(photos: HubSet, monkeypatch: pytest.MonkeyPatch) -> None:
     photos.repository.gated = True
-    terms = "accept its terms at https://huggingface.co/datasets/user/set"
+    terms = f"accept its terms at {photos.server.endpoint}/datasets/user/set"
     with pytest.raises(ObjectDeniedError, match=f"gated.*{terms}.*set HF_TOKEN"):
         aioloader.RecordFileDataset(photos.rec)
     photos.server.tokens = {TOKEN}

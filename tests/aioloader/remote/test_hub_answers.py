@@ -27,6 +27,7 @@ from aioloader.storage.remote.hub_answers import (
     state_of,
 )
 
+HUB = "https://hub.example.com"
 FILE = HubFile("u/n", "main", "a/b.rec")
 SHA1, SHA256 = "5" * 40, "a" * 64
 
@@ -134,7 +135,7 @@ def test_any_answer_is_understood_or_refused(status: int, headers: dict[str, str
             parse(answer)
         except UnexpectedAnswerError:
             pass
-    failure = failure_of(answer, FILE, has_token=False, now=0.0)
+    failure = failure_of(answer, FILE, endpoint=HUB, has_token=False, now=0.0)
     assert failure.text.isprintable()
     assert 0 <= failure.pause_s <= 3600
 
@@ -175,7 +176,7 @@ def test_any_answer_is_understood_or_refused(status: int, headers: dict[str, str
 def test_refusals_say_what_to_do(
     status: int, headers: dict[str, str], token: bool, kind: str, text: str, advice: str
 ) -> None:
-    failure = failure_of(Answer(status, headers), FILE, has_token=token, now=0.0)
+    failure = failure_of(Answer(status, headers), FILE, endpoint=HUB, has_token=token, now=0.0)
     assert (failure.kind, failure.again) == (kind, status in (429, 502, 503))
     assert re.search(text, failure.text)
     assert re.search(advice, failure.advice)
