@@ -112,7 +112,7 @@ def test_a_source_that_blocks_does_not_hold_the_loop(leftovers: object) -> None:
 
     def waiting() -> Iterator[int]:
         yield 0
-        go.wait(30)
+        assert go.wait(60)
         yield 1
 
     async def main() -> list[int]:
@@ -121,6 +121,7 @@ def test_a_source_that_blocks_does_not_hold_the_loop(leftovers: object) -> None:
             first = await anext(batches)
             pending = asyncio.ensure_future(anext(batches))
             await asyncio.sleep(0)
+            assert not go.is_set()  # the first batch came while the source blocked
             go.set()
             return [int(first[0]), int((await pending)[0])]
 
