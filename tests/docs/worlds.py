@@ -20,7 +20,7 @@ from tests.aioloader.format_sets import MDS, PARQUET, TAR, TFRECORD, Sample, wri
 __all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
 
 WORDS = {
-    "README.md": {"num_workers=8": "num_workers=2"},
+    "README.md": {"size=224": "size=32"},
     # Queried, as by a Prometheus server, at any free port.
     "diagnosis.md": {
         "start_http_server(8000)": "start_http_server(0)",
@@ -131,15 +131,15 @@ def _cifar10(folder: Path) -> None:
 
 
 def _readme(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
-    _folders(folder, photo_folder, "FOLDER")
-    _tars(folder, photo_folder)
+    _three_photos(folder, photo_rec, photo_folder)
     _cifar10(folder / "mxnet" / "datasets" / "cifar10")
     return {"step": Step()}
 
 
 def _after_readme(names: dict[str, Any]) -> None:
-    anyio.run(names["train"], 1)
-    assert names["step"].seen > 2 * 28
+    image = anyio.run(names["serve"])
+    assert (image.ndim, image.dtype) == (3, np.uint8)
+    assert names["step"].seen >= 28 + 100  # the record file, and the images of CIFAR-10
 
 
 def _after_diagnosis(names: dict[str, Any]) -> None:
