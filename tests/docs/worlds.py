@@ -39,6 +39,7 @@ WORDS = {
         "/scratch/": "scratch-",
     },
     "index.md": {"draw photos": "draw photos --count 16"},
+    "tutorial-torch.md": {"stop_after=8": "stop_after=3"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
 }
 """Words of a page's blocks that a reader replaces, and their replacements here."""
@@ -300,7 +301,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "images-on-demand.md": _three_photos,
     "training-recipes.md": _photos,
-    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
+    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
     "failure.md": _failure,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
