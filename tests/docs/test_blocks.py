@@ -80,6 +80,9 @@ OPTIONAL = {
     "tqdm",
 }
 
+NEEDED_THROUGHOUT = {"tutorial-torch.md": frozenset({"torch"})}
+"""Pages whose Python blocks are one program that needs a package, which only the first block imports."""
+
 
 class Case(NamedTuple):
     """Run of a page, with the blocks that need only these packages."""
@@ -91,7 +94,7 @@ class Case(NamedTuple):
 def needs(block: Block) -> frozenset[str]:
     """Return the optional packages that a block needs."""
     if block.language == "python":
-        return frozenset(block.imports & OPTIONAL)
+        return frozenset(block.imports & OPTIONAL) | NEEDED_THROUGHOUT.get(block.page, frozenset())
     return frozenset({"jinja2"}) if "aioloader view" in block.code else frozenset()
 
 
@@ -167,7 +170,8 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
 
 
 def test_pages_that_tests_name_are_there() -> None:
-    assert {*NOT_A_PROGRAM, *ELSEWHERE, *QUICK, *WORDS, *WITH_FILES} - PAGES.keys() == set()
+    named = {*NOT_A_PROGRAM, *ELSEWHERE, *NEEDED_THROUGHOUT, *QUICK, *WORDS, *WITH_FILES}
+    assert named - PAGES.keys() == set()
 
 
 # --- the blocks ---

@@ -20,7 +20,7 @@ from tests.aioloader.format_sets import MDS, PARQUET, TAR, TFRECORD, Sample, wri
 __all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
 
 WORDS = {
-    "README.md": {"num_workers=8": "num_workers=2"},
+    "README.md": {"size=224": "size=32"},
     # Queried, as by a Prometheus server, at any free port.
     "diagnosis.md": {
         "start_http_server(8000)": "start_http_server(0)",
@@ -39,6 +39,7 @@ WORDS = {
         "/scratch/": "scratch-",
     },
     "index.md": {"draw photos": "draw photos --count 16"},
+    "tutorial-torch.md": {"stop_after=8": "stop_after=3"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
 }
 """Words of a page's blocks that a reader replaces, and their replacements here."""
@@ -131,15 +132,15 @@ def _cifar10(folder: Path) -> None:
 
 
 def _readme(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
-    _folders(folder, photo_folder, "FOLDER")
-    _tars(folder, photo_folder)
+    _three_photos(folder, photo_rec, photo_folder)
     _cifar10(folder / "mxnet" / "datasets" / "cifar10")
     return {"step": Step()}
 
 
 def _after_readme(names: dict[str, Any]) -> None:
-    anyio.run(names["train"], 1)
-    assert names["step"].seen > 2 * 28
+    image = anyio.run(names["serve"])
+    assert (image.ndim, image.dtype) == (3, np.uint8)
+    assert names["step"].seen >= 28 + 100  # the record file, and the images of CIFAR-10
 
 
 def _after_diagnosis(names: dict[str, Any]) -> None:
@@ -300,7 +301,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "images-on-demand.md": _three_photos,
     "training-recipes.md": _photos,
-    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
+    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
     "failure.md": _failure,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
