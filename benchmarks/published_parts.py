@@ -107,12 +107,20 @@ PARTS = {
             "50,000 photographs with labels.",
         ),
         Part(
+            "tar-index-million",
+            "Finding a million samples of tars",
+            "benchmarks.tar_index --samples 1000000 --nbytes 2500 --tars 10 --no-tarfile",
+            2,
+            smoke="--smoke --no-tarfile",
+        ),
+        Part(
             "torch-adapter",
             "By changing torch's import",
             "benchmarks.torch_adapter --data {data} --rounds 7",
             15,
             "The same script, dataset and arguments with torch's loader and with `aioloader.interop.torch.DataLoader`, "
             "in turns, with two workers that stay between epochs. First the batches of an epoch are compared.",
+            smoke="--smoke --only memory",
         ),
         Part(
             "recipes",
@@ -193,6 +201,12 @@ PARTS = {
             "1,281,167 samples in batches of 256. The figures follow from the order alone.",
         ),
         Part("scale", "Many ranks", "benchmarks.scale", 3, "10^9 samples in batches of 64."),
+        Part(
+            "scale-million",
+            "Many ranks, a million samples",
+            "benchmarks.scale --samples 1000000 --ranks 8",
+            1,
+        ),
         Part("resume", "Resuming", "benchmarks.resume", 2, "A .rec of 1.3 million short records."),
         Part(
             "many-workers",

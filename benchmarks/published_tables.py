@@ -140,7 +140,7 @@ def missed(tables: str) -> list[str]:
     rows = read_rows(tables, "Targets")
     return table(
         ["case", "this project", "target", "found"],
-        ([row[0], row[1], row[2], row[4]] for row in rows if row[5] == "**missed**"),
+        ([row[0], row[1], row[2], row[4].partition(" (")[0]] for row in rows if row[5] == "**missed**"),
     )
 
 
@@ -167,7 +167,7 @@ def _by(rows: Rows, column: str) -> dict[str, dict[str, Any]]:
 
 def _torch(rows: Rows) -> str:
     found = {
-        name: value_text(row["rate, as a multiple of torch's loader"])
+        name: value_text(row["rate, as a multiple of torch's loader"][0])
         for name, row in _by(rows, "script").items()
     }
     return "times torch's loader: " + ", ".join(f"`{name}` {text}" for name, text in found.items())
@@ -186,7 +186,7 @@ def _service(rows: Rows) -> str:
     text = f"{value_text(ways['service']['requests/s'][0])} requests/s, "
     text += f"the loop late by {value_text(ways['service']['lag p99, ms'][0])} ms (p99)"
     others = [
-        f"{value_text(row['service, times its requests/s'])} times the requests of `{name}`"
+        f"{value_text(row['service, times its requests/s'][0])} times the requests of `{name}`"
         for name, row in ways.items()
         if name.endswith("pillow") and "service, times its requests/s" in row
     ]
@@ -195,7 +195,7 @@ def _service(rows: Rows) -> str:
 
 def _packing(rows: Rows) -> str:
     return "of the bare loop: " + ", ".join(
-        f"`{row['job']}` {value_text(row['of the bare loop'])}" for row in rows
+        f"`{row['job']}` {value_text(row['of the bare loop'][0])}" for row in rows
     )
 
 
@@ -206,7 +206,9 @@ def _viewing(rows: Rows) -> str:
         ("any page", "CPU of any page, ms"),
     )
     shares = [
-        f"{what} {value_text(found[name]['ratio'])}" for what, name in texts if "ratio" in found.get(name, {})
+        f"{what} {value_text(found[name]['ratio'][0])}"
+        for what, name in texts
+        if "ratio" in found.get(name, {})
     ]
     return "CPU time with a million records, times that with a thousand: " + ", ".join(shares)
 
@@ -229,7 +231,7 @@ def _buckets(rows: Rows) -> str:
 
 def _ragged(rows: Rows) -> str:
     column = "of the pool's"
-    found = [f"`{row['way']}` {value_text(row[column])}" for row in rows]
+    found = [f"`{row['way']}` {value_text(row[column][0])}" for row in rows]
     return "images/s, times those of a pool of processes: " + ", ".join(found[:-1])
 
 
@@ -249,7 +251,7 @@ def _remote(rows: Rows) -> str:
 
 def _remote_formats(rows: Rows) -> str:
     found = [
-        f"{row['format']} {value_text(row['whole epoch'])} times {row['times']}"
+        f"{row['format']} {value_text(row['whole epoch'][0])} times {row['times']}"
         for row in rows
         if "times" in row
     ]
