@@ -166,9 +166,8 @@ def _figures(page: str, text: str) -> Iterator[Figure]:
             inside = mark["name"] or ""
         if _FIGURE.search(line):
             place = f"{heading} > {line}"
-            part = next(
-                (part for pattern, part in PRINTED.get(page, ()) if re.search(pattern, place)), inside
-            )
+            named = (part for pattern, part in PRINTED.get(page, ()) if re.search(pattern, place))
+            part = _part_of(inside) if inside else next(named, "")
             yield Figure(page, number, part, bool(inside), line)
 
 

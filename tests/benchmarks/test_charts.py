@@ -1,4 +1,4 @@
-"""Tests that the plots of docs/benchmarks.md show the figures of its tables."""
+"""Tests that the plots of docs/benchmarks-tables.md show the figures of its tables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_drawing_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_images_of_the_site_are_those_of_its_figures() -> None:
-    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    text = (DOCS / "benchmarks-tables.md").read_text(encoding="utf-8")
     charts = list(read_charts(text))
     assert len(charts) == len(re.findall(r"^## [a-z0-9-]+: ", text, re.MULTILINE)) >= 9
     for chart in charts:
