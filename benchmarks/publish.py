@@ -54,9 +54,9 @@ def run_part(part: Part, options: argparse.Namespace, scratch: Path) -> dict[str
     if options.again:
         shutil.rmtree(out, ignore_errors=True)
     begin = time.monotonic()
-    done = subprocess.run(_words(part, options, out), cwd=ROOT, check=False)
-    if done.returncode:
-        raise ValueError(f"{part.name} ended with status {done.returncode}")
+    status = call(_words(part, options, out))
+    if status:
+        raise ValueError(f"{part.name} ended with status {status}")
     record = {
         "command": part.command,
         "date": datetime.date.today().isoformat(),
@@ -69,6 +69,11 @@ def run_part(part: Part, options: argparse.Namespace, scratch: Path) -> dict[str
     if not found["rows"]:
         raise ValueError(f"{part.name} wrote no figures")
     return {**record, **found}
+
+
+def call(command: list[str]) -> int:
+    """Run a command in the checkout; return its status."""
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def _words(part: Part, options: argparse.Namespace, out: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -176,15 +175,15 @@ def test_a_run_is_continued_and_names_what_failed(
     }
     commands = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def call(command: list[str]) -> int:
         commands.append(command[1:])
         if "--wrong" in command:
-            return subprocess.CompletedProcess(command, 2)
+            return 2
         Path(command[-1]).write_text(json.dumps([WINDOWS]))
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
     monkeypatch.setattr(publish, "PARTS", parts)
-    monkeypatch.setattr(publish.subprocess, "run", run)
+    monkeypatch.setattr(publish, "call", call)
     words = ["--smoke", "--scratch", str(tmp_path), "--date", "2026-01-01"]
     path = tmp_path / "2026-01-01" / "results" / "2026-01-01.json"
     assert publish.main(words) == 1
