@@ -97,7 +97,9 @@ def restore(found: Mapping[str, Any]) -> Results:
     """Return the results that `compact` made."""
     rows = []
     for each in found["rows"]:
-        values = {name: Spread(*value) if name in _SPREADS else value for name, value in each.items()}
+        values: dict[str, Any] = {
+            name: Spread(*value) if name in _SPREADS else value for name, value in each.items()
+        }
         values["rounds"] = {int(number): rate for number, rate in each.get("rounds", {}).items()}
         rows.append(Row(**{"variant": "", **values}))
     return Results(dict(found["run"]), dict(found["contenders"]), rows)

@@ -54,8 +54,8 @@ def plain_tables(rows: Rows) -> Iterator[str]:
         names += [name for name in row if name not in names]
     for row in rows:
         kinds.setdefault(tuple(first[next(iter(row))]), []).append(row)
-    for names, found in kinds.items():
-        yield from table(names, ([value_text(row.get(name)) for name in names] for row in found))
+    for columns, found in kinds.items():
+        yield from table(columns, ([value_text(row.get(name)) for name in columns] for row in found))
         yield ""
 
 
