@@ -127,7 +127,7 @@ PARTS = {
             "Training recipes",
             "benchmarks.recipes --data {data} --rounds 3",
             15,
-            "Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
+            "Needs torchvision. Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
             "images.",
         ),
         Part(
