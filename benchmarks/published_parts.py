@@ -127,8 +127,8 @@ PARTS = {
             "Training recipes",
             "benchmarks.recipes --data {data} --rounds 3",
             15,
-            "Needs torchvision. Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
-            "images.",
+            "Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
+            "images. Needs torchvision.",
         ),
         Part(
             "packing",
