@@ -2,7 +2,7 @@
 
     python -m benchmarks --quick                     five minutes, with the installed contenders
     python -m benchmarks --data FOLDER --out RUN     everything; two hours
-    python -m benchmarks --data FOLDER --out RUN --settings docs/benchmarks.md
+    python -m benchmarks --data FOLDER --out RUN --settings docs/benchmarks-tables.md
                                                      with the best settings of an earlier run; an hour and a half
     python -m benchmarks --out RUN --resume          continue an interrupted run
     python -m benchmarks --out RUN --report          only write the report of an earlier run
@@ -71,14 +71,14 @@ def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
         "command": _command(words),
         "date": datetime.date.today().isoformat(),
         "version": __version__,
-        "machine": _machine(),
+        "machine": describe_machine(),
         "cores": list(plan.cores),
         "cases": [case.name for case in plan.cases],
         "contenders": list(plan.contenders),
         "rounds": plan.rounds,
         "seconds": plan.seconds,
         "scale": options.scale,
-        "data": _data_text(plan.photos),
+        "data": describe_data(plan.photos),
         "settings": options.settings and options.settings.name,
     }
     _check_resume(options.resume, path, run)
@@ -167,7 +167,8 @@ def _command(words: list[str]) -> str:
     return shlex.join(shown)
 
 
-def _machine() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
+    """Return processor, system and Python of this machine."""
     cpu = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
@@ -181,7 +182,8 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _data_text(photos: Path | None) -> str:
+def describe_data(photos: Path | None) -> str:
+    """Return number and mean size of the photographs of a folder; None: the drawn images."""
     if photos is None:
         return "120 drawn images"
     files = [path for path, _ in list_images(photos)[1]]

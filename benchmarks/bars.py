@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Bar", "draw_bars")
 
-_LEFT, _RIGHT, _LINE = 200, 200, 27
+_LEFT, _RIGHT, _LINE = 236, 200, 27
 
 
 class Bar(NamedTuple):

@@ -24,6 +24,7 @@ import numpy as np
 
 from aioloader import ArrayDataset, DataLoader
 from aioloader.samplers import BucketBatchSampler
+from benchmarks.figures import Row, add_json_option, write_figures
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
@@ -55,8 +56,8 @@ def check(lengths: IntArray, receipts: list[Any], **options: Any) -> None:
         raise SystemExit(f"{sum(receipts).seen} of {len(lengths)} sequences came")
 
 
-def row(lengths: IntArray, world: int, buckets: int, **options: Any) -> str:
-    """Return one line of the table."""
+def row(lengths: IntArray, world: int, buckets: int, **options: Any) -> Row:
+    """Print one line of the table; return its figures."""
     options["buckets"] = buckets
     begin = perf_counter()
     for _ in BucketBatchSampler(lengths, **options).batches(0, 0):
@@ -74,11 +75,23 @@ def row(lengths: IntArray, world: int, buckets: int, **options: Any) -> str:
     waste = 1 - filled / padded
     sizes = np.mean([len(batch) for batches in ranks for batch in batches])
     kind = f"{options['budget']:,} tokens" if "budget" in options else f"{options['batch_size']} sequences"
-    return (
-        f"{kind:>14} {buckets:>8} {sizes:>9.1f} {1 - filled.sum() / padded.sum():>9.1%} "
-        f"{np.percentile(waste, 99):>9.1%} {' = '.join([f'{steps.pop():,}'] * world):>22} "
-        f"{(padded.max(0) / padded.mean(0)).mean():>8.2f} {1e6 * seconds / len(lengths):>8.2f}"
+    padding, worst, step = 1 - filled.sum() / padded.sum(), np.percentile(waste, 99), steps.pop()
+    uneven, cost_us = (padded.max(0) / padded.mean(0)).mean(), 1e6 * seconds / len(lengths)
+    print(
+        f"{kind:>14} {buckets:>8} {sizes:>9.1f} {padding:>9.1%} "
+        f"{worst:>9.1%} {' = '.join([f'{step:,}'] * world):>22} "
+        f"{uneven:>8.2f} {cost_us:>8.2f}"
     )
+    return {
+        "batches of": kind,
+        "buckets": buckets,
+        "sequences of a batch": sizes,
+        "padding, %": 100 * padding,
+        "padding of the worst 1 %, %": 100 * worst,
+        "steps of each rank": step,
+        "uneven": uneven,
+        "cost of a sequence, µs": cost_us,
+    }
 
 
 def main() -> None:
@@ -91,15 +104,15 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="few sequences: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     lengths = lengths_of(2000 if options.smoke else options.samples)
     budget = options.batch * LONGEST // 4
     print(f"{len(lengths):,} sequences of {lengths.min()} to {lengths.max():,}, mean {lengths.mean():,.0f}")
     print("   batch size  buckets   a batch   padding  worst 1%  steps of the ranks      uneven  µs/item")
-    for buckets in options.buckets:
-        print(row(lengths, options.ranks, buckets, batch_size=options.batch))
-    for buckets in options.buckets:
-        print(row(lengths, options.ranks, buckets, budget=budget))
+    kinds: list[Row] = [{"batch_size": options.batch}, {"budget": budget}]
+    rows = [row(lengths, options.ranks, buckets, **kind) for kind in kinds for buckets in options.buckets]
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

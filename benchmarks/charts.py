@@ -1,6 +1,6 @@
-"""Plots of docs/benchmarks.md: one SVG for each case, drawn only from the figures of its table.
+"""Plots of docs/benchmarks-tables.md: one SVG for each case, drawn only from the figures of its table.
 
-    python -m benchmarks.charts                    docs/benchmarks.md
+    python -m benchmarks.charts                    docs/benchmarks-tables.md
     python -m benchmarks.charts PAGE FOLDER        another page, and the folder of its images
 
 Run it after the page has changed. It inserts a case's image below its heading if the page does not have it yet.
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.charts", description="Draw the plots of a page."
     )
-    parser.add_argument("page", nargs="?", type=Path, default=_DOCS / "benchmarks.md")
+    parser.add_argument("page", nargs="?", type=Path, default=_DOCS / "benchmarks-tables.md")
     parser.add_argument("images", nargs="?", type=Path, default=_DOCS / "images" / "benchmarks")
     options = parser.parse_args(argv)
     for path in draw_page(options.page, options.images):

@@ -27,6 +27,7 @@ from aioloader.samplers.epoch_order import permute
 from aioloader.transforms import Qwen2VLImageProcessor
 from aioloader.transforms.formats import read_header
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, write_figures
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
@@ -51,8 +52,8 @@ def fill_in_order(costs: IntArray, budget: int) -> tuple[list[int], IntArray]:
     return sums, batch_of
 
 
-def row(costs: IntArray, budget: int, lookahead: int) -> str:
-    """Return one line of the table."""
+def row(costs: IntArray, budget: int, lookahead: int) -> Row:
+    """Print one line of the table; return its figures."""
     order = permute(0, 0, len(costs), 0, len(costs))
     sums, in_order = fill_in_order(costs[order], budget)
     begin = perf_counter()
@@ -65,11 +66,19 @@ def row(costs: IntArray, budget: int, lookahead: int) -> str:
     place[order] = np.arange(len(costs))
     made = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     moved = made / len(batches) * len(sums) - in_order[place[np.concatenate(batches)]]
-    return (
+    print(
         f"{budget:>8,} {lookahead:>9} {len(costs) / len(batches):>10.1f} {fill.mean():>8.1%} "
         f"{np.percentile(fill, 1):>8.1%} {np.mean(sums) / budget:>9.1%} {np.percentile(abs(moved), 99):>8.1f} "
         f"{1e6 * seconds / len(costs):>8.2f}"
     )
+    return {
+        "budget, tokens": budget,
+        "look-ahead": lookahead,
+        "images of a batch": len(costs) / len(batches),
+        "mean fill, %": 100 * fill.mean(),
+        "fill of the least full 1 %, %": 100 * np.percentile(fill, 1),
+        "mean fill in order, %": 100 * np.mean(sums) / budget,
+    }
 
 
 def main() -> None:
@@ -82,6 +91,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="few images: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         jpegs = load_jpegs(options.data, str(Path(scratch)))
@@ -91,12 +101,13 @@ def main() -> None:
         f"epoch of {len(costs):,}"
     )
     print("  budget look-ahead  a batch     fill  least 1%  in order    moved  µs/image")
+    rows = []
     for budget in options.budgets:
         if budget < costs.max():
             print(f"{budget:>8,}: less than the largest image")
             continue
-        for lookahead in options.lookahead:
-            print(row(costs, budget, lookahead))
+        rows += [row(costs, budget, lookahead) for lookahead in options.lookahead]
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import add_json_option, spread, write_figures
 from benchmarks.main_job import write_rec
 
 EXECUTORS = ("inline", "thread", "process")
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     rounds = 1 if options.smoke else options.rounds
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,6 +66,10 @@ def main() -> None:
             f"{executor:8} median {statistics.median(found) * 1e3:,.0f} ms "
             f"(from {min(found) * 1e3:,.0f} to {max(found) * 1e3:,.0f})"
         )
+    write_figures(
+        options.json,
+        [{"executor": executor, "first batch, s": spread(found)} for executor, found in times.items()],
+    )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 SIDES = ("mxnet", "aioloader")
@@ -48,10 +49,12 @@ def measure(side: str, python: str, workers: int, seconds: float) -> float:
     return float(done.stdout.split()[-1])
 
 
-def compare(rounds: int, seconds: float) -> None:
+def compare(rounds: int, seconds: float, json_file: Path | None) -> None:
     """Measure all sides and numbers of workers alternately, `rounds` times."""
     from benchmarks.environments import default_folder, ensure
+    from benchmarks.figures import spread, write_figures
 
+    rows = []
     pythons = {"aioloader": sys.executable, "mxnet": str(ensure("mxnet", default_folder()))}
     for workers in WORKERS:
         found: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -64,6 +67,9 @@ def compare(rounds: int, seconds: float) -> None:
         print(
             f"workers {workers}: ratio      {statistics.median(ratios):10.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
         )
+        rates = {f"{side}, batches/s": spread(found[side]) for side in SIDES}
+        rows.append({"workers": workers, "times MXNet": spread(ratios), **rates})
+    write_figures(json_file, rows)
 
 
 def main() -> None:
@@ -75,9 +81,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
     if options.side is None:
-        compare(options.rounds, options.seconds)
+        compare(options.rounds, options.seconds, options.json)
         return
     if options.side == "mxnet":
         import mxnet as mx

@@ -132,15 +132,20 @@ def compare(options: argparse.Namespace) -> None:
         for number in range(options.rounds):
             for side in sides if number % 2 else reversed(sides):
                 found[side].append(measure(side, pythons[side], str(rec), options.cores, options.seconds))
+    from benchmarks.figures import spread, write_figures
+
     for side in sides:
         print(f"{side:16} {statistics.median(found[side]):8,.0f} images/s")
     ours = found["ImageRecordIter"]
+    rows: list[dict[str, Any]] = [{"side": "ImageRecordIter", "images/s": spread(ours)}]
     for side in sides:
         if side != "ImageRecordIter":
             ratios = [mine / other for mine, other in zip(ours, found[side], strict=True)]
             print(
                 f"ImageRecordIter to {side}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
             )
+            rows.append({"side": side, "images/s": spread(found[side]), "ours, times it": spread(ratios)})
+    write_figures(options.json, rows)
 
 
 def main() -> None:
@@ -162,6 +167,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one short round without MXNet: a check that it runs"
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
     if options.smoke:
         options.rounds, options.seconds = 1, 0.3

@@ -42,6 +42,7 @@ import numpy as np
 
 from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset
 from aioloader.transforms import Qwen2VLImageProcessor, decode_image
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -297,8 +298,8 @@ def photographs(folder: Path, count: int, height: int, width: int, quality: int)
     return made
 
 
-async def over_http(folder: Path, ways: list[str], rounds: int, seconds: float, count: int) -> None:
-    """Measure the ways in turn, and print medians and ratios."""
+async def over_http(folder: Path, ways: list[str], rounds: int, seconds: float, count: int) -> list[Row]:
+    """Measure the ways in turn, print medians and ratios, and return the figures."""
     photos = photographs(folder, count, HEIGHT, WIDTH, 90)
     print(
         f"{len(photos)} photographs of {HEIGHT} x {WIDTH}, {np.mean([len(p) for p in photos]) / 1e3:,.0f} kB each"
@@ -321,6 +322,31 @@ async def over_http(folder: Path, ways: list[str], rounds: int, seconds: float, 
         for way in ways:
             if way != "service":
                 print(f"{way:18s} {_ratios(found['service'], found[way])}")
+    return [
+        {
+            "way": way,
+            "lag p50, ms": spread((each["lag_p50"] for each in figures), 1e3),
+            "lag p99, ms": spread((each["lag_p99"] for each in figures), 1e3),
+            "memory, MB": spread(each["memory"] for each in figures),
+            **(_answered(found.get("service"), figures) if figures[0]["requests"] else {}),
+        }
+        for way, figures in found.items()
+    ]
+
+
+def _answered(ours: list[dict[str, float]] | None, figures: list[dict[str, float]]) -> Row:
+    """Return the figures of a way that answered requests."""
+    row: Row = {
+        "CPU a request, ms": spread((each["cpu"] for each in figures), 1e3),
+        "requests/s": spread(each["requests"] for each in figures),
+        "latency p99, s": spread(each["latency_p99"] for each in figures),
+    }
+    if ours is not None and ours is not figures:
+        for column, name in (("requests/s", "requests"), ("CPU", "cpu"), ("lag p99", "lag_p99")):
+            row[f"service, times its {column}"] = ratios(
+                [each[name] for each in ours], [each[name] for each in figures]
+            )
+    return row
 
 
 def _ratios(ours: list[dict[str, float]], others: list[dict[str, float]]) -> str:
@@ -346,8 +372,8 @@ def _line(way: str, figures: dict[str, float]) -> str:
 # -- small images ------------------------------------------------------------------------------------------------------
 
 
-async def small(folder: Path, rounds: int, count: int) -> None:
-    """Measure what small images cost: single ones, hundreds, and a loader's batches."""
+async def small(folder: Path, rounds: int, count: int) -> list[Row]:
+    """Measure what small images cost: single ones, hundreds, and a loader's batches; return the figures."""
     base = photographs(folder, min(count, 1000), 112, 112, 92)
     data = [_distinct(base, number) for number in range(count)]
     print(f"{count:,} images of 112 x 112, {np.mean([len(each) for each in data]) / 1e3:.1f} kB each")
@@ -398,6 +424,15 @@ async def small(folder: Path, rounds: int, count: int) -> None:
         )
     shares = [ours / theirs for ours, theirs in zip(rates["gather"], rates["loader"], strict=True)]
     print(f"gather, of the loader's rate: {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})")
+    return [
+        {
+            "small images": name,
+            "images/s": spread(rates[name]),
+            "loop's thread an image, µs": spread(costs[name]),
+            "of the loader's rate": ratios(rates[name], rates["loader"]),
+        }
+        for name in rates
+    ]
 
 
 def main() -> None:
@@ -416,6 +451,7 @@ def main() -> None:
     )
     parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve, options.port)
@@ -427,15 +463,20 @@ def main() -> None:
 
             folder = Path(drawn, "drawn")
             draw_folder(str(folder), count=16)
+        json_file = options.json and options.json.absolute()
         os.chdir(Path(__file__).parents[1])
+        rows: list[Row] = []
         if options.small or options.smoke:
-            asyncio.run(small(folder, 1 if options.smoke else options.rounds, 200 if options.smoke else 4000))
+            rows += asyncio.run(
+                small(folder, 1 if options.smoke else options.rounds, 200 if options.smoke else 4000)
+            )
         if not options.small:
             ways = ["service", "threads"] if options.smoke else options.ways
             seconds = 1.0 if options.smoke else options.seconds
-            asyncio.run(
+            rows += asyncio.run(
                 over_http(folder, ways, 1 if options.smoke else options.rounds, seconds, options.photos)
             )
+        write_figures(json_file, rows)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import sys
 import tempfile
 from statistics import median
 
+from benchmarks.figures import add_json_option, spread, write_figures
+
 STATEMENTS = ("import numpy", "import aioloader", "import aioloader.mxnet", "import recordio")
 HEAVY = ("torch", "jax", "tensorflow", "ray", "cv2", "starlette", "uvicorn", "obstore", "rich", "tqdm")
 _PROGRAM = """
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds = 1
@@ -69,6 +72,9 @@ def main() -> None:
             f"{statement:24} {median(each):.3f} s ({min(each):.3f} to {max(each):.3f})  "
             f"large libraries: {', '.join(unasked[statement]) or 'none'}"
         )
+    write_figures(
+        options.json, [{"statement": statement, "s": spread(each)} for statement, each in seconds.items()]
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.figures import add_json_option, spread, write_figures
 from recordio import Index
 
 if TYPE_CHECKING:
@@ -42,9 +43,13 @@ def main() -> None:
     )
     parser.add_argument("--lines", type=int, default=1_300_000)
     parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--smoke", action="store_true", help="few lines, one run: a check that it runs")
     parser.add_argument("--record-bytes", type=int, default=110_004, help="distance between two offsets")
+    add_json_option(parser)
     options = parser.parse_args()
 
+    if options.smoke:
+        options.lines, options.runs = 5000, 1
     folder = Path(tempfile.mkdtemp(prefix="index-open-"))
     os.environ["AIOLOADER_CACHE_DIR"] = str(folder / "cache")
     path = folder / "big.idx"
@@ -87,6 +92,13 @@ def main() -> None:
         print(f"{what:50} {medians[name] * 1e3:9.3f} ms  {share:7.4f} x np.fromstring")
     print(f"cached against np.fromstring: {medians['np.fromstring'] / medians['cached']:.0f} x faster")
     print(f"cached against first: {medians['first'] / medians['cached']:.0f} x faster")
+    write_figures(
+        options.json,
+        [
+            {"way": name, "s": spread(found), "of np.fromstring": medians[name] / medians["np.fromstring"]}
+            for name, found in times.items()
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class KeptSettings:
     """Settings of a report.
 
     Args:
-        path: ``report.md`` of an earlier run, or the page docs/benchmarks.md.
+        path: ``report.md`` of an earlier run, or the page docs/benchmarks-tables.md.
 
     Raises:
         ValueError: it is not a report.

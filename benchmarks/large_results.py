@@ -23,6 +23,7 @@ import aioloader
 from aioloader import batchify
 from aioloader.observability.lag import Lag
 from aioloader.pipeline.watchdog import watch_lag
+from benchmarks.figures import add_json_option, spread, write_figures
 
 _BATCH = 48
 _TICK_S = 0.001
@@ -88,7 +89,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--nbytes", type=int, default=206 << 20)
+    parser.add_argument("--smoke", action="store_true", help="small batches, one round: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.batches, options.nbytes = 1, 2, 8 << 20
     cases = ("lists", "no room", "async")
     found: dict[str, list[tuple[float, float, float, float]]] = {case: [] for case in cases}
     for number in range(options.rounds):
@@ -100,6 +105,19 @@ def main() -> None:
             f"{case:8s} lag p99 {p99 * 1e3:.1f} ms, most {most * 1e3:.1f} ms; {cpu * 1e3:.1f} ms of the loop's thread "
             f"a batch; {rate:.1f} batches/s"
         )
+    columns = {case: list(zip(*rows, strict=True)) for case, rows in found.items()}
+    write_figures(
+        options.json,
+        [
+            {
+                "case": case,
+                "longest delay, ms": spread(most, 1e3),
+                "loop's thread a batch, ms": spread(cpu, 1e3),
+                "batches/s": spread(rate),
+            }
+            for case, (_, most, cpu, rate) in columns.items()
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bare_loop import BareLoop
 from aioloader.tools.lag import LagSummary, LoopLag
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import add_json_option, spread, write_figures
 
 
 def write_rec(path: Path, jpegs: list[bytes], repeat: int) -> None:
@@ -76,6 +77,25 @@ async def compare(rec: Path, jpegs: list[bytes], options: argparse.Namespace) ->
     print(f"loop lag during the bare loop        {_lag(beside_bare.result())}")
     print(f"loop lag during the AsyncDataLoader  {_lag(beside_loader.result())}")
     print(explanation)
+    late, late_bare = beside_loader.result(), beside_bare.result()
+    write_figures(
+        options.json,
+        [
+            {
+                "loop": "bare loop",
+                "images/s": spread(bare_rates),
+                "lag p50, ms": late_bare.p50_ms,
+                "lag p99, ms": late_bare.p99_ms,
+            },
+            {
+                "loop": "AsyncDataLoader",
+                "images/s": spread(loader_rates),
+                "of the bare loop": spread(ratios),
+                "lag p50, ms": late.p50_ms,
+                "lag p99, ms": late.p99_ms,
+            },
+        ],
+    )
 
 
 def _spread(values: list[float], form: str) -> str:
@@ -101,6 +121,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds, options.repeat, options.seconds = 1, 2, 0.3

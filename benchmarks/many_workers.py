@@ -44,6 +44,7 @@ from aioloader.executors.process.child import ChildProcess
 from aioloader.executors.process.worker import Inbox, encode, pack_result, pack_value
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, ChunkResult
 from aioloader.samplers import RandomSampler
+from benchmarks.figures import add_json_option, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -336,6 +337,7 @@ def main() -> None:
     )
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action="store_true", help="one short row: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.answer is not None:
         answer_all(options.answer, options.decode_ms / 1e3)
@@ -348,6 +350,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "faces.rec")
         write_faces(path)
+        rows = []
         for workers in options.workers:
             for batch_size in options.batch_sizes:
                 row = asyncio.run(cost(path, workers, batch_size, options))
@@ -357,6 +360,17 @@ def main() -> None:
                     f"| {row.first_ms:,.0f} | {row.memory_mb:,.0f} |",
                     flush=True,
                 )
+                rows.append(
+                    {
+                        "workers": workers,
+                        "batch size": batch_size,
+                        "CPU time for an image, µs": row.loop_us,
+                        "images/s": row.images_per_s,
+                        "chunks of a batch": row.chunks,
+                        "slab memory, MB": row.memory_mb,
+                    }
+                )
+        write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import cv2
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
+from benchmarks.figures import Row, add_json_option, spread, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +144,8 @@ def compare(
     images: int,
     rounds: int,
     scratch: Path,
-) -> float:
-    """Measure alternately and print; return the median of loop / ours."""
+) -> Row:
+    """Measure alternately and print; return the figures."""
     times: dict[bool, list[float]] = {True: [], False: []}
     for number in range(rounds + 1):
         for is_ours in (True, False) if number % 2 else (False, True):
@@ -159,7 +160,11 @@ def compare(
         f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
         flush=True,
     )
-    return ratio
+    return {
+        "job": name,
+        "of the bare loop": spread(ratios),
+        "images/s": images / statistics.median(times[True]),
+    }
 
 
 def main() -> None:
@@ -175,6 +180,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("resize", "pass-through"))
     parser.add_argument("--smoke", action="store_true", help="few images: a check that it runs")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.child:
         serve_loop(options.data, options.child)
@@ -191,9 +197,10 @@ def main() -> None:
         paths = link_images(options.data, source, count)
         given = {"executor": options.executor, "num_workers": workers if options.executor else None}
         print(f"{count:,} images, {options.rounds} rounds, {workers} cores", flush=True)
+        rows = []
         if options.only != "pass-through":
             loop = EncodeLoop(source, workers)
-            compare(
+            made = compare(
                 f"--resize {SIDE} --quality {QUALITY}",
                 lambda out: pack(source, out / "packed", resize=SIDE, quality=QUALITY, **given),
                 loop,
@@ -201,9 +208,10 @@ def main() -> None:
                 rounds=options.rounds,
                 scratch=scratch,
             )
+            rows.append(made)
             loop.close()
         if options.only != "resize":
-            compare(
+            made = compare(
                 "--pass-through",
                 lambda out: pack(source, out / "packed", pass_through=True, **given),
                 lambda out: copy_loop(paths, out),
@@ -211,6 +219,8 @@ def main() -> None:
                 rounds=options.rounds,
                 scratch=scratch,
             )
+            rows.append(made)
+        write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

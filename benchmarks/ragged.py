@@ -36,6 +36,7 @@ from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.pytree import flatten
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -165,8 +166,8 @@ class _Tensors:
         return torch.from_numpy(self._photos[index])
 
 
-def measure(found: dict[str, Callable[[], Iterable[Any]]], count: int, rounds: int) -> None:
-    """Take turns, then print."""
+def measure(found: dict[str, Callable[[], Iterable[Any]]], count: int, rounds: int) -> list[Row]:
+    """Take turns, then print; return the figures of each way."""
     rates: dict[str, list[float]] = {name: [] for name in found}
     cpu: dict[str, list[float]] = {name: [] for name in found}
     nbytes: dict[str, int] = {}
@@ -178,11 +179,20 @@ def measure(found: dict[str, Callable[[], Iterable[Any]]], count: int, rounds: i
                 rates[name].append(count / (perf_counter() - started))
                 cpu[name].append((cpu_seconds() - used) / count)
     for name, rate in rates.items():
-        ratios = [one / other for one, other in zip(rate, rates["pool"], strict=True)]
+        of_pool = ratios(rate, rates["pool"])
         print(
-            f"{name:8} median {median(rate):8,.0f} images/s, {median(ratios):5.2f} of pool's ({min(ratios):.2f} to "
-            f"{max(ratios):.2f}), CPU {1e3 * median(cpu[name]):6.2f} ms an image, {nbytes[name] / 1e6:,.0f} MB an epoch"
+            f"{name:8} median {median(rate):8,.0f} images/s, {of_pool[0]:5.2f} of pool's ({of_pool[1]:.2f} to "
+            f"{of_pool[2]:.2f}), CPU {1e3 * median(cpu[name]):6.2f} ms an image, {nbytes[name] / 1e6:,.0f} MB an epoch"
         )
+    return [
+        {
+            "way": name,
+            "images/s": spread(rate),
+            "of the pool's": ratios(rate, rates["pool"]),
+            "CPU, ms an image": spread(cpu[name], 1e3),
+        }
+        for name, rate in rates.items()
+    ]
 
 
 def main() -> None:
@@ -197,6 +207,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     count, rounds = (32, 1) if options.smoke else (options.count, options.rounds)
     with tempfile.TemporaryDirectory() as scratch:
@@ -204,7 +215,7 @@ def main() -> None:
     with ExitStack() as stack:
         found = ways(Photos(jpegs, options.side, count), options, stack)
         print(f"{rounds} rounds, {options.workers} workers, {count} images, batches of {options.batch_size}")
-        measure(found, count, rounds)
+        write_figures(options.json, measure(found, count, rounds))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from benchmarks.torch_adapter import lay_out
 from tests.torchvision_import import import_torchvision
 
@@ -155,8 +156,8 @@ def epoch(loader: Any) -> float:
     return images / (perf_counter() - begin)
 
 
-def measure(case: str, loaders: dict[str, Any], rounds: int) -> None:
-    """Measure the loaders alternately and print the results."""
+def measure(case: str, loaders: dict[str, Any], rounds: int) -> Row:
+    """Measure the loaders alternately and print the results; return the figures."""
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for loader in loaders.values():
         epoch(loader)  # the workers start
@@ -168,10 +169,16 @@ def measure(case: str, loaders: dict[str, Any], rounds: int) -> None:
         f"{name} {medians[name]:.1f} images/s ({min(found):.1f} to {max(found):.1f})"
         for name, found in rates.items()
     )
-    ratios = ", ".join(
+    times = ", ".join(
         f"{medians['aioloader'] / medians[name]:.2f}x {name}" for name in medians if name != "aioloader"
     )
-    print(f"{case}: {text}; aioloader {ratios}", flush=True)
+    print(f"{case}: {text}; aioloader {times}", flush=True)
+    figures: Row = {"recipe": case}
+    for name, found in rates.items():
+        figures[f"{name}, images/s"] = spread(found)
+        if name != "aioloader":
+            figures[f"times {name}"] = ratios(rates["aioloader"], found)
+    return figures
 
 
 def main() -> None:
@@ -182,7 +189,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--images", type=int, default=384, help="minimum number of images of an epoch")
     parser.add_argument("--only", help="some of the cases, separated by commas")
+    parser.add_argument("--smoke", action="store_true", help="one round of few images: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.images = 1, 96
     v2 = import_torchvision()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
@@ -190,12 +201,14 @@ def main() -> None:
         root = lay_out(jpegs, Path(scratch, "folder"), -(-options.images // len(jpegs)))
         names = options.only.split(",") if options.only else list(policies(transforms, ours=True))
         print(f"{options.rounds} rounds, {options.workers} workers, torch {torch.__version__}", flush=True)
+        rows = []
         for case in names:
             with our_loader(root, case, options.workers) as ours:
                 found = {"aioloader": ours}
                 for name, tensors in (("tensors", True), ("pillow", False)):
                     found[name] = their_loader(root, case, options.workers, v2, tensors=tensors)
-                measure(case, found, options.rounds)
+                rows.append(measure(case, found, options.rounds))
+        write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import statistics
 import subprocess
 import tempfile
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.crops import index_crops
 from aioloader.tools.lag import LoopLag
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from benchmarks.main_job import write_rec
 from tests.servers.fault_proxy import FaultProxy, Rule
 from tests.servers.nginx import Nginx
@@ -73,6 +74,7 @@ class Bench:
         servers: process numbers of both.
         spans: int64 (n, 2), offset and length of every record.
         options: of the command line.
+        rows: figures for ``--json``.
     """
 
     rec: Path
@@ -81,6 +83,7 @@ class Bench:
     servers: list[int]
     spans: Any
     options: argparse.Namespace
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -193,6 +196,7 @@ def proxy(bench: Bench) -> None:
     ]
     megabytes = statistics.median(rates) * bench.spans[:, 1].mean() / 1e6
     print(f"proxy and server, no latency: {_figures(rates)} ranges/s ({megabytes:,.0f} MB/s)")
+    bench.rows.append({"part": "proxy", "samples/s": spread(rates)})
 
 
 def speed(bench: Bench) -> None:
@@ -224,6 +228,10 @@ def speed(bench: Bench) -> None:
                 print(
                     f"  {name:12} {_figures(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}"
                 )
+                row: Row = {"part": "speed", "data": what, "way": name, "samples/s": spread(found)}
+                row["loader to it"] = ratios(rates["loader"], found)
+                row |= {"lag p99, ms": spread(lags[name])} if name in lags else {}
+                bench.rows.append(row)
         for name, late in lags.items():
             print(f"  loop lag with the {name}, p99: {', '.join(f'{lag:.1f}' for lag in late)} ms")
 
@@ -276,6 +284,17 @@ def crops(bench: Bench) -> None:
         f"  with to without: samples/s {_ratio(one.rates, other.rates)}, bytes {_ratio(one.nbytes, other.nbytes)}, "
         f"requests {_ratio(one.requests, other.requests)}, CPU time {_ratio(one.cpu_s, other.cpu_s)}; "
         f"batches {'identical' if len(digests) == 1 else 'DIFFERENT'}"
+    )
+    bench.rows.append(
+        {
+            "part": "crops",
+            "with to without: samples/s": ratios(one.rates, other.rates),
+            "bytes": ratios(one.nbytes, other.nbytes),
+            "requests": ratios(one.requests, other.requests),
+            "CPU time": ratios(one.cpu_s, other.cpu_s),
+            "index, of the bytes": share,
+            "batches identical": str(len(digests) == 1),
+        }
     )
     bench.rec.with_suffix(".crops").unlink()
 
@@ -333,6 +352,9 @@ def _lag(bench: Bench, images: bool, latency_s: float) -> None:
     what = "images of 224" if images else "payloads"
     text = "; ".join(f"with the {name} {_figures(found, '.1f')} ms" for name, found in late.items())
     print(f"lag: {what}, {latency_s * 1e3:.0f} ms latency, {_figures(rates)} samples/s; p99 {text}")
+    for name, found in late.items():
+        row: Row = {"part": "lag", "data": what, "way": name, "latency, ms": 1e3 * latency_s}
+        bench.rows.append({**row, "lag p99, ms": spread(found)})
 
 
 def faults(bench: Bench) -> None:
@@ -360,6 +382,10 @@ def _faults(bench: Bench) -> None:
             )
     print(f"faults: {_figures(faulty)} samples/s; to the clean run: {_ratio(faulty, clean)}")
     print(f"faults: batches {'identical' if len(digests) == 1 else 'DIFFER'}")
+    row: Row = {"part": "faults", "data": "payloads", "samples/s": spread(faulty)}
+    bench.rows.append(
+        {**row, "to the clean run": ratios(faulty, clean), "batches identical": str(len(digests) == 1)}
+    )
 
 
 async def _digested(bench: Bench, ready: Callable[[], object]) -> tuple[float, str, Any]:
@@ -386,6 +412,9 @@ def cache(bench: Bench) -> None:
             f"{what}, second epoch from the cache: {_figures(found['cache'])} samples/s; to a local file "
             f"({_figures(found['local'])}): {_ratio(found['cache'], found['local'])}; {requests} requests"
         )
+        row: Row = {"part": "cache", "data": what, "samples/s": spread(found["cache"])}
+        row |= {"local file, samples/s": spread(found["local"]), "requests": requests}
+        bench.rows.append({**row, "to a local file": ratios(found["cache"], found["local"])})
     with tempfile.TemporaryDirectory(dir=bench.rec.parent) as folder:
         limit = bench.rec.stat().st_size // 2
         largest, rate = asyncio.run(_bounded(bench, folder, limit))
@@ -428,6 +457,7 @@ def away(bench: Bench) -> None:
     bench.proxy.behave(latency_s=bench.options.latency)
     batches, seconds = asyncio.run(_interrupted(bench))
     print(f"server down for 20 s: {batches} batches, no error; the longest wait for one was {seconds:.1f} s")
+    bench.rows.append({"part": "away", "longest wait, s": seconds})
 
 
 async def _interrupted(bench: Bench) -> tuple[int, float]:
@@ -474,6 +504,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--smoke", action="store_true", help="few records, one round: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.records, options.rounds = 300, 1
@@ -509,6 +540,7 @@ def main() -> None:
         print(f"{len(dataset)} records of {rec.stat().st_size / len(dataset) / 1e3:.0f} kB")
         for name in options.only.split(","):
             parts[name](bench)
+        write_figures(options.json, bench.rows)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks.contenders.format_files import write_format
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.environments import EnvironmentFailure, default_folder, ensure
+from benchmarks.figures import add_json_option, ratios, spread, write_figures
 from tests.servers.fault_proxy import Counts, FaultProxy
 from tests.servers.nginx import Nginx
 
@@ -205,6 +206,27 @@ def compare(proxy: FaultProxy, served: Path, pythons: dict[str, Path], options: 
                 f"  aioloader, {mine} to {other}: whole epoch {_ratio(one.whole, two.whole)}, after the first batch "
                 f"{_ratio(one.later, two.later)}; goal {goal:g}"
             )
+    rows: dict[str, dict[str, Any]] = {
+        name: {
+            "loader": CONTENDERS[name].loader,
+            "format": CONTENDERS[name].format,
+            "images/s": spread(took.whole),
+            "after the first batch, images/s": spread(took.later),
+            "first batch, s": spread(took.first_s),
+            "requests": spread(took.requests),
+            "MB": spread(took.nbytes, 1e-6),
+        }
+        for name, took in epochs.items()
+    }
+    for mine, other, goal in COMPARED:
+        if mine in epochs and other in epochs:
+            rows[mine] |= {
+                "times": CONTENDERS[other].loader,
+                "whole epoch": ratios(epochs[mine].whole, epochs[other].whole),
+                "later batches": ratios(epochs[mine].later, epochs[other].later),
+                "goal": goal,
+            }
+    write_figures(options.json, list(rows.values()))
 
 
 def _figures(figures: Sequence[float], how: str = ",.0f") -> str:
@@ -228,6 +250,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(CONTENDERS), help=f"some of {','.join(CONTENDERS)}")
     parser.add_argument("--smoke", action="store_true", help="few records, one round: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.records, options.rounds = 256, 1

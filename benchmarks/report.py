@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Spread
 
-__all__ = ("render_json", "render_markdown", "write_report")
+__all__ = ("case_lines", "render_json", "render_markdown", "target_lines", "version_lines", "write_report")
 
 METHOD = """\
 Every contender runs in a separate environment with pinned versions, and every measurement in a fresh process that
@@ -122,14 +122,24 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield from (f"| {work} | {text} |" for work, text in short)
         yield ""
     if outcomes:
-        yield from ("## Targets", "")
-        yield "| case | this project | at least | aim | found | |"
-        yield "| --- | --- | --- | --- | --- | --- |"
-        for outcome in outcomes:
-            yield _goal_line(outcome)
-        yield ""
+        yield from target_lines(outcomes)
     for case in results.cases:
-        yield from _case_lines(results, case)
+        yield from case_lines(results, case)
+    yield from version_lines(results)
+
+
+def target_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the section of the targets."""
+    yield from ("## Targets", "")
+    yield "| case | this project | at least | aim | found | |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for outcome in outcomes:
+        yield _goal_line(outcome)
+    yield ""
+
+
+def version_lines(results: Results) -> Iterator[str]:
+    """Yield the section of the versions."""
     yield from ("## Versions", "", "| contender | Python | packages |", "| --- | --- | --- |")
     for name, facts in sorted(results.contenders.items()):
         yield f"| {name} | {facts['python']} | {versions_text(facts['versions'])} |"
@@ -146,7 +156,8 @@ def _goal_line(outcome: Outcome) -> str:
     return f"| {goal.case} | {goal.text} | {sign}{least} | {aim} | {found} | {verdict} |"
 
 
-def _case_lines(results: Results, case: str) -> Iterator[str]:
+def case_lines(results: Results, case: str) -> Iterator[str]:
+    """Yield the section of a case."""
     rows = results.of_case(case)
     has_lag = any(row.lag_p99_ms for row in rows)
     has_index = any(row.indexed and row.measured for row in rows)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_versions")
+__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_rows", "read_versions")
 
 _HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
+_NOTE = re.compile(r"^\[(\d+)\] (.+?) *$", re.MULTILINE)
 _TABLE = re.compile(r"^\|.*?(?=^(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -22,28 +23,34 @@ class CaseTable(NamedTuple):
         title: description of its work.
         unit: the third column: the unit of its figures.
         rows: of each contender, by column.
+        notes: below the table, by number.
     """
 
     case: str
     title: str
     unit: str
     rows: list[dict[str, str]]
+    notes: dict[str, str]
 
 
 def read_case_tables(text: str) -> Iterator[CaseTable]:
     """Yield the cases of a report, each with the first table below its heading."""
     for heading in _HEADING.finditer(text):
-        head, *rows = _cells(text[heading.end() :].partition("\n## ")[0])
+        section = text[heading.end() :].partition("\n## ")[0]
+        head, *rows = _cells(section)
         if rows:
-            yield CaseTable(
-                heading[1], heading[2], head[2], [dict(zip(head, row, strict=True)) for row in rows]
-            )
+            found = [dict(zip(head, row, strict=True)) for row in rows]
+            yield CaseTable(heading[1], heading[2], head[2], found, dict(_NOTE.findall(section)))
+
+
+def read_rows(text: str, heading: str) -> list[list[str]]:
+    """Return the cells of the first table of a section, without its head; [] if there is none."""
+    return _cells(text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0])[1:]
 
 
 def read_versions(text: str) -> dict[str, str]:
     """Return the packages of each contender of a report, as text."""
-    _, *rows = _cells(text.partition("\n## Versions\n")[2])
-    return {name: packages for name, _, packages in rows}
+    return {name: packages for name, _, packages in read_rows(text, "Versions")}
 
 
 def contender_title(cell: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 import recordio
 from aioloader import DataLoader, RecordFileDataset
+from benchmarks.figures import add_json_option, spread, write_figures
 
 BATCH = 256
 
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_300_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--smoke", action="store_true", help="few records: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.records, options.rounds = 20_000, 3
@@ -77,6 +79,17 @@ def main() -> None:
     print(f"first batch from 90 %        {1e3 * statistics.median(resumed):.2f} ms")
     print(
         f"ratio                        {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
+    write_figures(
+        options.json,
+        [
+            {
+                "records": options.records,
+                "first batch from the start, ms": spread(begun, 1e3),
+                "first batch from 90 %, ms": spread(resumed, 1e3),
+                "ratio": spread(ratios),
+            }
+        ],
     )
 
 

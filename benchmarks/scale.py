@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from aioloader import AsyncDataLoader
 from aioloader.pipeline.plan import BatchSchedule, EpochPlan, PositionalStream
 from aioloader.samplers import RandomSampler
+from benchmarks.figures import Row, add_json_option, write_figures
 
 BATCH = 64
 _ASKED = 8  # number of ranks that are measured; all are counted
@@ -109,6 +110,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10**9)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 64, 512, 4096])
     parser.add_argument("--smoke", action="store_true", help="few samples: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.samples, options.ranks = 100_000, [1, 6]
@@ -118,17 +120,23 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     made_s(options.samples, 0, 1)  # lazy imports and caches of the first call
     first_batch_s(options.samples, 0, 1, 0)
+    rows: list[Row] = []
     for world in options.ranks:
         asked = sorted({rank * (world - 1) // max(1, _ASKED - 1) for rank in range(_ASKED)})
         costs = [cost(options.samples, rank, world) for rank in asked]
         steps = {BatchSchedule(BATCH, "keep", rank, world).steps(options.samples) for rank in range(world)}
         assert len(steps) == 1, "every rank has the same number of batches"
-        print(
-            f"| {world:,} | {steps.pop():,} | {1e3 * statistics.median(each.made_s for each in costs):.2f} "
-            f"| {1e3 * statistics.median(each.first_s for each in costs):.2f} "
-            f"| {1e3 * statistics.median(each.late_s for each in costs):.2f} "
-            f"| {max(each.peak for each in costs) / 1e3:,.0f} | {padded_of(options.samples, world):,} |"
+        made, first, late = (
+            1e3 * statistics.median(getattr(each, name) for each in costs)
+            for name in ("made_s", "first_s", "late_s")
         )
+        values = (steps.pop(), made, first, late, max(each.peak for each in costs) / 1e3)
+        padded = padded_of(options.samples, world)
+        rows.append(dict(zip((*columns, "padding samples"), (world, *values, padded), strict=True)))
+        print(
+            f"| {world:,} | {values[0]:,} | {made:.2f} | {first:.2f} | {late:.2f} | {values[4]:,.0f} | {padded:,} |"
+        )
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

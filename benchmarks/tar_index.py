@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aioloader import TarDataset
 from aioloader.formats.tar_scan import TarScan
+from benchmarks.figures import add_json_option, ratios, spread, write_figures
 from benchmarks.index_open import timed
 
 
@@ -66,9 +67,13 @@ def main() -> None:
     parser.add_argument("--nbytes", type=int, default=110_000, help="of an image")
     parser.add_argument("--tars", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="few samples, one run: a check that it runs")
     parser.add_argument("--no-tarfile", action="store_true", help="leave out Python's tarfile")
+    add_json_option(parser)
     options = parser.parse_args()
 
+    if options.smoke:
+        options.samples, options.runs = 500, 1
     folder = Path(tempfile.mkdtemp(prefix="tar-index-"))
     os.environ["AIOLOADER_CACHE_DIR"] = str(folder / "cache")
     each = options.samples // options.tars
@@ -105,6 +110,19 @@ def main() -> None:
         ratio = statistics.median(times["tarfile"]) / statistics.median(times["first"])
         print(f"first against tarfile: {ratio:.1f} x faster")
     print(f"remote: {100 * share:.2f} % of the bytes are read")
+    write_figures(
+        options.json,
+        [
+            {
+                "way": name,
+                "s": spread(values),
+                **({"of tarfile": ratios(values, times["tarfile"])} if times["tarfile"] else {}),
+                **({"read where remote, %": 100 * share} if name == "first" else {}),
+            }
+            for name, values in times.items()
+            if values
+        ],
+    )
 
 
 if __name__ == "__main__":

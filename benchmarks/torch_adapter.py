@@ -38,6 +38,7 @@ from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, spread, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,8 +246,8 @@ def epoch(loader: Any) -> tuple[float, float]:
     return count / (perf_counter() - begin), first
 
 
-def measure(name: str, case: Case, options: argparse.Namespace) -> None:
-    """Measure one case: compare, then take turns, then print."""
+def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
+    """Measure one case: compare, then take turns, then print; return the figures."""
     arguments: dict[str, Any] = {"num_workers": options.workers, **case.options}
     if arguments["num_workers"]:
         arguments["persistent_workers"] = True
@@ -271,6 +272,14 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> None:
         f"first batch {starts[0]:.2f} s, {starts[1]:.2f} s  {told}",
         flush=True,
     )
+    return {
+        "script": name,
+        "rate, as a multiple of torch's loader": spread(ratios),
+        "samples/s": spread(rates[1], size),
+        "torch, samples/s": spread(rates[0], size),
+        "first batch, s": starts[1],
+        "torch, first batch, s": starts[0],
+    }
 
 
 def lay_out(jpegs: list[bytes], folder: Path, repeat: int) -> Path:
@@ -295,6 +304,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds, options.images = 1, 120
@@ -304,8 +314,7 @@ def main() -> None:
         found = cases(root, Path(scratch))
         names = options.only.split(",") if options.only else list(found)
         print(f"{options.rounds} rounds, {options.workers} workers, torch {torch.__version__}")
-        for name in names:
-            measure(name, found[name](), options)
+        write_figures(options.json, [measure(name, found[name](), options) for name in names])
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ import numpy as np
 from aioloader.tools.draw import draw_image
 from aioloader.viewer.opening import open_collection
 from aioloader.viewer.rendering import ImageRenderer
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from recordio import IRHeader, pack, serialize
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
         process.wait(20)
 
 
-def inside(folder: Path, counts: tuple[int, int], rounds: int) -> None:
-    """Measure the parts in this process, and print them."""
+def inside(folder: Path, counts: tuple[int, int], rounds: int) -> list[Row]:
+    """Measure the parts in this process, print them, and return the figures."""
     taken: dict[tuple[str, int], list[float]] = {}
     pictures = ImageRenderer(None)
     os.environ["AIOLOADER_CACHE_DIR"] = str(folder / "cache")
@@ -190,6 +191,19 @@ def inside(folder: Path, counts: tuple[int, int], rounds: int) -> None:
         # An index of few lines is read whole when the file is opened: there is no second step to compare.
         ratio = f"{statistics.median(b / a for b, a in pairs):8.2f}" if min(small) > 0.1 else "       -"
         print(f"{what:22} {statistics.median(small):8.2f} {statistics.median(large):8.2f} {ratio}")
+    return [
+        {
+            "measure": f"CPU of {what}, ms",
+            "few records": spread(taken[(what, few)]),
+            "many records": spread(taken[(what, many)]),
+            **(
+                {"ratio": ratios(taken[(what, many)], taken[(what, few)])}
+                if min(taken[(what, few)]) > 0.1
+                else {}
+            ),
+        }
+        for what in sorted({what for what, _ in taken})
+    ]
 
 
 def main() -> None:
@@ -205,6 +219,7 @@ def main() -> None:
     )
     parser.add_argument("--side", type=int, default=48, metavar="PIXELS", help="seed of the images")
     parser.add_argument("--smoke", action="store_true", help="a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.few, options.many, options.rounds, options.pages = 200, 20_000, 1, 2
@@ -215,7 +230,7 @@ def main() -> None:
         counts = (options.few, options.many)
         for count in counts:
             make(folder / f"{count}.rec", count, options.side)
-        inside(folder, counts, 3 * options.rounds)
+        rows = inside(folder, counts, 3 * options.rounds)
         for turn in range(options.rounds):
             for count in counts if turn % 2 else counts[::-1]:
                 cache = folder / f"cache-{turn}-{count}"
@@ -248,9 +263,21 @@ def main() -> None:
             ("CPU of any page", lambda each: each.page_cpu_s),
         ):
             pairs = zip(found[(kind, options.many)], found[(kind, options.few)], strict=True)
-            ratios = sorted(of(many) / of(few) for many, few in pairs)
-            middle_ratio = statistics.median(ratios)
-            print(f"{kind}, {what}: {middle_ratio:.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+            found_ratios = sorted(of(many) / of(few) for many, few in pairs)
+            middle_ratio = statistics.median(found_ratios)
+            print(
+                f"{kind}, {what}: {middle_ratio:.2f} times ({found_ratios[0]:.2f} to {found_ratios[-1]:.2f})"
+            )
+        for what, attribute, scale in (
+            ("CPU of start to first page, s", "first_cpu_s", 1.0),
+            ("CPU of any page, ms", "page_cpu_s", 1e3),
+            ("bytes read to the first page, MB", "first_nbytes", 1e-6),
+            ("bytes read for any page, kB", "page_nbytes", 1e-3),
+        ):
+            small, large = ([getattr(each, attribute) for each in found[(kind, count)]] for count in counts)
+            row: Row = {"measure": f"{kind}, {what}", "few records": spread(small, scale)}
+            rows.append({**row, "many records": spread(large, scale), "ratio": ratios(large, small)})
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

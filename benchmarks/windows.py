@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.samplers import RandomSampler
+from benchmarks.figures import Row, add_json_option, write_figures
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -71,16 +72,28 @@ def mates_again(batches: npt.NDArray[np.int64], later: npt.NDArray[np.int64], sa
     return float(np.mean([pair.mean() for pair in pairs]))
 
 
-def row(samples: int, window: int | None) -> str:
-    """Return one line of the table."""
+def row(samples: int, window: int | None) -> Row:
+    """Return the figures of one line of the table."""
     sampler = RandomSampler(samples, shuffle_window=window)
     order, later = sampler.indices(1, 0, 0, samples), sampler.indices(1, 1, 0, samples)
     moved = float(np.abs(order - np.arange(samples)).mean()) / samples
     batches = in_batches(order)
+    return {
+        "window": f"{window:,}" if window else "none",
+        "stretches in 1,000": stretches(order, window),
+        "moved": moved,
+        "neighbours, %": 100 * with_neighbours(batches),
+        "classes of a batch": classes_of_a_batch(batches, samples),
+        "again, in 1,000": 1e3 * mates_again(batches, in_batches(later), samples),
+    }
+
+
+def line(figures: Row) -> str:
+    """Return one line of the table."""
     return (
-        f"| {f'{window:,}' if window else 'none'} | {stretches(order, window):,.1f} | {moved:.2f} "
-        f"| {100 * with_neighbours(batches):.1f} % | {classes_of_a_batch(batches, samples):.0f} "
-        f"| {1e3 * mates_again(batches, in_batches(later), samples):.2f} in 1,000 |"
+        f"| {figures['window']} | {figures['stretches in 1,000']:,.1f} | {figures['moved']:.2f} "
+        f"| {figures['neighbours, %']:.1f} % | {figures['classes of a batch']:.0f} "
+        f"| {figures['again, in 1,000']:.2f} in 1,000 |"
     )
 
 
@@ -90,14 +103,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_281_167)
     parser.add_argument("--windows", type=int, nargs="+", default=[1024, 4096, 16384, 65536])
     parser.add_argument("--smoke", action="store_true", help="few samples: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.samples, options.windows = 20_000, [1024]
     print(f"{options.samples:,} samples, batches of {BATCH}")
     print("| window | stretches in 1,000 | moved | neighbours | classes of a batch | again |")
     print("| --- | --- | --- | --- | --- | --- |")
+    rows = []
     for window in (None, *options.windows):
-        print(row(options.samples, window))
+        rows.append(row(options.samples, window))
+        print(line(rows[-1]))
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from aioloader import DataLoader, ImageFolderDataset
 from aioloader.executors import WorkerPool
 from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import add_json_option, spread, write_figures
 
 _BUSY = "while True: pass"
 
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="few loaders: a check that it runs, not a measurement"
     )
+    add_json_option(parser)
     options = parser.parse_args()
     loaders = 2 if options.smoke else options.loaders
     chain = Compose([RandomResizedCrop(64), RandomHorizontalFlip()])
@@ -77,6 +79,17 @@ def main() -> None:
             print("executor     first     median      min      max    close")
             for kind in kinds:
                 print(row(kind, times[kind]))
+            write_figures(
+                options.json,
+                [
+                    {
+                        "executor": kind,
+                        "first loader, s": found[0][0],
+                        "later loaders, s": spread(first for first, _ in found[1:]),
+                    }
+                    for kind, found in times.items()
+                ],
+            )
     finally:
         for process in busy:
             process.kill()

@@ -1,0 +1,176 @@
+"""Figures that README and docs/ print: the page and line of each, and the part of the run that measures it.
+
+`find_figures` finds lines by their units. `PRINTED` names the part of each; a line that it does not name is a finding
+of ``tests/benchmarks/test_published.py``, so that no figure is outside of the run.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.published_tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ("NOT_OF_THE_RUN", "PRINTED", "Figure", "find_figures")
+
+NOT_OF_THE_RUN = {
+    "limit": "a limit, a default or a property of a format",
+    "design": "a reason for a decision, measured once",
+    "once": "measured once by hand; no command repeats it",
+}
+"""Words in place of a part, for figures that the run does not measure, with their meaning."""
+
+_MARKS = {"summary": "loaders", "missed": "loaders", "special": "special"}
+"""Parts of the marks of docs/benchmarks.md; those of other pages are in `published_tables.TABLES`."""
+
+PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
+    "README.md": (
+        ("Two cores of an AMD EPYC|bare loop|delay of a 1 ms ticker", "main-job"),
+        ("first batch of 64", "first-batch"),
+        ("import aioloader", "import-time"),
+        ("Gluon `DataLoader`", "gluon"),
+        ("our `ImageRecordIter`", "image-record-iter"),
+        (r"open an \.idx", "index-open"),
+        ("photographs with labels in a tar", "tar-index"),
+        (
+            "these photographs aioloader|DALI on the CPU|normalised float32 images|12-megapixel|with a crop index",
+            "loaders",
+        ),
+    ),
+    "docs/benchmarks.md": (
+        ("small images on demand", "small-images"),
+        (
+            "^Benchmarks >|^Plots >|Records of 1 kB|costs 4 µs|0.45 s against|Spread|takes three hours",
+            "loaders",
+        ),
+    ),
+    "docs/batches-of-any-shape.md": (),
+    "docs/caching.md": (("cache_limit=", "limit"),),
+    "docs/crop-index.md": (("^Crop index > which its data", "once"), ("^Crop index >", "loaders")),
+    "docs/design.md": (
+        ("fills 98.6 % of a budget", "fill"),
+        ("held the event loop for more than a second", "large-results"),
+        ("", "design"),
+    ),
+    "docs/diagnosis.md": (
+        ("Tracing costs|each, at 2.1 kB", "once"),
+        ("less than 1.5 times|less than 1.5 ms", "limit"),
+    ),
+    "docs/doctor.md": (("batch memory", "limit"),),
+    "docs/executors.md": (
+        ("^Costs > From the", "loaders"),
+        ("0.045 s instead of", "worker-pool"),
+        ("a new loader came after", "worker-pool"),
+        ("eight other processes", "busy-worker-pool"),
+    ),
+    "docs/format.md": (("An index of more than", "limit"),),
+    "docs/formats.md": (
+        ("50,000 photographs|`tarfile`|remote tar many headers", "tar-index"),
+        ("a million samples open", "tar-index-million"),
+        ("cache_limit|Row groups of", "limit"),
+    ),
+    "docs/from-torch.md": (("levels?[ .]|longer side", "limit"), ("values", "limit")),
+    "docs/images-on-demand.md": (
+        ("96 to 99 % full", "fill"),
+        ("up to 64 times as many", "limit"),
+        ("An image takes about 0.9 kB", "once"),
+        ("ran 40 to 70 ms late|4 ms. A process pool", "once"),
+        ("112 x 112|a second, 0.61", "small-images"),
+        ("^Measurements >", "image-service"),
+    ),
+    "docs/packing.md": (("--optimize|JPEGs' size", "once"),),
+    "docs/remote.md": (
+        ("30 s\\), a listing|`timeout`", "limit"),
+        ("The copies take about 5 %", "once"),
+        ("503s|faults", "remote-faults"),
+        ("0.76 of the bytes|0.048 of the bytes", "remote-crops"),
+        (r"Cold epochs|these files|\| (tar|TFRecord|Parquet) \|", "remote-formats"),
+        ("^Measurements >", "remote"),
+    ),
+    "docs/sampling.md": (("A window of 16,384|average, as in", "windows"),),
+    "docs/scaling.md": (
+        ("10\\^6 samples", "scale-million"),
+        ("1.3 million records", "resume"),
+        ("^Costs > others eight", "resume"),
+        ("^Workers for one event loop >", "many-workers"),
+    ),
+    "docs/torch.md": (
+        ("1.15 times as|unchanged Pillow script|which made the Pillow script", "torch-adapter"),
+    ),
+    "docs/training-recipes.md": (),
+    "docs/viewer.md": (("an index is scanned once for it", "once"),),
+}
+"""For each page (pattern of "HEADING > LINE", part): the first that matches a line counts."""
+
+_NUMBER = r"\d[\d,.]*"
+_FIGURE = re.compile(
+    rf"{_NUMBER} (?:images|records|batches|samples|requests|ranges|sequences|`?get`?)(?:/s| a second| per second)"
+    rf"|{_NUMBER}(?: or {_NUMBER}| to {_NUMBER}| and {_NUMBER})? (?:times|µs|us|ms)\b"
+    rf"|(?<![\w.]){_NUMBER} (?:MB|kB|GB|s|minutes)(?![\w/])"
+    rf"|{_NUMBER} ?%"
+    rf"|{_NUMBER}x(?! \d)\b"
+    rf"|{_NUMBER} \({_NUMBER} to {_NUMBER}\)"
+    r"|^\|(?: [^|]*\|)*? \d+\.\d+ \|"
+)
+_CODE = re.compile(r"^(?P<fence> *```+).*?^(?P=fence) *$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!-- (?:figures: (?P<name>[a-z-]+)|(?P<end>end of figures)) -->")
+
+
+class Figure(NamedTuple):
+    """Line of a page that prints figures.
+
+    Attributes:
+        page: its path, as "docs/viewer.md".
+        line: number of the line, from 1.
+        part: the part of the run, a key of `NOT_OF_THE_RUN`, or "" if `PRINTED` does not name it.
+        marked: the line is in a marked part of the page, which the run writes.
+        text: the line.
+    """
+
+    page: str
+    line: int
+    part: str
+    marked: bool
+    text: str
+
+    @property
+    def by_hand(self) -> bool:
+        """Return whether the line is revised by hand after a run."""
+        return not self.marked and self.part not in NOT_OF_THE_RUN
+
+    def __str__(self) -> str:
+        how = "" if not self.by_hand else " by hand"
+        return f"{self.page}:{self.line}: {self.part or '?'}{how}: {self.text.strip()[:100]}"
+
+
+def find_figures(root: Path) -> Iterator[Figure]:
+    """Yield the lines with figures of README.md and docs/, without those of code blocks and of the tables' page."""
+    for path in sorted([root / "README.md", *(root / "docs").rglob("*.md")]):
+        page = path.relative_to(root).as_posix()
+        if page != "docs/benchmarks-tables.md":
+            yield from _figures(page, path.read_text(encoding="utf-8"))
+
+
+def _figures(page: str, text: str) -> Iterator[Figure]:
+    text = _CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    heading, inside = "", ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        mark = _MARK.search(line)
+        if mark:
+            inside = mark["name"] or ""
+        if _FIGURE.search(line):
+            place = f"{heading} > {line}"
+            named = (part for pattern, part in PRINTED.get(page, ()) if re.search(pattern, place))
+            part = _part_of(inside) if inside else next(named, "")
+            yield Figure(page, number, part, bool(inside), line)
+
+
+def _part_of(mark: str) -> str:
+    """Return the part of a marked part of a page."""
+    return _MARKS[mark] if mark in _MARKS else TABLES[mark][0][0]

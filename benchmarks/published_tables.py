@@ -1,0 +1,495 @@
+"""Tables of README and docs/ from published figures. Pure: figures in, lines of Markdown out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.published_results import restore
+from benchmarks.report_tables import contender_title, read_case_tables, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from benchmarks.report_tables import CaseTable
+
+__all__ = ("SUBJECTS", "TABLES", "Subject", "missed", "plain_tables", "summary", "value_text")
+
+Rows = list[dict[str, Any]]
+
+
+def value_text(value: Any, form: str = "") -> str:
+    """Return a text, a number or a spread as text; without a format with two or three digits."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list):
+        middle, low, high = (value_text(each, form) for each in value)
+        return middle if low == high else f"{middle} ({low} to {high})"
+    if form:
+        return format(value, form)
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return [*lines, *(f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows)]
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
+
+
+def plain_tables(rows: Rows) -> Iterator[str]:
+    """Yield the lines of rows as they are: one table for each set of columns."""
+    kinds: dict[tuple[str, ...], Rows] = {}
+    first: dict[str, list[str]] = {}
+    for row in rows:
+        # Rows of one benchmark whose first column is the same share a table; a missing figure is an empty cell.
+        names = first.setdefault(next(iter(row)), [])
+        names += [name for name in row if name not in names]
+    for row in rows:
+        kinds.setdefault(tuple(first[next(iter(row))]), []).append(row)
+    for columns, found in kinds.items():
+        yield from table(columns, ([value_text(row.get(name)) for name in columns] for row in found))
+        yield ""
+
+
+# -- docs/benchmarks.md, from the tables of docs/benchmarks-tables.md --------------------------------------------------
+
+_PEERS = {
+    "tf.data": "tf_data",
+    "Grain": "grain",
+    "DALI, CPU": "dali",
+    "FFCV": "ffcv",
+    "torch": "torch/pillow torch/workers torch/plain torch/bulk",
+    "torch, OpenCV": "torch/opencv",
+    "MXNet": "mxnet/ImageRecordIter mxnet/gluon",
+}
+_WORKS = {
+    "jpeg-uint8": "photographs, random resized crop 224",
+    "jpeg-float32": "the same, normalised float32",
+    "large": "crops of 512 x 512 of 12-megapixel photographs",
+    "eval": "photographs, resize 256, centre crop 224",
+    "raw": "raw pixels, random resized crop 224",
+    "faces": "face crops of 5 kB",
+    "arrays": "arrays in memory, batches of 32",
+    "bytes": "records of 1 kB",
+}
+
+
+def summary(tables: str) -> list[str]:
+    """Return the table of ratios of docs/benchmarks.md.
+
+    Args:
+        tables: docs/benchmarks-tables.md.
+    """
+    heads = ["work", "aioloader", "bare loop", *_PEERS]
+    cases = {each.case: each for each in read_case_tables(tables)}
+    lines = []
+    for case, work in _WORKS.items():
+        if case in cases:
+            lines += [
+                ["with a crop index" if indexed else work, *cells]
+                for indexed in (False, True)
+                if (cells := _ratio_cells(cases[case], indexed))
+            ]
+    return table(heads, lines)
+
+
+def _ratio_cells(case: CaseTable, indexed: bool) -> list[str]:
+    """Return the rate of the best setting of this project, and its ratio to the bare loop and to each peer."""
+    by_title = {contender_title(row["contender"]): row for row in case.rows}
+    ours = [
+        row
+        for title, row in by_title.items()
+        if title.startswith("aioloader/") and title.startswith("aioloader/crop-index") == indexed
+    ]
+    ours = [row for row in ours if row[case.unit][:1].isdigit()]
+    if not ours:
+        return []
+    best = max(ours, key=lambda row: float(row[case.unit].partition(" ")[0].replace(",", "")))
+    column = "with crop index" if indexed else "aioloader is"
+    cells = [f"{best[case.unit].partition(' ')[0]} {case.unit}", _middle(best["of the bare loop"])]
+    for titles in _PEERS.values():
+        rows = [by_title[title] for title in titles.split() if title in by_title]
+        found = [_middle(row.get(column, "")) for row in rows if not _is_doubtful(case, row)]
+        # Of several ways of a peer the fastest counts.
+        cells.append(min(filter(None, found), key=float, default=""))
+    return cells
+
+
+def _is_doubtful(case: CaseTable, row: Mapping[str, str]) -> bool:
+    """Return whether a peer is much slower than expected, so that no claim is based on it."""
+    marks = re.findall(r"\[(\d+)\]", row["contender"])
+    return any(case.notes.get(mark, "").startswith("below the expected rate") for mark in marks)
+
+
+def _middle(cell: str) -> str:
+    """Return the median of a ratio with two digits below 10, and one above."""
+    text = cell.partition(" ")[0].rstrip("x")
+    return text if not text or float(text) < 10 else f"{float(text):.1f}"
+
+
+def missed(tables: str) -> list[str]:
+    """Return the table of the targets that were missed, and of those whose peer is slower than expected."""
+    rows = read_rows(tables, "Targets")
+    return table(
+        ["case", "this project", "target", "found"],
+        ([row[0], row[1], row[2], row[4].partition(" (")[0]] for row in rows if row[5] == "**missed**"),
+    )
+
+
+# -- one line for each special benchmark -------------------------------------------------------------------------------
+
+
+class Subject(NamedTuple):
+    """Line of the table of special benchmarks in docs/benchmarks.md.
+
+    Attributes:
+        subject: the first cell, with which the line is found.
+        part: name of the part.
+        text: returns the second cell from the part's rows.
+    """
+
+    subject: str
+    part: str
+    text: Callable[[Rows], str]
+
+
+def _by(rows: Rows, column: str) -> dict[str, dict[str, Any]]:
+    return {str(row[column]): row for row in rows if column in row}
+
+
+def _torch(rows: Rows) -> str:
+    found = {
+        name: value_text(row["rate, as a multiple of torch's loader"][0])
+        for name, row in _by(rows, "script").items()
+    }
+    return "times torch's loader: " + ", ".join(f"`{name}` {text}" for name, text in found.items())
+
+
+def _recipes(rows: Rows) -> str:
+    found = [
+        f"`{row['recipe']}` {value_text(row['times tensors'][0])} and {value_text(row['times pillow'][0])}"
+        for row in rows
+    ]
+    return "times torchvision's transforms of tensors and of Pillow images: " + ", ".join(found)
+
+
+def _service(rows: Rows) -> str:
+    ways = _by(rows, "way")
+    text = f"{value_text(ways['service']['requests/s'][0])} requests/s, "
+    text += f"the loop late by {value_text(ways['service']['lag p99, ms'][0])} ms (p99)"
+    others = [
+        f"{value_text(row['service, times its requests/s'][0])} times the requests of `{name}`"
+        for name, row in ways.items()
+        if name.endswith("pillow") and "service, times its requests/s" in row
+    ]
+    return "; ".join([text, *others])
+
+
+def _packing(rows: Rows) -> str:
+    return "of the bare loop: " + ", ".join(
+        f"`{row['job']}` {value_text(row['of the bare loop'][0])}" for row in rows
+    )
+
+
+def _viewing(rows: Rows) -> str:
+    found = _by(rows, "measure")
+    texts = (
+        ("first page", "first, CPU of start to first page, s"),
+        ("any page", "CPU of any page, ms"),
+    )
+    shares = [
+        f"{what} {value_text(found[name]['ratio'][0])}"
+        for what, name in texts
+        if "ratio" in found.get(name, {})
+    ]
+    return "CPU time with a million records, times that with a thousand: " + ", ".join(shares)
+
+
+def _fill(rows: Rows) -> str:
+    found = [
+        f"{value_text(row['mean fill, %'], '.1f')} % of {row['budget, tokens']:,} tokens" for row in rows
+    ]
+    return "batches fill " + ", ".join(found)
+
+
+def _buckets(rows: Rows) -> str:
+    found = [
+        f"{value_text(row['padding, %'], '.1f')} % with {row['buckets']}"
+        for row in rows
+        if str(row["batches of"]).endswith("sequences")
+    ]
+    return "padding of batches of 32 sequences: " + ", ".join(found) + " buckets"
+
+
+def _ragged(rows: Rows) -> str:
+    column = "of the pool's"
+    found = [f"`{row['way']}` {value_text(row[column][0])}" for row in rows]
+    return "images/s, times those of a pool of processes: " + ", ".join(found[:-1])
+
+
+def _large(rows: Rows) -> str:
+    found = [f"{row['case']} {value_text(row['longest delay, ms'][0])} ms" for row in rows]
+    return "longest delay of the event loop with batches of 206 MB: " + ", ".join(found)
+
+
+def _remote(rows: Rows) -> str:
+    found = [
+        f"{row['data']} {value_text(row['samples/s'][0])} samples/s"
+        for row in rows
+        if row.get("part") == "speed" and row["way"] == "loader"
+    ]
+    return "with 50 ms latency: " + ", ".join(found)
+
+
+def _remote_formats(rows: Rows) -> str:
+    found = [
+        f"{row['format']} {value_text(row['whole epoch'][0])} times {row['times']}"
+        for row in rows
+        if "times" in row
+    ]
+    return "cold epochs: " + ", ".join(found)
+
+
+def _formats(rows: Rows) -> str:
+    best: dict[str, list[float]] = {}
+    for row in rows:
+        if row.get("status") == "measured" and row["name"] != "bare_loop":
+            title = "/".join(filter(None, (row["name"], row.get("variant", ""))))
+            best[title] = row["rate"]
+    return ", ".join(f"{title} {value_text(rate[0])} images/s" for title, rate in best.items())
+
+
+SUBJECTS = (
+    Subject("[formats](formats.md)", "formats", _formats),
+    Subject("[torch's import](torch.md#by-changing-an-import)", "torch-adapter", _torch),
+    Subject("[training recipes](training-recipes.md)", "recipes", _recipes),
+    Subject("[images on demand](images-on-demand.md)", "image-service", _service),
+    Subject("[batches of any shape](batches-of-any-shape.md)", "ragged", _ragged),
+    Subject("large results", "large-results", _large),
+    Subject("[batches of like items](sampling.md)", "buckets", _buckets),
+    Subject("[batches within a budget](sampling.md)", "fill", _fill),
+    Subject("[packing](packing.md)", "packing", _packing),
+    Subject("[the viewer](viewer.md)", "viewing", _viewing),
+    Subject("[remote records](remote.md)", "remote", _remote),
+    Subject("[remote files of other formats](remote.md)", "remote-formats", _remote_formats),
+)
+"""Lines of the table of special benchmarks."""
+
+
+# -- tables of other pages ---------------------------------------------------------------------------------------------
+
+
+def _windows(parts: Mapping[str, Any]) -> list[str]:
+    heads = (
+        *("window", "ranges of the file per 1,000 samples", "samples with a file neighbour in their batch"),
+        "classes in a batch if the file is sorted by 1,000 classes",
+        "pairs in one batch that are in one batch again in the next epoch",
+    )
+    return table(
+        heads,
+        (
+            (
+                row["window"],
+                value_text(row["stretches in 1,000"], ".1f"),
+                f"{row['neighbours, %']:.1f} %",
+                value_text(row["classes of a batch"], ".0f"),
+                f"{row['again, in 1,000']:.2f} in 1,000",
+            )
+            for row in parts["windows"]["rows"]
+        ),
+    )
+
+
+def _scale(parts: Mapping[str, Any]) -> list[str]:
+    heads = (
+        *("ranks", "batches per rank", "creating the loader, ms", "indices of the first batch, ms"),
+        *("indices of a batch at 90 %, ms", "memory, kB", "padding samples"),
+    )
+    forms = (",", ",", ".2f", ".2f", ".2f", ",.0f", ",")
+    rows = [list(row.values()) for row in parts["scale"]["rows"]]
+    return table(
+        heads, ([format(value, form) for value, form in zip(row, forms, strict=True)] for row in rows)
+    )
+
+
+def _many_workers(parts: Mapping[str, Any]) -> list[str]:
+    rows = parts["many-workers"]["rows"]
+    forms = ("", "", ".1f", ",.0f", ".1f", ",.0f")
+    return table(
+        list(rows[0]),
+        ([format(value, form) for value, form in zip(row.values(), forms, strict=True)] for row in rows),
+    )
+
+
+_RECIPES = {
+    "v1": "first",
+    "new": "new",
+    "rand-augment": "first, and `RandAugment(2, 9)`",
+    "multi-crop": "multi-crop, 2 x 224 and 8 x 96",
+}
+
+
+def _recipe_table(parts: Mapping[str, Any]) -> list[str]:
+    return table(
+        ("recipe", "aioloader", "torch, tensors", "torch, Pillow"),
+        (
+            (
+                _RECIPES.get(row["recipe"], row["recipe"]),
+                value_text(row["aioloader, images/s"][0]),
+                *(
+                    f"{value_text(row[f'{name}, images/s'][0])} ({row[f'times {name}'][0]:.1f}x)"
+                    for name in ("tensors", "pillow")
+                ),
+            )
+            for row in parts["recipes"]["rows"]
+        ),
+    )
+
+
+_SERVICE_WAYS = {
+    "service": "`AsyncImageService`, two workers",
+    "to_thread": "`asyncio.to_thread`, the same decoder",
+    "threads": "`ThreadPoolExecutor(16)`, the same decoder",
+    "threads-pillow": "`ThreadPoolExecutor(16)`, Pillow",
+    "processes": "`ProcessPoolExecutor(2)`, the same decoder",
+    "processes-pillow": "`ProcessPoolExecutor(2)`, Pillow",
+}
+
+
+def _service_table(parts: Mapping[str, Any]) -> list[str]:
+    ways = _by(parts["image-service"]["rows"], "way")
+    heads = (
+        "way",
+        "lag of the loop, p50 and p99, ms",
+        "CPU a request, ms",
+        "requests/s",
+        "latency p99, s",
+        "memory, MB",
+    )
+    return table(
+        heads,
+        (
+            (
+                text,
+                f"{ways[way]['lag p50, ms'][0]:.1f}, {ways[way]['lag p99, ms'][0]:.1f}",
+                value_text(ways[way]["CPU a request, ms"][0], ".0f"),
+                value_text(ways[way]["requests/s"][0], ".1f"),
+                value_text(ways[way]["latency p99, s"][0], ".1f"),
+                value_text(ways[way]["memory, MB"][0], ",.0f"),
+            )
+            for way, text in _SERVICE_WAYS.items()
+            if way in ways
+        ),
+    )
+
+
+_VIEWS = {
+    "from program start to the complete first page, without a copy of the index": (
+        "first, CPU of start to first page, s",
+        "s",
+    ),
+    "the same, with a copy of the index": ("again, CPU of start to first page, s", "s"),
+    "of that, opening the file and making the images of the first page": (
+        "CPU of open and first page, ms",
+        "ms",
+    ),
+    "images of any page": ("CPU of any page, ms", "ms"),
+    "bytes read from program start to the first page, including Python's modules": (
+        "first, bytes read to the first page, MB",
+        "MB",
+    ),
+    "bytes read for any page": ("first, bytes read for any page, kB", "kB"),
+    "reading the whole index, after the first page, without a copy of the index": (
+        "CPU of all records, no copy, ms",
+        "ms",
+    ),
+    "the same, with a copy": ("CPU of all records, ms", "ms"),
+}
+
+
+def _viewing_table(parts: Mapping[str, Any]) -> list[str]:
+    found = _by(parts["viewing"]["rows"], "measure")
+    return table(
+        ("", "1,000 records", "1,000,000 records", "ratio"),
+        (
+            (
+                text,
+                f"{value_text(found[name]['few records'][0])} {unit}",
+                f"{value_text(found[name]['many records'][0])} {unit}",
+                value_text(found[name].get("ratio", [None])[0]),
+            )
+            for text, (name, unit) in _VIEWS.items()
+            if name in found
+        ),
+    )
+
+
+def _executors(parts: Mapping[str, Any]) -> list[str]:
+    results = restore(parts["loaders"])
+
+    def cells(text: str, case: str, show: Callable[[Any], str]) -> tuple[str, str, str]:
+        rows = [results.row(case, f"aioloader/{name}") for name in ("process", "thread")]
+        return (text, *("" if row is None else show(row) for row in rows))  # type: ignore[return-value]
+
+    def middle(attribute: str, form: str, scale: float = 1.0) -> Callable[[Any], str]:
+        def show(row: Any) -> str:
+            spread = getattr(row, attribute)
+            return "" if spread is None else format(spread.median * scale, form)
+
+        return show
+
+    def cost(row: Any) -> str:
+        return f"{1e6 / row.rate.median:.1f}"
+
+    inline = results.row("bytes", "aioloader/inline")
+    small = cells("unmodified records of 1 kB, µs per record", "bytes", cost)
+    if inline is not None:
+        small = (small[0], small[1], f"{small[2]} (inline: {cost(inline)})")
+    return table(
+        ("", "process", "thread"),
+        (
+            cells("images/s", "jpeg-uint8", middle("rate", ",.0f")),
+            cells("first batch, s", "jpeg-uint8", middle("first_batch_s", ".2f")),
+            cells("CPU, µs per image", "jpeg-uint8", middle("cpu_ms", ",.0f", 1e3)),
+            cells("memory of all processes, MB", "jpeg-uint8", middle("peak_pss", ",.0f", 1e-6)),
+            cells("event loop lag, p99, ms", "jpeg-uint8", middle("lag_p99_ms", ".1f")),
+            cells("face crops of 5 kB, images/s", "faces", middle("rate", ",.0f")),
+            small,
+        ),
+    )
+
+
+def _remote_lag(parts: Mapping[str, Any]) -> list[str]:
+    rows = [row for row in parts["remote"]["rows"] if row["part"] == "lag"]
+    found: dict[float, dict[str, str]] = {}
+    for row in rows:
+        column = "bytes only" if row["way"] == "bytes alone" else row["data"]
+        # Both kinds of data measure the bytes alone: the median of the first is shown.
+        shown = value_text(row["lag p99, ms"][0] if column == "bytes only" else row["lag p99, ms"], ".1f")
+        found.setdefault(row["latency, ms"], {}).setdefault(column, shown)
+    heads = ("payloads", "images of 224", "bytes only")
+    return table(
+        ("latency", *heads),
+        ((f"{latency:.0f} ms", *(cells.get(head, "") for head in heads)) for latency, cells in found.items()),
+    )
+
+
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], list[str]]]] = {
+    "windows": (("windows",), _windows),
+    "scale": (("scale",), _scale),
+    "many-workers": (("many-workers",), _many_workers),
+    "recipes": (("recipes",), _recipe_table),
+    "image-service": (("image-service",), _service_table),
+    "viewing": (("viewing",), _viewing_table),
+    "executors": (("loaders",), _executors),
+    "remote-lag": (("remote",), _remote_lag),
+}
+"""Marked tables of other pages: the parts that they need, and the function that makes the lines from the parts."""

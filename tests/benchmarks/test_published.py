@@ -1,0 +1,234 @@
+"""Tests of the published figures: no figure is outside of the run, and the pages follow from its results file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import publish
+from benchmarks.figures import ratios, spread, write_figures
+from benchmarks.kept_settings import KeptSettings
+from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures
+from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
+from benchmarks.published_parts import PARTS, Part
+from benchmarks.published_results import Published, compact, latest, restore
+from benchmarks.published_tables import SUBJECTS, TABLES, plain_tables, summary, value_text
+from benchmarks.report_tables import read_case_tables
+from benchmarks.results import summarise
+from tests.benchmarks.test_report import INDEXED, RECORDS
+
+FACTS = {"machine": {"cpu": "A CPU", "system": "Linux 6", "python": "3.11"}, "cores": [0, 1]}
+WINDOWS = {
+    "window": "1,024",
+    "stretches in 1,000": 15.62,
+    "moved": 0.33,
+    "neighbours, %": 99.9,
+    "classes of a batch": 17.1,
+    "again, in 1,000": 13.12,
+}
+
+
+def _part(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"command": PARTS[name].command, "date": "2026-01-01", "seconds": 1.0, "rows": rows}
+
+
+def _copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def test_each_printed_figure_has_its_part_of_the_run() -> None:
+    found = list(find_figures(ROOT))
+    assert len(found) > 50
+    unnamed = [str(figure) for figure in found if not figure.part]
+    assert not unnamed, "name their parts in benchmarks/published_figures.py:\n" + "\n".join(unnamed)
+    known = {*PARTS, *NOT_OF_THE_RUN, "special"}
+    assert {figure.part for figure in found} <= known
+    assert {part for patterns in PRINTED.values() for _, part in patterns} <= known
+
+
+def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
+    assert sorted(marks) == sorted({*TABLES, "summary", "missed", "special"})
+    assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
+    assert {part for parts, _ in TABLES.values() for part in parts} <= set(PARTS)
+    assert {subject.part for subject in SUBJECTS} <= set(PARTS)
+
+
+def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
+    path = latest()
+    published = None if path is None else Published(path)
+    facts, parts = (published.facts, published.parts) if published else ({}, {})
+    assert write_pages(facts, parts, _copy(tmp_path)) == [], "run python -m benchmarks.publish --pages"
+
+
+def test_a_run_becomes_tables_plots_a_summary_and_settings(tmp_path: Path) -> None:
+    root = _copy(tmp_path)
+    found = {**_part("loaders", []), **compact(summarise(INDEXED))}
+    changed = write_pages(FACTS, {"loaders": json.loads(json.dumps(found))}, root)
+    assert {path.name for path in changed} == {"benchmarks-tables.md", "benchmarks.md", "executors.md"}
+    tables = (root / "docs" / "benchmarks-tables.md").read_text()
+    cases = {case.case: case for case in read_case_tables(tables)}
+    assert "jpeg-uint8" in cases
+    assert "eval" not in cases
+    line = next(line for line in summary(tables) if line.startswith("| photographs, random"))
+    assert " | 1.50 | " in line
+    indexed = next(line for line in summary(tables) if line.startswith("| with a crop index"))
+    assert " | 2.00 | " in indexed
+    assert line in (root / "docs" / "benchmarks.md").read_text()
+    assert "1.50" in (root / "docs" / "images" / "benchmarks" / "jpeg-uint8.svg").read_text()
+    kept = KeptSettings(root / "docs" / "benchmarks-tables.md")
+    assert kept.find("jpeg-uint8", "aioloader/process", {}, [{"workers": 2, "threads": 0}]) is not None
+    assert "## Packing" in tables, "sections of parts that were not measured stay"
+    assert write_pages(FACTS, {"loaders": found}, root) == []
+
+
+def test_results_are_kept_whole() -> None:
+    results = summarise(RECORDS)
+    again = restore(json.loads(json.dumps(compact(results))))
+    for row, kept in zip(results.rows, again.rows, strict=True):
+        assert (kept.title, kept.case, kept.status, kept.notes) == (
+            row.title,
+            row.case,
+            row.status,
+            row.notes,
+        )
+        assert kept.rounds == pytest.approx(row.rounds, rel=1e-4)
+        assert (kept.rate is None) == (row.rate is None)
+        if row.rate is not None:
+            assert kept.rate == pytest.approx(row.rate, rel=1e-4)
+
+
+def test_a_peer_that_is_slower_than_expected_is_not_in_the_summary() -> None:
+    text = (
+        "\n## jpeg-uint8: photographs\n\n"
+        "| contender | setting | images/s | of the bare loop | aioloader is |\n| --- | --- | --- | --- | --- |\n"
+        "| **aioloader/process** |  | 1,500 | 1.00 |  |\n"
+        "| tf_data [1] |  | 500 | 0.33 | 3.00 (2.00 to 4.00)x |\n"
+        "| grain |  | 1,000 | 0.67 | 1.50 (1.40 to 1.60)x |\n\n"
+        "[1] below the expected rate: 0.33 of the bare loop  \n\n## Targets\n"
+    )
+    (line,) = summary(text)[2:]
+    assert line.startswith("| photographs, random resized crop 224 | 1,500 images/s | 1.00 |  | 1.50 |")
+
+
+def test_rows_become_a_section_and_a_table_of_a_page() -> None:
+    parts = {"windows": _part("windows", [WINDOWS])}
+    tables = render_tables("<!-- part: packing -->\n\n## Packing\n\nkept\n", FACTS, parts)
+    assert "    python -m benchmarks.windows\n" in tables
+    assert "| 1,024 | 15.6 |" in tables
+    assert tables.index("## Packing") < tables.index("## Shuffle windows")
+    page = "before\n\n<!-- figures: windows -->\n\n| old |\n\n<!-- end of figures -->\n\nafter\n"
+    filled = fill_page(page, parts, tables)
+    assert "| 1,024 | 15.6 | 99.9 % | 17 | 13.12 in 1,000 |" in filled
+    assert "old" not in filled
+    assert filled.startswith("before\n")
+    assert filled.endswith("\nafter\n")
+    assert fill_page(filled, parts, tables) == filled
+    assert fill_page(page, {}, tables) == page
+
+
+def test_a_line_of_a_special_benchmark_is_replaced_and_the_others_stay() -> None:
+    head = "| subject | result | command |\n| --- | --- | --- |\n"
+    before = f"{head}| large results | old | x |\n| [packing](packing.md) | old | x |"
+    page = f"<!-- figures: special -->\n\n{before}\n\n<!-- end of figures -->\n"
+    rows = [{"job": "--pass-through", "of the bare loop": [0.6, 0.5, 0.7], "images/s": 1000.0}]
+    filled = fill_page(page, {"packing": _part("packing", rows)}, "")
+    assert "| large results | old | x |" in filled
+    assert (
+        "| [packing](packing.md) | of the bare loop: `--pass-through` 0.60 | `python -m benchmarks.packing"
+        in filled
+    )
+
+
+def test_figures_are_written_with_five_digits(tmp_path: Path) -> None:
+    rows = [{"way": "a", "rate": spread([1.0, 3.0, 2.0]), "ratio": ratios([1.0], [3.0]), "n": 123_456_789}]
+    write_figures(tmp_path / "rows.json", rows)
+    write_figures(None, rows)
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert row == {"way": "a", "rate": [2.0, 1.0, 3.0], "ratio": [0.33333] * 3, "n": 123_456_789}
+    assert list(plain_tables([row, {"way": "b"}])) == [
+        "| way | rate | ratio | n |",
+        "| --- | --- | --- | --- |",
+        "| a | 2.00 (1.00 to 3.00) | 0.33 | 123,456,789 |",
+        "| b |  |  |  |",
+        "",
+    ]
+    assert [value_text(value) for value in (None, "x", 5, 0.0123, 12.34, 1234.5)] == [
+        *("", "x", "5", "0.012", "12.3", "1,234"),
+    ]
+
+
+def test_a_run_is_continued_and_names_what_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "windows": Part("windows", "Shuffle windows", "benchmarks.windows", 1),
+        "broken": Part("broken", "Broken", "benchmarks.windows --wrong", 1, smoke="--wrong"),
+    }
+    commands = []
+
+    def call(command: list[str]) -> int:
+        commands.append(command[1:])
+        if "--wrong" in command:
+            return 2
+        Path(command[-1]).write_text(json.dumps([WINDOWS]))
+        return 0
+
+    monkeypatch.setattr(publish, "PARTS", parts)
+    monkeypatch.setattr(publish, "call", call)
+    words = ["--smoke", "--scratch", str(tmp_path), "--date", "2026-01-01"]
+    path = tmp_path / "2026-01-01" / "results" / "2026-01-01.json"
+    assert publish.main(words) == 1
+    assert "failed: broken" in capfd.readouterr().err
+    assert commands[0][:4] == ["-m", "benchmarks.windows", "--smoke", "--json"]
+    content = json.loads(path.read_text())
+    assert list(content["parts"]) == ["windows"]
+    assert content["parts"]["windows"]["command"] == "python -m benchmarks.windows"
+    assert content["parts"]["windows"]["rows"] == [WINDOWS]
+    assert content["versions"]["numpy"]
+    assert publish.main([*words, "--parts", "windows"]) == 0
+    assert "0 of 1 parts" in capfd.readouterr().out
+    assert publish.main([*words, "--parts", "windows", "--again"]) == 0
+    assert len(commands) == 3
+    content["machine"] = {"cpu": "another"}
+    path.write_text(json.dumps(content))
+    assert publish.main(words) == 2
+    assert "has another machine" in capfd.readouterr().err
+
+
+def test_the_list_names_each_part_with_its_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish.main(["--list", "--date", "1999-01-01"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [*PARTS, "together"]
+    assert publish.main(["--parts", "nothing"]) == 2
+    assert publish.main(["--parts", "fill", "--date", "1999-01-01"]) == 2  # a folder is missing
+
+
+@pytest.mark.slow
+def test_parts_write_their_figures_and_the_pages(tmp_path: Path) -> None:
+    root = _copy(tmp_path / "site")
+    words = ["--smoke", "--scratch", str(tmp_path), "--pages-root", str(root), "--parts"]
+    names = (
+        "fill",
+        "buckets",
+        "windows",
+        "scale",
+        "first-batch",
+        "many-workers",
+        "packing",
+        "ragged",
+        "large-results",
+    )
+    assert publish.main([*words, *names]) == 0
+    tables = (root / "docs" / "benchmarks-tables.md").read_text()
+    for name in names:
+        assert f"<!-- part: {name} -->" in tables
+    assert publish.main([*words[:-1], "--pages", "--results", str(next(tmp_path.glob("*-*-*/results")))]) == 0

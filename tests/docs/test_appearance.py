@@ -1,0 +1,103 @@
+"""Tests of the built site in Chromium: no page is wider than the window, and none loads from other servers.
+
+$AIOLOADER_TEST_SCREENSHOTS names a folder for screenshots of all pages, $CHROMIUM the program, and
+$AIOLOADER_TEST_SITE a site that is already built.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+pytestmark = pytest.mark.browser
+
+PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+VIEWS = {"wide": (1280, "light"), "narrow": (390, "light"), "dark": (1280, "dark")}
+"""Width of the window and colour scheme of each view."""
+
+# Elements that leave the window to the right, and that no ancestor cuts or scrolls.
+_WIDER = """
+() => [...document.querySelectorAll("article *")].filter(each => {
+    if (each.getBoundingClientRect().right <= innerWidth + 1) return false;
+    for (let at = each; at && at.tagName != "ARTICLE"; at = at.parentElement)
+        if (getComputedStyle(at).overflowX != "visible") return false;
+    return each.getBoundingClientRect().width > 0;
+}).map(each => each.tagName + "." + each.className + ": " + each.textContent.slice(0, 60))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site, and return its folder."""
+    given = os.environ.get("AIOLOADER_TEST_SITE")
+    if given:
+        return Path(given)
+    pytest.importorskip("mkdocs", reason="needs pip install 'aioloader[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--no-directory-urls",
+        "--site-dir",
+        str(folder),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Start a browser without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    if PROGRAM is None:
+        pytest.skip("needs Chromium (Debian: chromium)")
+    with playwright.sync_playwright() as running:
+        # The sandbox needs rights that containers do not give to root.
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = running.chromium.launch(executable_path=PROGRAM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_page_fits_the_window_and_loads_nothing_from_elsewhere(
+    site: Path, chromium: Any, view: str
+) -> None:
+    width, scheme = VIEWS[view]
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    elsewhere: list[str] = []
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith(("file:", "data:", "blob:")) else elsewhere.append(request.url)
+        ),
+    )
+    shots = os.environ.get("AIOLOADER_TEST_SCREENSHOTS")
+    wider = {}
+    pages = sorted(path for path in site.rglob("*.html") if path.name != "404.html")
+    assert len(pages) > 30
+    for path in pages:
+        page.goto(path.as_uri())
+        name = path.relative_to(site).as_posix()
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            wider[name] = page.evaluate(_WIDER)
+        if shots:
+            target = Path(shots, view, name.removesuffix("/index.html").replace("/", "-") + ".png")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=target, full_page=True)
+    context.close()
+    assert not wider
+    assert elsewhere == []
