@@ -166,7 +166,11 @@ def _detection(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, A
     street.mkdir(parents=True)
     shutil.copy(next(photo_folder.rglob("*.jpg")), street / "a.jpg")
     (folder / "objects.lst").write_text("0\t2\t5\t3\t0.1\t0.2\t0.45\t0.8\tstreet/a.jpg\n")
-    return {}
+    with recordio.RecordWriter(folder / "objects.rec", index=True) as writer:
+        label = [2, 5, 3, 0.1, 0.2, 0.45, 0.8]
+        writer.write(recordio.pack((0, label, 0, 0), (street / "a.jpg").read_bytes()), 0)
+    pairs = [(_Scenes()[number]["image"], _Scenes()[number]["boxes"]) for number in range(6)]
+    return {"scenes": _Scenes(), "dataset": aioloader.SimpleDataset(pairs)}
 
 
 def _insightface(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
@@ -288,13 +292,13 @@ def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
 _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
     "crop-index.md": _crop_index,
-    "detection.md": _detection,
     "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
     "recipes.md": _recipes,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
+    "segmentation-and-detection.md": _detection,
     "tools.md": _tools,
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
