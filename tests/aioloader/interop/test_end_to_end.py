@@ -1,4 +1,4 @@
-"""Tests of the program of docs/end-to-end.md: the page shows parts of it, and a stopped run loses and repeats nothing."""
+"""Tests of the program of docs/end-to-end.md: the page shows its parts, and a stopped run loses and repeats nothing."""
 
 from __future__ import annotations
 
