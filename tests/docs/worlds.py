@@ -243,7 +243,6 @@ def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
         "photos": photos,
         "more_photos": photos.take(5),
         "captions": captions,
-        "scenes": _Scenes(),
         "texts": [np.arange(1 + number % 40) for number in range(200)],
         "tokenise": lambda text: [len(word) for word in text.split()],
     }
