@@ -84,9 +84,7 @@ def test_a_place_is_taken_by_each_call_that_waits(ask: Ask, run_on: Any) -> None
                     tasks.start_soon(ask, service, number)
                 await until(lambda: service.stats().waiting_for_admission == 7)
                 assert service.stats().admitted == 3
-                await until(
-                    lambda: server.reading == (1 if ask is join else 3)
-                )  # a place is taken before reading
+                await until(lambda: server.reading == (1 if ask is join else 3))  # a place is taken before reading
                 server.open()
             assert server.most <= 3
             stats = service.stats()
