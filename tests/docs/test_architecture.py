@@ -37,8 +37,8 @@ def test_every_package_folder_is_in_the_diagram() -> None:
     assert _packages() - inner - _named() == set()
 
 
-def test_design_shows_the_diagram_once() -> None:
-    assert PAGES["design.md"].read_text(encoding="utf-8").count("images/architecture.svg") == 1
+def test_the_page_about_the_path_shows_the_diagram_once() -> None:
+    assert PAGES["path.md"].read_text(encoding="utf-8").count("images/architecture.svg") == 1
 
 
 def test_the_table_of_the_folders_names_what_there_is() -> None:

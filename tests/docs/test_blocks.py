@@ -41,6 +41,8 @@ NOT_RUN = {
     "aws": "a bucket: tests/aioloader/remote/test_partial_reads.py reads indexes from servers",
     "aioloader pack s3://bucket/train.parquet": "a bucket: tests/aioloader/remote/test_every_format.py",
     "aioloader index s3://bucket/train/": "the same",
+    "torchrun": "several processes: tests/aioloader/interop/test_end_to_end.py",
+    "cp": "copies of the checkpoints of torchrun",
     "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
     "aioloader view shards/train-{000..127}.tar": "the same",
 }
@@ -49,8 +51,7 @@ NOT_RUN = {
 RUN_ALL_THE_SAME = ("aioloader view train.rec --export",)
 
 ELSEWHERE = {
-    "boxes.md": "tests/aioloader/transforms/test_boxes.py",
-    "detection.md": "tests/aioloader/transforms/test_detection_guide.py",
+    "end-to-end.md": "tests/aioloader/interop/test_end_to_end.py",
     "insightface.md": "tests/aioloader/interop/test_insightface_guide.py",
     "jax.md": "tests/aioloader/interop/test_guides.py",
     "ray.md": "tests/aioloader/interop/test_guides.py",

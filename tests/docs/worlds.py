@@ -167,7 +167,11 @@ def _detection(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, A
     street.mkdir(parents=True)
     shutil.copy(next(photo_folder.rglob("*.jpg")), street / "a.jpg")
     (folder / "objects.lst").write_text("0\t2\t5\t3\t0.1\t0.2\t0.45\t0.8\tstreet/a.jpg\n")
-    return {}
+    with recordio.RecordWriter(folder / "objects.rec", index=True) as writer:
+        label = [2, 5, 3, 0.1, 0.2, 0.45, 0.8]
+        writer.write(recordio.pack((0, label, 0, 0), (street / "a.jpg").read_bytes()), 0)
+    pairs = [(_Scenes()[number]["image"], _Scenes()[number]["boxes"]) for number in range(6)]
+    return {"scenes": _Scenes(), "dataset": aioloader.SimpleDataset(pairs)}
 
 
 def _insightface(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
@@ -240,7 +244,6 @@ def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
         "photos": photos,
         "more_photos": photos.take(5),
         "captions": captions,
-        "scenes": _Scenes(),
         "texts": [np.arange(1 + number % 40) for number in range(200)],
         "tokenise": lambda text: [len(word) for word in text.split()],
     }
@@ -289,18 +292,19 @@ def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
 _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
     "crop-index.md": _crop_index,
-    "detection.md": _detection,
     "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
     "recipes.md": _recipes,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
+    "segmentation-and-detection.md": _detection,
     "tools.md": _tools,
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "images-on-demand.md": _three_photos,
     "training-recipes.md": _photos,
+    "custom.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
     "failure.md": _failure,
 }

@@ -131,7 +131,7 @@ def test_what_it_does_not_take() -> None:
 
 
 def test_the_example_of_the_page_about_boxes() -> None:
-    block = blocks("boxes.md", "python")[-1]
+    block = blocks("segmentation-and-detection.md", "python")[-1]
     assert "import albumentations as A" in block.code
     rows = [[4, 4, 24, 24, 7], [30, 20, 44, 36, 8]]
     names: dict[str, Any] = {

@@ -411,42 +411,53 @@ def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
 
 # --- the guide ---
 
-PAGE = Path(__file__).parents[3] / "docs" / "boxes.md"
+PAGE = Path(__file__).parents[3] / "docs" / "segmentation-and-detection.md"
 
 
-def _block(number: int) -> str:
-    found: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) == 4  # the fourth: test_albumentations.py
-    return found[number].replace("512", "32")
+def _run_block(mark: str, names: dict[str, Any]) -> None:
+    """Run the block of the page that contains `mark`, with smaller images."""
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [code for code in found if mark in code]
+    exec(code.replace("512", "32"), names)
 
 
-def test_the_first_example_of_the_page(leftovers: Any) -> None:
-    names: dict[str, Any] = {"dataset": aioloader.SimpleDataset([_scene(seed) for seed in range(40)])}
-    exec(_block(0), names)
-    assert names["images"].shape == (8, 3, 32, 32)
-    assert names["targets"].shape[0] == 8
+def test_boxes_of_the_page(leftovers: Any) -> None:
+    names: dict[str, Any] = {
+        "aioloader": aioloader,
+        "batchify": batchify,
+        "ColorJitter": transforms.ColorJitter,
+        "ToTensor": transforms.ToTensor,
+        "dataset": aioloader.SimpleDataset([_scene(seed) for seed in range(40)]),
+    }
+    _run_block("boxes.Compose", names)
+    assert names["images"].shape == (4, 3, 32, 32)
+    assert names["targets"].shape[0] == 4
     names.clear()
 
 
-def test_the_sample_with_masks_and_keypoints_of_the_page() -> None:
-    image, rows = _scene(3)
-    names: dict[str, Any] = {
-        "image": image,
-        "rows": rows,
-        "masks": np.zeros((len(rows), H, W), bool),
-        "points": np.zeros((len(rows), 5, 3)),
-        "classes": rows[:, 4],
-    }
-    exec(_block(1), names)
-    made = names["sample"]
-    assert made["image"].shape == (3, 480, 640)
-    assert made["masks"].shape == (len(made["boxes"]), 480, 640)
-    assert len(made["label"]) == len(made["boxes"]) == len(made["keypoints"])
+def test_the_sample_with_masks_and_keypoints_of_the_page(leftovers: Any) -> None:
+    scenes = []
+    for seed in range(8):
+        image, rows = _scene(seed)
+        points = np.zeros((len(rows), 5, 3))
+        masks = np.zeros((len(rows), H, W), np.uint8)
+        scenes.append(
+            {"image": image, "boxes": rows, "masks": masks, "keypoints": points, "label": rows[:, 4]}
+        )
+    names: dict[str, Any] = {"scenes": aioloader.SimpleDataset(scenes)}
+    _run_block("JointCompose", names)
+    made = names["batch"]
+    most = made["boxes"].shape[1]
+    assert made["image"].shape == (4, 3, 480, 640)
+    assert made["masks"].shape == (4, most, 480, 640)
+    assert made["label"].shape == (4, most)
+    assert made["keypoints"].shape == (4, most, 5, 3)
+    names.clear()
 
 
 def test_the_transform_of_one_s_own_of_the_page() -> None:
-    names: dict[str, Any] = {}
-    exec(_block(2), names)
+    names: dict[str, Any] = {"np": np, "boxes": transforms.boxes}
+    _run_block("class Shift", names)
     image, boxes = _scene(3)
     made, found = names["Shift"](5)(image, boxes, rng=Rng(14))
     for row in found:
