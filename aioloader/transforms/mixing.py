@@ -49,7 +49,7 @@ class _Mixing(Transform, ABC):
         Args:
             x: the batch; not altered.
             *rest: if any, `x` and these are the elements of the batch, as in ``mixup(images, labels)``.
-            rng: source of the draws; None for a stream of this thread, seeded by the system.
+            rng: source of the draws; None: see `aioloader.rng.default_rng`.
         """
         return self.apply((x, *rest) if rest else x, default_rng() if rng is None else rng)
 
