@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
 from aioloader.transforms.base import Compose, bind, is_native
+from aioloader.transforms.torchvision_input import advise
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -92,6 +93,9 @@ class Stage:
         token = current_rng.set(rng)
         try:
             return self.fn(*sample, rng=rng) if self.takes_rng else self.fn(*sample)
+        except TypeError as error:
+            advise(error, *sample)
+            raise
         finally:
             current_rng.reset(token)
 

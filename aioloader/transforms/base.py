@@ -18,6 +18,7 @@ import numpy as np
 from aioloader.abc import Transform as TransformProtocol
 from aioloader.foundation.validation import accepts_rng, check_sync
 from aioloader.rng import Rng, current_rng, default_rng
+from aioloader.transforms.torchvision_input import advise, check_takes_arrays, is_of_torchvision
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
@@ -138,18 +139,30 @@ def bind(fn: Any) -> TransformCall:
     if not callable(fn):
         raise TypeError(f"a transform must be callable, got {fn!r}")
     call: Callable[..., Any] = fn
+    if is_of_torchvision(fn):
+        return _with_draws(lambda x, rng, out: call(x), checked=fn)
     if accepts_rng(fn):
         return _with_draws(lambda x, rng, out: call(x, rng=rng))
     return _with_draws(lambda x, rng, out: call(x))
 
 
-def _with_draws(step: TransformCall) -> TransformCall:
-    """Make the `rng` of a call that of the transforms that it calls without one."""
+def _with_draws(step: TransformCall, checked: Any = None) -> TransformCall:
+    """Make the `rng` of a call that of the transforms that it calls without one.
+
+    Args:
+        step: the call.
+        checked: a transform of torchvision, or None.
+    """
 
     def call(x: Any, rng: Any, out: Any) -> Any:
+        if checked is not None and isinstance(x, np.ndarray):
+            check_takes_arrays(checked)
         token = current_rng.set(rng)
         try:
             return step(x, rng, out)
+        except TypeError as error:
+            advise(error, x)
+            raise
         finally:
             current_rng.reset(token)
 
