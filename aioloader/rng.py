@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = (
     "TURN_DOMAIN",
     "VIEW_DOMAIN",
     "Rng",
+    "current_rng",
     "default_rng",
     "seed_default_rng",
 )
@@ -248,6 +250,12 @@ class Rng:
         return items[self.integers(len(items))]
 
 
+current_rng: ContextVar[Rng | None] = ContextVar("aioloader.current_rng", default=None)
+"""Draws of the sample, or of the batch, for which foreign code is running: a transform, dataset or batchify function.
+
+Set where such code is called, and reset when it returns: what it calls without `rng` then draws from them.
+"""
+
 _local = threading.local()
 _default_seed: int | None = None
 _default_seeded = 0
@@ -255,7 +263,14 @@ _threads_seen = itertools.count()
 
 
 def default_rng() -> Rng:
-    """Return the draws for transforms that are called outside a loader: one stream per thread, seeded by the system."""
+    """Return the draws for a transform that is called without `rng`.
+
+    While a loader's foreign transform, dataset or batchify function runs, they are those of its sample or batch.
+    Elsewhere they are one stream per thread, seeded by the system.
+    """
+    current = current_rng.get()
+    if current is not None:
+        return current
     rng: Rng | None = getattr(_local, "rng", None)
     if rng is None or _local.pid != os.getpid() or _local.seeded != _default_seeded:
         _local.pid, _local.seeded = os.getpid(), _default_seeded

@@ -73,7 +73,7 @@ class Compose:
 
         Args:
             samples: the samples of the batch, in order.
-            rng: the draws of the batch; None for a stream of this thread, seeded by the system.
+            rng: the draws of the batch; None: see `aioloader.rng.default_rng`.
         """
         return self.collate(samples, new_array, rng=rng)
 

@@ -50,7 +50,7 @@ class Group:
         Args:
             samples: tuples or lists with as many elements as there are functions.
             out: a tuple with an entry for each function to write into, or None.
-            rng: the draws of the batch; None for a stream of this thread, seeded by the system.
+            rng: the draws of the batch; None: see `aioloader.rng.default_rng`.
 
         Raises:
             ValueError: a sample has another number of elements.

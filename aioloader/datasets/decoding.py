@@ -66,7 +66,13 @@ def check_image_options(
 
     Raises:
         ValueError: an option is not allowed.
+        TypeError: `flag` is a function.
     """
+    if callable(flag):
+        raise TypeError(
+            "the second argument is flag, 1 (colour) or 0 (grey), and not a transform: use "
+            "dataset.transform_first(transform), for all fields .transform(fn)"
+        )
     if flag not in (0, 1):
         raise ValueError(f"flag must be 1 (colour) or 0 (grey), got {flag!r}")
     if exif not in ("apply", "ignore"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.abc import Decoder, FusableDecoder, FusedDecoder, MapDataset
 from aioloader.datasets.decoding import PARTS, ImageDecoder
-from aioloader.rng import default_rng
+from aioloader.rng import current_rng, default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,11 @@ class FusedParts:
         try:
             if fused is None:
                 begin = perf_counter()
-                sample = part.decoder(data, of_part, location)
+                token = current_rng.set(rng)
+                try:
+                    sample = part.decoder(data, of_part, location)
+                finally:
+                    current_rng.reset(token)
                 trace.decode_s += perf_counter() - begin
                 done = 0
             else:

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.validation import accepts_rng, is_async
+from aioloader.rng import current_rng
 from aioloader.transforms.base import Compose, bind, is_native
+from aioloader.transforms.torchvision_input import advise
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -86,9 +88,16 @@ class Stage:
             return self._apply(sample, rng, out)
         if len(sample) == 1:
             return self._apply(sample[0], rng, out)
-        if not self.first:
+        if self.first:
+            return _with_first(sample, self._apply(sample[0], rng, out))
+        token = current_rng.set(rng)
+        try:
             return self.fn(*sample, rng=rng) if self.takes_rng else self.fn(*sample)
-        return _with_first(sample, self._apply(sample[0], rng, out))
+        except TypeError as error:
+            advise(error, *sample)
+            raise
+        finally:
+            current_rng.reset(token)
 
     async def apply_async(self, sample: Any, rng: Rng) -> Any:
         """Await an async transform and return the transformed sample.

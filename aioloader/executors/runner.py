@@ -51,7 +51,7 @@ from aioloader.foundation.types import (
     WorkSpan,
 )
 from aioloader.foundation.validation import accepts_rng
-from aioloader.rng import BATCH_DOMAIN, LATER_DOMAIN, SAMPLE_DOMAIN, Rng
+from aioloader.rng import BATCH_DOMAIN, LATER_DOMAIN, SAMPLE_DOMAIN, Rng, current_rng
 
 if TYPE_CHECKING:
     import mmap
@@ -434,10 +434,11 @@ class Runner:
         """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
         batchify: Any = self.program.batchify
         drawn = {}
+        epoch, position = chunk.first
+        self._rng.seek(self.program.seed, epoch, 0, BATCH_DOMAIN, position=position)
         if self._batch_draws:
-            epoch, position = chunk.first
-            self._rng.seek(self.program.seed, epoch, 0, BATCH_DOMAIN, position=position)
             drawn = {"rng": self._rng}
+        token = current_rng.set(self._rng)
         try:
             if self._allocates:
                 return batchify.collate(samples, Spill(self.memory, chunk.spill).allocate, **drawn)
@@ -448,6 +449,8 @@ class Runner:
             if self._interruptible and isinstance(error, KeyboardInterrupt):
                 raise
             raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
+        finally:
+            current_rng.reset(token)
 
     def _bulk(self, chunk: Chunk, trace: StageTimer) -> Generator[None, None, list[bytes | None]]:
         """Make payloads that are samples, many at a time; return the sample of each place, None if it is not made."""
@@ -527,7 +530,11 @@ class Runner:
             begin = perf_counter()
             if self._seeded is not None:
                 self._seeded.seed_generators(epoch, index, position)
-            sample = program.dataset[column[BASE] if extra is None else extra]
+            token = current_rng.set(rng)
+            try:
+                sample = program.dataset[column[BASE] if extra is None else extra]
+            finally:
+                current_rng.reset(token)
             trace.decode_s += perf_counter() - begin
         else:
             begin = perf_counter()

@@ -8,7 +8,13 @@ import operator
 import os
 import re
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ArgumentError(ValueError, AssertionError):
@@ -35,6 +41,29 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
+
+
+def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function raise a TypeError with advice for keywords that it does not have, and other libraries' do.
+
+    Its signature stays the same.
+
+    Args:
+        advice: what to use instead, by keyword.
+    """
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name in advice:
+                    owner = type(args[0]).__name__ if args else function.__name__
+                    raise TypeError(f"{owner} has no argument {name}: {advice[name]}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return wrap
 
 
 def is_async(fn: Any) -> bool:

@@ -8,6 +8,7 @@ from aioloader.errors import SampleError, error_report
 from aioloader.executors import WorkerPool
 from aioloader.explain import explain
 from aioloader.foundation.error_log import ErrorLog
+from aioloader.foundation.validation import advises
 from aioloader.loader.options import LoaderOptions, chosen_batchify, chosen_last_batch
 from aioloader.loader.runtime import LoaderRuntime
 
@@ -20,9 +21,23 @@ if TYPE_CHECKING:
     from aioloader.receipts import Receipt
 
 
+_OF_TORCH = {
+    "persistent_workers": "workers live as long as the loader; leave it out",
+    "prefetch_factor": "pass prefetch=, the number of batches in total, where torch counts those of each worker",
+    "generator": "pass seed=, a number, from which the order and all draws follow",
+    "worker_init_fn": "workers have no state to initialise: leave it out if it seeds generators, which workers do for "
+    "every sample; what else it sets, set in the dataset or in a transform when it is first called",
+    "multiprocessing_context": "pass executor='process', 'thread' or 'inline'",
+    "pin_memory_device": "pass device='cuda', to which batches are copied from pinned memory",
+    "snapshot_every_n_steps": "a state counts the batches that were received, after every one; leave it out",
+}
+"""Arguments of torch's loaders that these do not have, and what to use instead."""
+
+
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`: their signature, which is the same, and what does not wait."""
 
+    @advises(_OF_TORCH)
     def __init__(
         self,
         dataset: Any,  # the caller's, of any class
@@ -83,6 +98,8 @@ class BaseLoader:
             in_order=bool(in_order),
             watch_globals=watch_globals,
         )
+        self._dataset = dataset
+        self._given = options
         self._errors = ErrorLog()
         self._runtime = LoaderRuntime(dataset, options, self._errors)
         self._set_up()
@@ -159,6 +176,36 @@ class BaseLoader:
         memory. See `aioloader.explain`.
         """
         return explain(self.stats())
+
+    @property
+    def dataset(self) -> Any:
+        """Return the dataset that was passed."""
+        return self._dataset
+
+    @property
+    def batch_size(self) -> int | None:
+        """Return the number of samples of a batch; None with a batch sampler."""
+        return self._given.batch_size
+
+    @property
+    def sampler(self) -> Any:
+        """Return the sampler that was passed, or None."""
+        return self._given.sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """Return the batch sampler that was passed, or None."""
+        return self._given.batch_sampler
+
+    @property
+    def num_workers(self) -> int:
+        """Return the number of workers, or their maximum if it is measured; 0: there are none."""
+        return self._given.workers
+
+    @property
+    def drop_last(self) -> bool:
+        """Return True if an incomplete last batch is left out."""
+        return self._given.last_batch == "discard"
 
     @property
     def closed(self) -> bool:

@@ -16,7 +16,7 @@ from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers import BatchSampler
-from aioloader.samplers.dealt import DealtBatchSampler, dealt_twice
+from aioloader.samplers.dealt import DealtBatchSampler, dealt_by_sampler, dealt_twice
 
 if TYPE_CHECKING:
     import os
@@ -203,6 +203,12 @@ class LoaderOptions:
         dealt = isinstance(self.batch_sampler, DealtBatchSampler) and self.batch_sampler.shard[1] > 1
         if self.shard is not None and dealt:
             raise dealt_twice(type(self.batch_sampler).__name__)
+        if self.shard is not None and self.rank_and_world[1] > 1:
+            for each in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+                # Torch's DistributedSampler, and torchvision's for repeated augmentation, have these two attributes.
+                world = getattr(each, "num_replicas", 1) if hasattr(each, "rank") else 1
+                if isinstance(world, int) and world > 1:
+                    raise dealt_by_sampler(type(each).__name__, world)
         if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
             raise ValueError(
                 "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"

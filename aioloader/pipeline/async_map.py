@@ -34,7 +34,7 @@ from aioloader.foundation.types import (
 )
 from aioloader.pipeline.cancellation import GraceScope, is_ours
 from aioloader.pipeline.collate import write_row
-from aioloader.rng import AWAITED_DOMAIN, Rng
+from aioloader.rng import AWAITED_DOMAIN, Rng, current_rng
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
@@ -282,7 +282,9 @@ class AsyncMapExecutor:
                 try:
                     sample = given.pop(row)
                     for each in group:
-                        rng = self._rng(each, epoch, index, position)
+                        domain = AWAITED_DOMAIN + each.number
+                        rng = Rng(self._seed, epoch, index, domain, position=position)
+                        current_rng.set(rng)  # of this task, which calls nothing else
                         async with each.limit.entered(chunk.batch):
                             call = _Call(
                                 each.stage.name, chunk.batch, index, each.stage.apply_async(sample, rng)
@@ -306,11 +308,6 @@ class AsyncMapExecutor:
             for _ in range(min(len(given), at_most)):
                 tasks.start_soon(deferred(work))
         return made
-
-    def _rng(self, stage: _AsyncStage, epoch: int, index: int, position: int) -> Any:
-        if not stage.stage.takes_rng:
-            return None
-        return Rng(self._seed, epoch, index, AWAITED_DOMAIN + stage.number, position=position)
 
     async def _call(self, call: _Call, result: ChunkResult) -> Any:
         """Return the result of a call, and record it."""

@@ -132,3 +132,11 @@ def dealt_twice(name: str) -> ValueError:
         f"the batch sampler {name} has a shard, and so has the loader: its batches would be dealt out twice; "
         "pass the shard to one of them"
     )
+
+
+def dealt_by_sampler(name: str, world: int) -> ValueError:
+    """Return the error for a sampler of one rank's indices in a loader that deals out an epoch itself."""
+    return ValueError(
+        f"the sampler {name} yields the indices of one of {world} ranks (num_replicas={world}), and the loader has a "
+        "shard: each rank would get a part of its part; leave out shard=, or pass a sampler of the whole epoch"
+    )

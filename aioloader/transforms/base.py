@@ -17,13 +17,16 @@ import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
 from aioloader.foundation.validation import accepts_rng, check_sync
-from aioloader.rng import Rng, default_rng
+from aioloader.rng import Rng, current_rng, default_rng
+from aioloader.transforms.torchvision_input import advise, check_takes_arrays, is_of_torchvision
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
 
 TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """(x, rng, out) -> result."""
+
+_HOME = __name__.rpartition(".")[0] + "."
 
 
 class Transform:
@@ -44,7 +47,7 @@ class Transform:
 
         Args:
             x: the image; not altered.
-            rng: source of the draws; None for a stream of this thread, seeded by the system.
+            rng: source of the draws; None: see `aioloader.rng.default_rng`.
         """
         return self.apply(x, default_rng() if rng is None else rng)
 
@@ -102,12 +105,12 @@ def is_native(fn: Any) -> bool:
     Such a callable takes every draw from the `rng` that it is passed and keeps no reference to its input, so it needs
     no seeding of global generators and may be passed memory that is used again.
     """
-    home = __name__.rpartition(".")[0] + "."
-    return (
-        isinstance(fn, Transform)
-        and type(fn).__module__.startswith(home)
-        and all(is_native(part) for part in fn._parts())
-    )
+    return isinstance(fn, Transform) and _is_ours(fn) and all(is_native(part) for part in fn._parts())
+
+
+def _is_ours(fn: Any) -> bool:
+    """Return True if the class of a callable is defined in this package."""
+    return type(fn).__module__.startswith(_HOME)
 
 
 def works_in_place(fn: Any) -> bool:
@@ -119,8 +122,9 @@ def bind(fn: Any) -> TransformCall:
     """Make any callable callable as ``(x, rng, out)``.
 
     For a transform the result is its `apply`; another callable is passed ``rng=`` if it has a parameter of that name,
-    and never `out`. The signature is inspected once, here. The result may not be picklable: bind again after
-    unpickling.
+    and never `out`. While a callable that is not of this package runs, the transforms that it calls without ``rng``
+    draw from the same stream (`aioloader.rng.current_rng`). The signature is inspected once, here. The result may not
+    be picklable: bind again after unpickling.
 
     Args:
         fn: a callable of one argument.
@@ -128,18 +132,41 @@ def bind(fn: Any) -> TransformCall:
     Raises:
         TypeError: `fn` is not callable.
     """
-    if isinstance(fn, Transform):
-        if type(fn).apply is not Transform.apply:
-            return fn.apply
-    elif is_transform(fn):
+    applies = type(fn).apply is not Transform.apply if isinstance(fn, Transform) else is_transform(fn)
+    if applies:
         apply: TransformCall = fn.apply
-        return apply
+        return apply if _is_ours(fn) else _with_draws(apply)
     if not callable(fn):
         raise TypeError(f"a transform must be callable, got {fn!r}")
     call: Callable[..., Any] = fn
+    if is_of_torchvision(fn):
+        return _with_draws(lambda x, rng, out: call(x), checked=fn)
     if accepts_rng(fn):
-        return lambda x, rng, out: call(x, rng=rng)
-    return lambda x, rng, out: call(x)
+        return _with_draws(lambda x, rng, out: call(x, rng=rng))
+    return _with_draws(lambda x, rng, out: call(x))
+
+
+def _with_draws(step: TransformCall, checked: Any = None) -> TransformCall:
+    """Make the `rng` of a call that of the transforms that it calls without one.
+
+    Args:
+        step: the call.
+        checked: a transform of torchvision, or None.
+    """
+
+    def call(x: Any, rng: Any, out: Any) -> Any:
+        if checked is not None and isinstance(x, np.ndarray):
+            check_takes_arrays(checked)
+        token = current_rng.set(rng)
+        try:
+            return step(x, rng, out)
+        except TypeError as error:
+            advise(error, x)
+            raise
+        finally:
+            current_rng.reset(token)
+
+    return call
 
 
 def is_transform(fn: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.foundation.pytree import flatten, unflatten
+from aioloader.foundation.validation import advises
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Transform
 from aioloader.transforms.erasing import channels_first
@@ -28,9 +29,17 @@ _FLOAT32 = np.dtype(np.float32)
 _HOW = "pass batchify_fn=batchify.Compose(batchify.Stack(), {name}(...)) to a loader"
 
 
+_OTHERS = {
+    "p": "every batch is mixed; for some of them, make the labels float32 (n, classes) and use RandomApply(..., p=p)",
+    "inplace": "the loader decides when a batch may be altered; leave it out",
+}
+"""Arguments of the classes in torchvision's reference scripts, and what to use instead."""
+
+
 class _Mixing(Transform, ABC):
     """Base of the two: what they do with labels, and how they find labels and images in a batch."""
 
+    @advises(_OTHERS)
     def __init__(
         self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: LabelsGetter = "default"
     ) -> None:
@@ -49,7 +58,7 @@ class _Mixing(Transform, ABC):
         Args:
             x: the batch; not altered.
             *rest: if any, `x` and these are the elements of the batch, as in ``mixup(images, labels)``.
-            rng: source of the draws; None for a stream of this thread, seeded by the system.
+            rng: source of the draws; None: see `aioloader.rng.default_rng`.
         """
         return self.apply((x, *rest) if rest else x, default_rng() if rng is None else rng)
 

@@ -95,6 +95,7 @@ class StatefulLoader(BaseLoader):
             raise ValueError("batches of output='jax' cannot become tensors: use output='numpy' or 'torch'")
         self.loader: Any = loader  # blocking or async: each method is called on the kind that has it
         self._runtime, self._errors = loader._runtime, loader._errors
+        self._dataset, self._given = loader._dataset, loader._given
         self._mover = Mover(device)
         self._ahead = ahead
         self._state: dict[str, Any] | None = None

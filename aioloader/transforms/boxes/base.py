@@ -37,7 +37,7 @@ class BoxTransform(Transform):
             boxes: (n, 4 + k): xmin, ymin, xmax, ymax in pixels, and columns that are kept; not altered. None:
                 there are none, and the result is the image alone.
             *rest: other fields of the sample; passed on.
-            rng: source of the draws; None for a stream of this thread, seeded by the system.
+            rng: source of the draws; None: see `aioloader.rng.default_rng`.
 
         Returns:
             (image, boxes, *rest), or the image.

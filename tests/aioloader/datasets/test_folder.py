@@ -255,3 +255,8 @@ def test_a_label_beyond_its_type_is_refused(root: Path, label: float, dtype: Any
     labels = ImageListDataset(root, [[float("inf"), "cat/a.png"], [label, "cat/a.png"]], label_dtype=larger)
     assert labels[0][1] == np.inf
     assert np.isclose(labels[1][1], label)
+
+
+def test_a_transform_in_the_place_of_flag_is_refused(root: Path) -> None:
+    with pytest.raises(TypeError, match=r"use dataset\.transform_first\(transform\)"):
+        ImageFolderDataset(root, lambda image: image)  # type: ignore[arg-type]

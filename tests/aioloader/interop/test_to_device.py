@@ -7,7 +7,7 @@ import anyio
 import numpy as np
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, SampleError
+from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers
 from tests.executors import pool
 
@@ -259,3 +259,9 @@ def test_pinned_batches_are_copied_as_they_are(torch, to_device):
     loader = DataLoader(Numbers(50), 4, num_workers=0, output="torch", pin_memory=True, **OPTIONS)
     batches = to_device(loader, "cuda")
     assert numbers(batches) == expected_batches()
+
+
+def test_a_stateful_loader_has_the_attributes_of_its_loader(to_device):
+    dataset = SimpleDataset([1, 2, 3])
+    batches = to_device(DataLoader(dataset, 2, num_workers=0, drop_last=True), "cpu")
+    assert (batches.dataset, batches.batch_size, batches.num_workers, batches.drop_last) == (dataset, 2, 0, True)

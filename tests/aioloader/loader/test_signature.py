@@ -85,6 +85,38 @@ def test_contradictions_are_refused(
         loader(DATA, 2, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("persistent_workers", "workers live as long as the loader"),
+        ("prefetch_factor", "pass prefetch="),
+        ("generator", "pass seed="),
+        ("worker_init_fn", "no state to initialise"),
+        ("multiprocessing_context", "pass executor="),
+        ("pin_memory_device", "pass device="),
+        ("snapshot_every_n_steps", "after every one"),
+    ],
+)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_arguments_of_torchs_loaders_are_explained(loader: Any, name: str, text: str) -> None:
+    with pytest.raises(TypeError, match=f"{loader.__name__} has no argument {name}: .*{text}"):
+        loader(DATA, 2, **{name: True})
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_attributes_as_torchs_loaders_have(loader: Any) -> None:
+    made = loader(DATA, 4, num_workers=3, drop_last=True)
+    found = made.dataset, made.batch_size, made.num_workers, made.drop_last, made.sampler, made.batch_sampler
+    assert found == (DATA, 4, 3, True, None, None)
+    sampler = samplers.SequentialSampler(10)
+    assert loader(DATA, 4, sampler=sampler).sampler is sampler
+    lists = [[1], [2]]
+    made = loader(DATA, batch_sampler=lists, executor="inline")
+    assert (made.batch_sampler, made.batch_size, made.num_workers, made.drop_last) == (lists, None, 0, False)
+    with pytest.raises(AttributeError):
+        made.dataset = DATA
+
+
 def test_drop_last_and_a_batch_sampler_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="last_batch must not be specified"):
         DataLoader(DATA, batch_sampler=[[1]], drop_last=True)
@@ -101,6 +133,22 @@ class Indices:
 
     def __iter__(self) -> Any:
         return iter(self._found)
+
+
+class OfRank(Indices):
+    """Sampler of the indices of one rank, as torch's."""
+
+    num_replicas, rank = 2, 1
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_sampler_of_one_rank_excludes_a_shard(loader: Any) -> None:
+    with pytest.raises(ValueError, match=r"one of 2 ranks.*leave out shard="):
+        loader(DATA, 2, sampler=OfRank(0, 1), shard=(0, 2))
+    with pytest.raises(ValueError, match="OfRank"):
+        loader(DATA, batch_sampler=samplers.BatchSampler(OfRank(0, 1), 2), shard=(0, 2))
+    loader(DATA, 2, sampler=OfRank(0, 1), shard=(0, 1))
+    loader(DATA, 2, sampler=OfRank(0, 1))
 
 
 @pytest.mark.parametrize(
