@@ -101,7 +101,7 @@ def _guides() -> str:
         addresses = metadata.metadata("aioloader").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         addresses = []
-    known = dict(address.split(", ", 1) for address in addresses)
+    known: dict[str, str] = dict(address.split(", ", 1) for address in addresses)
     return known.get("Documentation", "docs/index.md in the source distribution")
 
 
