@@ -44,6 +44,7 @@ EVERYTHING = (
     "examples",
     "docs",
     "changes",
+    ".github",
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import aioloader
+
 __all__ = ("ALL_IMPORTS", "ROOT", "SOURCES", "Import", "imports_of", "names_looked_up", "where")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(aioloader.__file__).parent.parent
+"""Folder that contains the two packages: the checkout, or that of an installed wheel."""
 
 
 class Import(NamedTuple):

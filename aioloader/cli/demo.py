@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from aioloader.cli.arguments import Commands, natural, positive
@@ -44,6 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     arguments = {name: value for name, value in vars(options).items() if name != "command"}
     report = demo(**arguments)
     _print_demo(report, options.executor)
+    print(_next_steps(options.path))
     return 0
 
 
@@ -67,6 +69,40 @@ def _print_demo(report: DemoReport, executor: str) -> None:
     print(f"\n{report.explanation}")
     if report.sheet is not None:
         print(f"\nA batch to look at: {report.sheet}")
+
+
+def _next_steps(path: str | None) -> str:
+    """Return the commands and lines to try next, on the caller's own data."""
+    own = "PATH" if path is None else shlex.quote(path)
+    literal = '"PATH"' if path is None else repr(path)
+    asked = (
+        ""
+        if path is not None
+        else " (PATH: a folder of images, a .rec file, tar, TFRecord, Parquet or MDS files)"
+    )
+    return f"""
+Next, with your own data{asked}:
+
+    aioloader inspect {own}    describes it and suggests changes that make loading faster
+    aioloader bench {own}      measures executors and numbers of workers on it
+
+    async with aioloader.images({literal}, size=224, batch_size=64) as loader:
+        async for images, labels in loader: ...
+
+Guides: {_guides()}
+`aioloader --help` lists all commands."""
+
+
+def _guides() -> str:
+    """Return the address of the guides, which the package's metadata has if the project has a site."""
+    from importlib import metadata
+
+    try:
+        addresses = metadata.metadata("aioloader").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        addresses = []
+    known: dict[str, str] = dict(address.split(", ", 1) for address in addresses)
+    return known.get("Documentation", "docs/index.md in the source distribution")
 
 
 def _workers(count: int, executor: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import operator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -27,16 +27,26 @@ from aioloader.samplers.training import class_labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
+
     from aioloader.foundation.types import Array, IntArray
 
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
 
-class Dataset:
+    T_co = TypeVar("T_co", covariant=True)
+
+
+class Dataset(Generic[T_co]):
     """Base class of datasets. A subclass defines ``__getitem__`` and ``__len__``.
+
+    For type checkers, ``Dataset[T]`` is a dataset of samples of type T; without a type they are Any.
 
     ``__getitem__`` must raise IndexError past the end, because that ends ``for sample in dataset``.
     """
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> T_co:
         """Return the sample at `index`."""
         raise NotImplementedError
 
@@ -173,7 +183,7 @@ class Dataset:
             return await stage.apply_async(sample, default_rng())
         return await _in_thread(lambda: stage.apply(sample, default_rng()))
 
-    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+    def filter(self, fn: Callable[[Any], object]) -> Dataset[T_co]:
         """Return the samples that satisfy a condition. Every sample is read once, now.
 
         Args:
@@ -186,7 +196,7 @@ class Dataset:
         kept = (index for index in range(len(self)) if fn(self[index]))
         return IndexedView(self, np.fromiter(kept, dtype=np.int64))
 
-    def shard(self, num_shards: int, index: int) -> Dataset:
+    def shard(self, num_shards: int, index: int) -> Dataset[T_co]:
         """Return one of `num_shards` contiguous parts; the first ``len(self) % num_shards`` parts are one longer.
 
         Raises:
@@ -199,7 +209,7 @@ class Dataset:
         stop = start + share + (index < longer)
         return IndexedView(self, np.arange(start, stop, dtype=np.int64))
 
-    def take(self, count: int | None) -> Dataset:
+    def take(self, count: int | None) -> Dataset[T_co]:
         """Return the first `count` samples; all of them if `count` is None or larger than their number.
 
         Raises:
@@ -211,7 +221,7 @@ class Dataset:
             length = min(length, count)
         return IndexedView(self, np.arange(length, dtype=np.int64))
 
-    def sample(self, sampler: Sampler | PositionalSampler) -> Dataset:
+    def sample(self, sampler: Sampler | PositionalSampler) -> Dataset[T_co]:
         """Return the samples that a sampler selects, in its order; the sampler is iterated once, now.
 
         Raises:

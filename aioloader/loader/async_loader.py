@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.inline import InlinePipeline
 
-B = TypeVar("B")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
+
+    B = TypeVar("B", default=Any)
+else:
+    from typing import TypeVar
+
+    B = TypeVar("B")
 
 
 def _check_entered(entered: bool) -> None:

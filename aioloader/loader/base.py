@@ -48,8 +48,8 @@ class BaseLoader:
         batch_sampler: Any = None,
         last_batch: str | None = None,
         drop_last: bool | None = None,
-        batchify_fn: Callable[[list[Any]], Any] | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        batchify_fn: Callable[..., Any] | None = None,
+        collate_fn: Callable[..., Any] | None = None,
         num_workers: int | str | None = None,
         seed: int | None = 0,
         executor: str | Executor | WorkerPool = "process",
@@ -151,7 +151,7 @@ class BaseLoader:
         """
         return self._runtime.receipt()
 
-    def check_receipt(self, receipt: Receipt) -> None:
+    def check_receipt(self, receipt: Receipt | int) -> None:
         """Prove that the samples of a receipt are exactly those of the epoch's order, none missing, none twice.
 
         It computes the order again, in this thread; any loader of the same data, sampler and seed can do so.
@@ -161,8 +161,13 @@ class BaseLoader:
 
         Raises:
             ReceiptError: samples are missing, or came more than once.
-            TypeError: the order comes from a sampler or a batch sampler that cannot compute it again.
+            TypeError: the order comes from a sampler or a batch sampler that cannot compute it again; or `receipt` is
+                0, the sum of no receipts.
         """
+        if isinstance(receipt, int):
+            raise TypeError(
+                f"check_receipt needs a receipt, got {receipt!r}, which is the sum of no receipts"
+            )
         self._runtime.planner.check_receipt(receipt)
 
     def stats(self) -> Stats:

@@ -11,7 +11,7 @@ import queue
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.deliver import Delivery
 
-B = TypeVar("B")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
+
+    B = TypeVar("B", default=Any)
+else:
+    from typing import TypeVar
+
+    B = TypeVar("B")
 
 _AHEAD = 2
 _CHECK_S = 1.0

@@ -200,7 +200,7 @@ class FedIterator(abc.ABC, Generic[E, R]):
         self._requests = requests
         self._feed = feed
         self._on_error = on_error
-        self._errors: list[Exception] = []
+        self._errors: list[Any] = []  # with the attribute `prompt`, which no class of exceptions declares
         self._task_name = name
         self._begun = False
         self._busy = False
@@ -210,7 +210,7 @@ class FedIterator(abc.ABC, Generic[E, R]):
         """Return the next element, by `_next`."""
 
     @property
-    def errors(self) -> list[Exception]:
+    def errors(self) -> list[Any]:
         """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each."""
         return list(self._errors)
 

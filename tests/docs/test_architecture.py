@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
+import aioloader
 from tests.docs.blocks import PAGES, ROOT
 
+PACKAGE = Path(aioloader.__file__).parent
 DIAGRAM = ROOT / "docs" / "images" / "architecture.svg"
 BESIDE = {"benchmarks", "tests", "examples", "recordio"}
 
@@ -19,15 +22,23 @@ def _named() -> set[str]:
 
 def _packages() -> set[str]:
     """Return the folders of the two packages that hold modules, as the diagram writes them."""
-    found = {path.parent for path in (ROOT / "aioloader").rglob("*.py")} - {ROOT / "aioloader"}
-    return {"recordio/", *(f"{path.relative_to(ROOT / 'aioloader').as_posix()}/" for path in found)}
+    found = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
+    return {"recordio/", *(f"{path.relative_to(PACKAGE).as_posix()}/" for path in found)}
+
+
+def _place(name: str) -> Path:
+    """Return the path of ``aioloader/loader/`` or ``benchmarks/``; the packages may be installed ones."""
+    top, _, rest = name.partition("/")
+    if top == "aioloader":
+        return PACKAGE / rest
+    return (PACKAGE.parent if top == "recordio" else ROOT) / name
 
 
 def test_every_place_in_the_diagram_exists() -> None:
-    stations = {path.name for path in (ROOT / "aioloader" / "pipeline").glob("*.py")}
+    stations = {path.name for path in (PACKAGE / "pipeline").glob("*.py")}
     for name in _named():
         top = name.partition("/")[0]
-        place = (ROOT if top in BESIDE else ROOT / "aioloader") / name
+        place = _place(name if top in BESIDE else f"aioloader/{name}")
         assert place.exists() or name in stations, name
 
 
@@ -48,7 +59,7 @@ def test_the_table_of_the_folders_names_what_there_is() -> None:
     assert named
     for name in named:
         place = name if name.startswith(("recordio", "benchmarks", "aioloader")) else f"aioloader/{name}"
-        assert (ROOT / place).exists(), name
+        assert _place(place).exists(), name
     tops = {f"aioloader/{name.partition('/')[0]}/" for name in _packages() if name != "recordio/"}
     shown = {*named, *(f"aioloader/{name}" for name in named)}
     assert tops - shown == set()
@@ -58,7 +69,7 @@ def test_the_design_page_names_files_that_exist() -> None:
     text = PAGES["design.md"].read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", text))
     assert named
-    missing = {name for name in named if not ((ROOT / "aioloader" / name).exists() or (ROOT / name).exists())}
+    missing = {name for name in named if not ((PACKAGE / name).exists() or _place(name).exists())}
     assert missing == set()
 
 
@@ -74,4 +85,4 @@ def test_the_tree_of_the_design_page_names_every_folder() -> None:
 
 def _is_folder(name: str) -> bool:
     """Return whether a folder of this name is in one of the two packages."""
-    return (ROOT / name).is_dir() or any(path.is_dir() for path in (ROOT / "aioloader").rglob(name))
+    return _place(name).is_dir() or any(path.is_dir() for path in PACKAGE.rglob(name))

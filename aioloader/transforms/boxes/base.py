@@ -53,7 +53,7 @@ class BoxTransform(Transform):
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         return self.apply_boxes(x, _NO_BOXES, rng)[0]
 
-    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng, /) -> tuple[Any, Array]:
         """Return the transformed image and boxes; the loaders call this method.
 
         Args:

@@ -214,7 +214,15 @@ def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_pat
         assert f"epoch {epoch}: 100% {records}/{records}" in done.stderr
     assert "event loop: " in done.stdout
     assert re.search(" (is|are) the limit", done.stdout)
-    assert done.stdout.endswith(f"A batch to look at: {sheet}\n")
+    _, begin, end = done.stdout.partition(f"A batch to look at: {sheet}\n")
+    assert begin
+    for line in (
+        f"aioloader inspect {photo_rec} ",
+        f"aioloader bench {photo_rec} ",
+        f"images({str(photo_rec)!r}, ",
+    ):
+        assert line in end
+    assert "\nGuides: " in end
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 

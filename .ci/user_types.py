@@ -1,0 +1,112 @@
+"""Check the types of users' code: examples/, and the Python blocks of the README and of docs/.
+
+Pyright, in its standard mode, checks all of them as an editor would show them; ``mypy --strict`` checks examples/ and
+the typed program `tests/user_types.py`. The blocks of a page are one program, in a file whose line numbers are those
+of the page. Names that the reader has, such as ``step``, may have any type.
+
+    python .ci/user_types.py            # needs the extra dev
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.docs.blocks import PAGES, blocks  # noqa: E402
+
+READERS = "captions classes dataset gather image masks more_photos photos points rank rows scenes step texts tokenise"
+"""Names that the text of a page introduces, or that its reader has."""
+
+RULES = {
+    "typeCheckingMode": "standard",
+    "reportMissingImports": False,  # optional packages
+    "reportMissingModuleSource": False,
+    "reportPossiblyUnboundVariable": False,  # after a loop over a data set that is not empty
+    "reportUnusedExpression": False,  # a block may end with a value to look at
+    "reportRedeclaration": False,  # a page has several variants of a function
+}
+
+KNOWN = {
+    "torch's Dataset is a class, no protocol: other datasets need a cast": re.compile(
+        r'"Dataset.*" cannot be assigned to parameter "dataset" of type "Dataset\[_T'
+    ),
+}
+"""Findings that no annotation here can avoid, with the reason."""
+
+
+def lay(folder: Path) -> dict[str, str]:
+    """Write the programs of the pages into a folder and return the page of each file."""
+    pages = {}
+    for page in PAGES:
+        parts: dict[str, str] = {}
+        for block in blocks(page, "python"):
+            name = re.sub(r"\W", "_", f"{page} {block.title}".removesuffix(".py").strip())
+            code = parts.get(name, "")
+            parts[name] = code + "\n" * (block.line - 1 - code.count("\n")) + block.code
+        for name, code in parts.items():
+            (folder / f"{name}.py").write_text(code, encoding="utf-8")
+            pages[f"{name}.py"] = PAGES[page].relative_to(ROOT).as_posix()
+    return pages
+
+
+def check_with_pyright() -> list[str]:
+    """Return the findings of pyright, each in a line."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pages = lay(folder)
+        # Pyright adds the names of such a file to the built-in ones.
+        names = "".join(f"{word}: Any\n" for word in READERS.split())
+        (folder / "__builtins__.pyi").write_text(f"from typing import Any\n{names}", encoding="utf-8")
+        for path in (*sorted((ROOT / "examples").glob("*.py")), ROOT / "tests" / "user_types.py"):
+            (folder / path.name).write_bytes(path.read_bytes())
+            pages[path.name] = path.relative_to(ROOT).as_posix()
+        rules = {"include": ["*.py"], "extraPaths": [str(ROOT)], "pythonVersion": "3.11", **RULES}
+        (folder / "pyrightconfig.json").write_text(json.dumps(rules), encoding="utf-8")
+        command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+        done = subprocess.run(
+            [*command, "--project", name], capture_output=True, text=True, check=False, cwd=folder
+        )
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            return [f"pyright did not run: {done.stdout}{done.stderr}"]
+    found = []
+    for each in report["generalDiagnostics"]:
+        if each["severity"] != "error" or any(known.search(each["message"]) for known in KNOWN.values()):
+            continue
+        line = each["range"]["start"]["line"] + 1
+        found.append(
+            f"{pages[Path(each['file']).name]}:{line}: {each['message']} ({each.get('rule', 'syntax')})"
+        )
+    if report["summary"]["filesAnalyzed"] < len(pages):
+        found.append(f"pyright looked at {report['summary']['filesAnalyzed']} files of {len(pages)}")
+    return sorted(found)
+
+
+def check_with_mypy(cache: str) -> list[str]:
+    """Return the findings of mypy in examples/ and the typed program, each in a line."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", cache]
+    # Optional packages may be absent, or have no types.
+    command += ["--ignore-missing-imports", "--allow-subclassing-any", "--allow-untyped-decorators"]
+    command += ["--disable-error-code", "import-untyped", "examples", "tests/user_types.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return [line for line in done.stdout.splitlines() if line] + done.stderr.splitlines()
+
+
+def main() -> int:
+    """Print what was found and return the exit status."""
+    cache = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / ".mypy_cache")
+    found = check_with_pyright() + check_with_mypy(cache)
+    print("\n".join(found) or "users' code: no findings of pyright or mypy")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Typed program of a user, for type checkers: `.ci/user_types.py` checks it, and nothing runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import aioloader
+
+if TYPE_CHECKING:
+    from typing import assert_type
+
+    import numpy.typing as npt
+
+    Pair = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+
+class Squares(aioloader.Dataset["tuple[npt.NDArray[np.uint8], int]"]):
+    """Dataset with a type of samples."""
+
+    def __getitem__(self, index: int) -> tuple[npt.NDArray[np.uint8], int]:
+        return np.zeros((8, 8, 3), np.uint8), index
+
+    def __len__(self) -> int:
+        return 10
+
+
+def of_datasets() -> None:
+    """Samples of typed datasets and of their views."""
+    dataset = Squares()
+    image, number = dataset.take(5)[0]
+    assert_type(image, "npt.NDArray[np.uint8]")
+    assert_type(number, int)
+    plain: aioloader.Dataset = aioloader.SimpleDataset([1, 2]).transform(str)
+    assert_type(plain[0], Any)
+
+
+async def of_async_loaders() -> None:
+    """Batches: of any type, or of that in brackets."""
+    async with aioloader.AsyncDataLoader(Squares(), 4, shuffle=True, seed=1) as loader:
+        async for images, labels in loader:
+            print(images.shape, labels.shape)
+        loader.check_receipt(sum([loader.receipt(), loader.receipt()]))
+    async with aioloader.AsyncDataLoader["Pair"](Squares(), 4) as typed:
+        async for batch in typed:
+            assert_type(batch, "Pair")
+
+
+def of_loaders() -> None:
+    """Batches of the blocking loader, of a line, and of a collate function that draws."""
+
+    def collate(samples: list[Any], *, rng: aioloader.Rng) -> npt.NDArray[np.float64]:
+        return np.full(len(samples), rng.random())
+
+    with aioloader.DataLoader(Squares(), 4, collate_fn=collate) as loader:
+        for batch in loader:
+            print(batch)
+    with aioloader.images("photos", blocking=True) as lines:
+        for images, labels in lines:
+            print(images.mean(), labels.max())
