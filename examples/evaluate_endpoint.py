@@ -26,7 +26,8 @@ from aioloader.transforms import CenterCrop, Compose, Resize
 
 def encoded(image: np.ndarray) -> bytes:
     """Encode the image as JPEG, the format of the endpoint. Runs in the workers."""
-    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=90)
+    data: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=90)
+    return data
 
 
 class Endpoint:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import aioloader
 
-__all__ = ("ALL_IMPORTS", "ROOT", "SOURCES", "Import", "imports_of", "names_looked_up", "where")
+__all__ = ("ALL_IMPORTS", "PACKAGES", "SOURCES", "Import", "imports_of", "names_looked_up", "where")
 
-ROOT = Path(aioloader.__file__).parent.parent
+PACKAGES = Path(aioloader.__file__).parent.parent
 """Folder that contains the two packages: the checkout, or that of an installed wheel."""
 
 
@@ -34,12 +34,12 @@ class Import(NamedTuple):
 
 
 def _module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(PACKAGES).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 SOURCES = {
-    _module_name(p): p for name in ("aioloader", "recordio") for p in sorted((ROOT / name).rglob("*.py"))
+    _module_name(p): p for name in ("aioloader", "recordio") for p in sorted((PACKAGES / name).rglob("*.py"))
 }
 
 
@@ -74,7 +74,7 @@ ALL_IMPORTS = [found for importer in SOURCES for found in imports_of(importer)]
 
 def where(found: Import) -> str:
     """Return the place of an import, and what it imports."""
-    return f"{SOURCES[found.importer].relative_to(ROOT)}:{found.line} imports {found.module}"
+    return f"{SOURCES[found.importer].relative_to(PACKAGES)}:{found.line} imports {found.module}"
 
 
 def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:

@@ -11,14 +11,16 @@ import sys
 import tomllib
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aioloader.storage.urls import SCHEMES
 from aioloader.tools.draw import draw_folder
-from tests.import_scan import ALL_IMPORTS, ROOT, SOURCES, Import, names_looked_up, where
+from tests.import_scan import ALL_IMPORTS, SOURCES, Import, names_looked_up, where
 
+ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FOR_DEVELOPERS = {"all", "bench", "dev", "docs", "test"}
 OWN = {"aioloader", "recordio"}
@@ -85,6 +87,8 @@ def foreign() -> list[Import]:
         found
         for found in (*ALL_IMPORTS, *named)
         if (top := found.module.partition(".")[0]) not in sys.stdlib_module_names
+        # Type checkers bring the types of this one.
+        and not (found.annotation and top == "typing_extensions")
         and top not in OWN
         and found.importer not in CALLERS.get(top, ())
     ]

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from tests.import_scan import ALL_IMPORTS, ROOT, SOURCES, imports_of, where
+from tests.import_scan import ALL_IMPORTS, PACKAGES, SOURCES, imports_of, where
 
 
 def _of(package: str, names: str) -> set[str]:
@@ -361,7 +361,9 @@ def test_private_parts_of_recordio_stay_inside() -> None:
 
 
 def _fresh(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGES, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -433,7 +435,7 @@ print(json.dumps(wrong))
 
 @pytest.mark.parametrize("package", ["aioloader", "recordio"])
 def test_packages_export_what_they_import(package: str) -> None:
-    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((PACKAGES / package / "__init__.py").read_text(encoding="utf-8"))
     bound = {
         alias.asname or alias.name
         for node in ast.walk(tree)  # also imports for type checkers only, because the names are loaded lazily
@@ -463,7 +465,8 @@ def test_every_public_name_of_the_package_can_be_had() -> None:
 
 def test_the_package_says_where_a_sample_goes() -> None:
     text = (
-        ast.get_docstring(ast.parse((ROOT / "aioloader" / "__init__.py").read_text(encoding="utf-8"))) or ""
+        ast.get_docstring(ast.parse((PACKAGES / "aioloader" / "__init__.py").read_text(encoding="utf-8")))
+        or ""
     )
     stations = re.findall(r"^- `aioloader\.(\w+)`", text, re.MULTILINE)
     path = ["samplers", "datasets", "storage", "executors", "transforms", "batchify", "pipeline", "loader"]

@@ -12,6 +12,7 @@ import pytest
 import aioloader
 from tests.docs.blocks import ROOT
 
+PACKAGES = Path(aioloader.__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
 MODULES = (
@@ -33,7 +34,7 @@ NO_ENTRY = {"abc", "batchify", "samplers", "transforms", "boxes", "__version__"}
 
 
 def _file(module: str) -> Path | None:
-    base = ROOT.joinpath(*module.split("."))
+    base = PACKAGES.joinpath(*module.split("."))
     return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
 
 
