@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
+
 if TYPE_CHECKING:
     import mmap
     from collections.abc import (
@@ -33,13 +35,10 @@ if TYPE_CHECKING:
         Chunk,
         ChunkResult,
         IntArray,
-        ItemLocation,
         PartialItems,
         RankBatch,
-        ReadPlan,
         Slab,
         SpanKind,
-        Spans,
         StageTimer,
         StorageStats,
         WorkerState,
@@ -71,6 +70,7 @@ __all__ = (
     "FusedDecoder",
     "GatherDataset",
     "ImageSpec",
+    "ItemLocation",
     "MapDataset",
     "MappableByteSource",
     "MappedByteSource",
@@ -86,6 +86,7 @@ __all__ = (
     "PositionalSampler",
     "Program",
     "ReadAheadDataset",
+    "ReadPlan",
     "RestartingExecutor",
     "RowBatchify",
     "Sampler",
@@ -94,6 +95,7 @@ __all__ = (
     "SizedFilesDataset",
     "SizedProcessor",
     "SlabMemory",
+    "Spans",
     "SpillingExecutor",
     "Stage",
     "StagedDataset",
