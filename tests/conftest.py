@@ -27,8 +27,8 @@ settings.register_profile("thorough", deadline=None, max_examples=100)
 settings.load_profile("quick")
 
 DATA = Path(__file__).parent / "data"
-LOOKS = 100
-"""Number of checks for leaks, with pauses of 20 ms: two or three idle seconds."""
+LOOKS = 500
+"""Number of checks for leaks, with pauses of 20 ms: ten idle seconds, of which only a leak takes all."""
 
 
 # --- the run ---

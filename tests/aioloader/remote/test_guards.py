@@ -86,7 +86,9 @@ async def test_most_requests_name_the_state_of_the_object(served: Served) -> Non
     assert found == [data[offset : offset + length] for offset, length in RANGES]
     assert transport.guarded_answers > len(RANGES) / 2
     assert client.counters.requests == served.proxy.counts().requests
-    assert client.counters.nbytes == served.proxy.counts().nbytes
+    # The bytes of a hedge that lost are not counted.
+    uncounted = served.proxy.counts().nbytes - client.counters.nbytes
+    assert uncounted >= 0 if client.counters.hedges else uncounted == 0
 
 
 async def test_an_object_store_heeds_it_too(bucket: str, photo_rec: Any) -> None:
