@@ -264,4 +264,9 @@ def test_pinned_batches_are_copied_as_they_are(torch, to_device):
 def test_a_stateful_loader_has_the_attributes_of_its_loader(to_device):
     dataset = SimpleDataset([1, 2, 3])
     batches = to_device(DataLoader(dataset, 2, num_workers=0, drop_last=True), "cpu")
-    assert (batches.dataset, batches.batch_size, batches.num_workers, batches.drop_last) == (dataset, 2, 0, True)
+    assert (batches.dataset, batches.batch_size, batches.num_workers, batches.drop_last) == (
+        dataset,
+        2,
+        0,
+        True,
+    )
