@@ -5,6 +5,7 @@ Every error survives pickling with its attributes, because it may have been rais
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -177,12 +178,20 @@ class StalledError(LoaderError, TimeoutError, RuntimeError):
     """Error of a sample that made no progress for the loader's ``timeout``.
 
     Attributes:
-        timeout: seconds.
+        timeout: seconds; NaN if the error was made again from its text.
+
+    Args:
+        timeout: seconds; or the whole text, from which torch makes errors of other processes again.
+        advice: rest of the text.
     """
 
-    def __init__(self, timeout: float, advice: str) -> None:
-        super().__init__(f"no progress for {timeout:g} s{advice}")
-        self.timeout = timeout
+    def __init__(self, timeout: float | str, advice: str = "") -> None:
+        if isinstance(timeout, str):
+            super().__init__(timeout + advice)
+            self.timeout = math.nan
+        else:
+            super().__init__(f"no progress for {timeout:g} s{advice}")
+            self.timeout = timeout
 
 
 class UnknownSchemeError(LoaderError, ValueError):

@@ -27,7 +27,7 @@ from aioloader.abc import GatherDataset, MapDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
-from aioloader.errors import NotResumableError, OutputError, SampleError, WorkerError
+from aioloader.errors import NotResumableError, OutputError, SampleError, StalledError, WorkerError
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._changes import Changes
@@ -513,6 +513,8 @@ class _Batches:
             ):
                 raise
             add_note(cause, str(error))
+            if isinstance(cause, StalledError):  # in torch's words, which scripts look for
+                add_note(cause, f"DataLoader timed out after {cause.timeout:g} seconds")
         try:
             raise cause
         finally:

@@ -172,11 +172,14 @@ class Slow:
         return index
 
 
-def test_a_timeout_is_a_runtime_error(ours):
+def test_a_timeout_is_a_runtime_error_in_torchs_words_which_torch_can_wrap(torch, ours):
     loader = ours(Slow(), 1, num_workers=1, timeout=1)
-    with pytest.raises(RuntimeError, match="timeout"):
+    with pytest.raises(RuntimeError, match="timeout") as caught:
         list(loader)
     loader.close()
+    wrapped = torch._utils.ExceptionWrapper((caught.type, caught.value, caught.tb))
+    with pytest.raises(caught.type, match="DataLoader timed out after 1 seconds"):
+        wrapped.reraise()
 
 
 class Seeds:
