@@ -41,6 +41,8 @@ def photographs(folder: Path) -> list[str]:
 async def prompts(folder: Path, count: int) -> AsyncIterator[Prompt]:
     """Yield prompts as they arrive."""
     draw = random.Random(0)
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder, or does not exist")
     paths = await asyncio.to_thread(photographs, folder)
     if not paths:
         raise FileNotFoundError(f"{folder} contains no files whose names end in .jpg or .jpeg")
@@ -101,7 +103,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--rollouts", type=int, default=8)
     options = parser.parse_args()
-    print(asyncio.run(train(options.folder, options.prompts, options.rollouts)))
+    try:
+        print(asyncio.run(train(options.folder, options.prompts, options.rollouts)))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":
