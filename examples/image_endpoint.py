@@ -6,9 +6,9 @@
 Clients post ``{"images": [...]}`` with URLs and ``data:`` URIs. The service reads them (only public addresses, only the
 hosts that were named), and its workers decode and process them. The sizes come from the headers first: a request that
 has more tokens than the model takes is refused before anything is decoded. A damaged image is the error of its
-request alone. A body of more than 32 MiB is refused before it is read whole.
-The work for a client that goes away ends, also in the middle of its upload. While images are made the loop answers other requests, as
-``/health`` shows. Ctrl-C ends the server, its workers and its memory.
+request alone. A body of more than 32 MiB is refused before it is read whole. The work for a client that goes away ends,
+also in the middle of its upload. While images are made the loop answers other requests, as ``/health`` shows. Ctrl-C
+ends the server, its workers and its memory.
 
 Clients learn which image is at fault, but not why a URL could not be read: whether a name exists inside your network is
 nobody's business. The server's log says it.
@@ -95,7 +95,7 @@ def references(body: bytes) -> list[str]:
 
 
 def fault(ref: str, error: aioloader.ImageServiceError) -> str:
-    """Return what a client may know of an error: of a URL nothing but that it failed, of its own bytes everything."""
+    """Return what a client may know of an error: everything of the bytes it sent, of a URL only that it failed."""
     if ref.startswith("data:") and not isinstance(error, aioloader.ImageNotAllowedError):
         return str(error)
     return "it is not allowed, or cannot be read"
@@ -139,7 +139,7 @@ def make_app(hosts: list[str] | None) -> Starlette:
         except ClientDisconnect:
             return JSONResponse(None)  # nobody receives it
         except HTTPException as error:
-            # The connection is closed, because the rest of the body is still on its way.
+            # The connection is closed, because the rest of the body has not been read.
             headers = {"Connection": "close"}
             return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=headers)
         except ValueError as error:

@@ -34,6 +34,8 @@ class Prompt(NamedTuple):
 
 def photographs(folder: Path) -> list[str]:
     """Return the paths of the JPEGs in a folder, relative to it, as the service takes them."""
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder, or does not exist")
     names = (path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     return sorted(str(path.relative_to(folder)) for path in names)
 
@@ -41,8 +43,6 @@ def photographs(folder: Path) -> list[str]:
 async def prompts(folder: Path, count: int) -> AsyncIterator[Prompt]:
     """Yield prompts as they arrive."""
     draw = random.Random(0)
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is not a folder, or does not exist")
     paths = await asyncio.to_thread(photographs, folder)
     if not paths:
         raise FileNotFoundError(f"{folder} contains no files whose names end in .jpg or .jpeg")

@@ -99,15 +99,8 @@ def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
             assert (status, "tokens" in answer["error"]) == (413, True)
             status, answer = post(f"{base}/classify", {"images": ["/etc/passwd"]})
             assert (status, "not allowed" in answer["error"]) == (422, True)
-            for wrong in (
-                None,
-                [1],
-                {},
-                {"images": "abc"},
-                {"images": []},
-                {"images": {"a": uri}},
-                {"images": [[uri]]},
-            ):
+            malformed = ("abc", [], {"a": uri}, [[uri]])
+            for wrong in (None, [1], {}, *({"images": images} for images in malformed)):
                 status, answer = post(f"{base}/classify", wrong)
                 assert (status, "send JSON" in answer["error"]) == (400, True)
             narrow = "data:image/jpeg;base64," + base64.b64encode(jpeg(1, 300)).decode()
