@@ -72,6 +72,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("112 x 112|a second, 0.61", "small-images"),
         ("^Measurements >", "image-service"),
     ),
+    "docs/index.md": (("as fast as torch|twice as fast|with OpenCV and|records of 1 kB", "loaders"),),
     "docs/packing.md": (("--optimize|JPEGs' size", "once"),),
     "docs/remote.md": (
         ("30 s\\), a listing|`timeout`", "limit"),

@@ -3,7 +3,8 @@
     python examples/evaluation_harness.py QUESTIONS.jsonl --root FOLDER
 
 Each line of the file is a question: ``{"id": 7, "images": ["cats/1.jpg", ...], "answer": 2}``. Images are made ahead
-of the model, which is called over the network and awaited. The blocking twin of the service,
+of the model, which is called over the network and awaited. The program ends with exit code 1 if a question failed, and
+2 if the file is not one of questions. The blocking twin of the service,
 `aioloader.ImageService`, would do the same in a program without an event loop.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +28,22 @@ if TYPE_CHECKING:
 
 
 def questions(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the questions of a file, one at a time."""
+    """Yield the questions of a file, one at a time.
+
+    Raises:
+        ValueError: a line is not a question; it names the line.
+    """
     with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                question = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+            if not isinstance(question, dict) or not {"id", "images", "answer"} <= question.keys():
+                raise ValueError(f'{path}, line {number}: a question has "id", "images" and "answer"')
+            yield question
 
 
 async def ask(images: list[np.ndarray]) -> int:
@@ -76,7 +90,12 @@ def main() -> None:
     parser.add_argument("questions", type=Path, help="file of questions, one JSON object a line")
     parser.add_argument("--root", type=Path, required=True, help="folder that contains the images")
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(evaluate(options.questions, options.root)), indent=2))
+    try:
+        report = asyncio.run(evaluate(options.questions, options.root))
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    print(json.dumps(report, indent=2))
+    sys.exit(1 if report["failed"] else 0)
 
 
 if __name__ == "__main__":

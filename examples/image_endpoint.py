@@ -6,8 +6,9 @@
 Clients post ``{"images": [...]}`` with URLs and ``data:`` URIs. The service reads them (only public addresses, only the
 hosts that were named), and its workers decode and process them. The sizes come from the headers first: a request that
 has more tokens than the model takes is refused before anything is decoded. A damaged image is the error of its
-request alone. The work for a client that goes away ends. While images are made the loop answers other requests, as
-``/health`` shows. Ctrl-C ends the server, its workers and its memory.
+request alone. A body of more than 32 MiB is refused before it is read whole. The work for a client that goes away ends,
+also in the middle of its upload. While images are made the loop answers other requests, as ``/health`` shows. Ctrl-C
+ends the server, its workers and its memory.
 
 Clients learn which image is at fault, but not why a URL could not be read: whether a name exists inside your network is
 nobody's business. The server's log says it.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 4096
 MAX_IMAGES = 64
+MAX_BODY = 32 << 20  # bytes; the loop parses a body, and does nothing else meanwhile
 log = logging.getLogger("image_endpoint")
 
 
@@ -51,21 +56,49 @@ class Model:
         return [float(1 / (1 + np.exp(-image["pixel_values"].mean()))) for image in images]
 
 
-async def references(request: Request) -> list[str]:
+async def read_body(request: Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        HTTPException: it is longer than `MAX_BODY`, by its header or by what has arrived.
+        ClientDisconnect: the client went away.
+    """
+    announced = request.headers.get("content-length", "")
+    body = bytearray()
+    too_long = announced.isdecimal() and int(announced) > MAX_BODY
+    if not too_long:
+        async for part in request.stream():
+            body += part
+            too_long = len(body) > MAX_BODY
+            if too_long:
+                break
+    if too_long:
+        raise HTTPException(413, f"more than {MAX_BODY} bytes")
+    return bytes(body)
+
+
+def references(body: bytes) -> list[str]:
     """Return the references of a request.
 
     Raises:
         ValueError: it has another form.
     """
     try:
-        refs = (await request.json())["images"]
+        refs = json.loads(body)["images"]
     except (ValueError, TypeError, KeyError, RecursionError):
         refs = None
-    if not isinstance(refs, list) or not all(isinstance(ref, str) for ref in refs):
+    if not isinstance(refs, list) or not refs or not all(isinstance(ref, str) for ref in refs):
         raise ValueError('send JSON: {"images": [a URL or data: URI, ...]}')
     if len(refs) > MAX_IMAGES:
         raise ValueError(f"{len(refs)} images; {MAX_IMAGES} are allowed")
     return refs
+
+
+def fault(ref: str, error: aioloader.ImageServiceError) -> str:
+    """Return what a client may know of an error: everything of the bytes it sent, of a URL only that it failed."""
+    if ref.startswith("data:") and not isinstance(error, aioloader.ImageNotAllowedError):
+        return str(error)
+    return "it is not allowed, or cannot be read"
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, JSONResponse]) -> JSONResponse:
@@ -102,7 +135,13 @@ def make_app(hosts: list[str] | None) -> Starlette:
 
     async def classify(request: Request) -> JSONResponse:
         try:
-            refs = await references(request)
+            refs = references(await read_body(request))
+        except ClientDisconnect:
+            return JSONResponse(None)  # nobody receives it
+        except HTTPException as error:
+            # The connection is closed, because the rest of the body has not been read.
+            headers = {"Connection": "close"}
+            return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=headers)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         return await while_connected(request, answer(refs))
@@ -124,12 +163,9 @@ def make_app(hosts: list[str] | None) -> Starlette:
                 raise images[place]
         except aioloader.ServiceOverloadedError:
             return JSONResponse({"error": "try again later"}, status_code=503)
-        except (aioloader.ImageNotAllowedError, aioloader.ImageFetchError) as error:
-            log.warning("image %d: %s", place, error)
-            text = f"image {place}: it is not allowed, or cannot be read"
-            return JSONResponse({"error": text}, status_code=422)
         except aioloader.ImageServiceError as error:
-            return JSONResponse({"error": f"image {place}: {error}"}, status_code=422)
+            log.warning("image %d: %s", place, error)
+            return JSONResponse({"error": f"image {place}: {fault(refs[place], error)}"}, status_code=422)
         return JSONResponse({"tokens": tokens, "brightness": await model(images)})
 
     async def health(request: Request) -> JSONResponse:

@@ -34,6 +34,8 @@ class Prompt(NamedTuple):
 
 def photographs(folder: Path) -> list[str]:
     """Return the paths of the JPEGs in a folder, relative to it, as the service takes them."""
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder, or does not exist")
     names = (path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     return sorted(str(path.relative_to(folder)) for path in names)
 
@@ -101,7 +103,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--rollouts", type=int, default=8)
     options = parser.parse_args()
-    print(asyncio.run(train(options.folder, options.prompts, options.rollouts)))
+    try:
+        print(asyncio.run(train(options.folder, options.prompts, options.rollouts)))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

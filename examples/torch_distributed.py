@@ -64,6 +64,8 @@ def main() -> None:
     parser.add_argument("--init", default="env://", help="rendezvous address, see torch.distributed")
     arguments = parser.parse_args()
 
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        parser.error("start it with torchrun: torchrun --nproc-per-node 2 examples/torch_distributed.py")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=arguments.init, rank=rank, world_size=world)
     try:

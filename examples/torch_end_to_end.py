@@ -187,6 +187,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="worker processes of each loader")
     parser.add_argument("--stop-at", type=int, help="save and stop after this many steps in total")
     options = parser.parse_args()
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        parser.error(
+            "start it with torchrun: torchrun --nproc-per-node 2 examples/torch_end_to_end.py FOLDER CHECKPOINT"
+        )
+    for part in ("train", "val"):
+        if not (options.folder / part).is_dir():
+            parser.error(
+                f"{options.folder / part} is not a folder; {options.folder} must have train/ and val/"
+            )
+    if not options.checkpoint.absolute().parent.is_dir():
+        parser.error(f"{options.checkpoint.parent} is not a folder")
 
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")

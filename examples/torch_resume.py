@@ -96,10 +96,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="folder of the checkpoint")
+    parser.add_argument("folder", type=Path, help="folder of the checkpoint; it is made if it is missing")
     parser.add_argument("--until", type=int, default=10_000, help="stop after this many steps in total")
     parser.add_argument("--workers", type=int, default=2, help="number of worker processes")
     arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     weights, loss = train(arguments.folder / "checkpoint.pt", arguments.until, arguments.workers)
     print(f"step {arguments.until}, loss {loss:.4f}, weights {weights}")
 

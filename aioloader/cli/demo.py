@@ -89,12 +89,11 @@ Next, with your own data{asked}:
     async with aioloader.images({literal}, size=224, batch_size=64) as loader:
         async for images, labels in loader: ...
 
-Guides: {_guides()}
-`aioloader --help` lists all commands."""
+`aioloader --help` lists all commands, `python -m pydoc aioloader.images` the arguments of `images`.{_guides()}"""
 
 
 def _guides() -> str:
-    """Return the address of the guides, which the package's metadata has if the project has a site."""
+    """Return a line with the address of the guides, which the package's metadata has if the project has a site."""
     from importlib import metadata
 
     try:
@@ -102,7 +101,8 @@ def _guides() -> str:
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         addresses = []
     known: dict[str, str] = dict(address.split(", ", 1) for address in addresses)
-    return known.get("Documentation", "docs/index.md in the source distribution")
+    address = known.get("Documentation")
+    return f"\nGuides: {address}" if address else ""
 
 
 def _workers(count: int, executor: str) -> str:

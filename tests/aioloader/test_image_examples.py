@@ -79,7 +79,7 @@ def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
     ):
         try:
             base = f"http://127.0.0.1:{port}"
-            for _ in range(600):
+            for _ in range(2400):  # the import alone takes half a minute on a busy machine
                 try:
                     urllib.request.urlopen(f"{base}/health", timeout=5).close()
                     break
@@ -92,12 +92,15 @@ def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
             status, answer = post(f"{base}/classify", {"images": [f"http://127.0.0.1:{port}/health"]})
             assert (status, answer["error"]) == (422, "image 0: it is not allowed, or cannot be read")
             status, answer = post(f"{base}/classify", {"images": ["data:image/png;base64,AAAA"]})
-            assert status == 422
+            assert (status, "image 0: " in answer["error"]) == (422, True)
+            status, answer = post(f"{base}/classify", {"images": [uri, "http://name@127.0.0.1/secret"]})
+            assert (status, answer["error"]) == (422, "image 1: it is not allowed, or cannot be read")
             status, answer = post(f"{base}/classify", {"images": [uri] * 60})
             assert (status, "tokens" in answer["error"]) == (413, True)
             status, answer = post(f"{base}/classify", {"images": ["/etc/passwd"]})
             assert (status, "not allowed" in answer["error"]) == (422, True)
-            for wrong in (None, [1], {}, {"images": "abc"}, {"images": {"a": uri}}, {"images": [[uri]]}):
+            malformed = ("abc", [], {"a": uri}, [[uri]])
+            for wrong in (None, [1], {}, *({"images": images} for images in malformed)):
                 status, answer = post(f"{base}/classify", wrong)
                 assert (status, "send JSON" in answer["error"]) == (400, True)
             narrow = "data:image/jpeg;base64," + base64.b64encode(jpeg(1, 300)).decode()
@@ -113,6 +116,51 @@ def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
         finally:
             server.terminate()
             web.terminate()
+
+
+def request_of(messages, headers=()):
+    """Return a request whose server sends these messages."""
+    from starlette.requests import Request
+
+    waiting = iter(messages)
+
+    async def receive():
+        return next(waiting)
+
+    return Request({"type": "http", "method": "POST", "path": "/classify", "headers": headers}, receive)
+
+
+async def test_a_long_body_is_refused_before_it_is_read(example_endpoint, monkeypatch):
+    from starlette.exceptions import HTTPException
+
+    monkeypatch.setattr(example_endpoint, "MAX_BODY", 10)
+    part = {"type": "http.request", "body": b"123456", "more_body": True}
+    last = {"type": "http.request", "body": b"7890", "more_body": False}
+    assert await example_endpoint.read_body(request_of([part, last])) == b"1234567890"
+    # By its header alone: the request has no message to read.
+    with pytest.raises(HTTPException) as refused:
+        await example_endpoint.read_body(request_of([], [(b"content-length", b"11")]))
+    assert refused.value.status_code == 413
+    # Without a header, at the part that is too much: a third one is not read.
+    with pytest.raises(HTTPException) as refused:
+        await example_endpoint.read_body(request_of([part, part]))
+    assert refused.value.status_code == 413
+
+
+async def test_a_client_that_goes_away_in_its_upload_is_no_error(example_endpoint):
+    app = example_endpoint.make_app(None)
+    messages = iter(({"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}))
+    sent = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/classify", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 200  # nobody receives it
 
 
 async def test_a_client_that_goes_away_gives_its_work_up(example_endpoint):
@@ -167,6 +215,31 @@ def test_the_trainer_finds_photographs_whatever_the_case_of_their_names(drawn, t
     assert asyncio.run(trainer.train(other, 3, 2))["tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("rollout_trainer", ["missing"], "missing is not a folder, or does not exist"),
+        ("evaluation_harness", ["missing", "--root", "."], "No such file or directory: 'missing'"),
+        ("evaluation_harness", ["bad.jsonl", "--root", "."], "bad.jsonl, line 3: Expecting"),
+        (
+            "evaluation_harness",
+            ["odd.jsonl", "--root", "."],
+            'odd.jsonl, line 1: a question has "id", "images"',
+        ),
+    ],
+)
+def test_wrong_arguments_end_in_one_line(name, arguments, text, tmp_path):
+    if name == "rollout_trainer":
+        pytest.importorskip("PIL")
+    (tmp_path / "bad.jsonl").write_text('{"id": 1, "images": [], "answer": 0}\n\n{"id": 2,\n')
+    (tmp_path / "odd.jsonl").write_text('{"images": []}\n')
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_trainer_makes_each_image_once(drawn, leftovers):
     pytest.importorskip("PIL")
     done = asyncio.run(example("rollout_trainer").train(drawn, 12, 8))
@@ -216,3 +289,7 @@ def test_the_harness_runs_from_the_command_line(drawn, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(tmp_path))
     assert json.loads(done.stdout)["right"] == 1
     assert np.isfinite(json.loads(done.stdout)["seconds"])
+    file.write_text(json.dumps({"id": 1, "images": ["none.jpg"], "answer": 0}) + "\n", encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(tmp_path))
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["failed"][0]["id"] == 1

@@ -153,6 +153,25 @@ def test_no_program_hides_in_an_indented_block() -> None:
         assert outside == [], page
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_line_of_a_paragraph_begins_like_an_item_of_a_list(page: str) -> None:
+    """A line "503. A word" makes a list of the rest of its paragraph."""
+    item = re.compile(r" *(?:([0-9]+)\.|[-+*]) ")
+    text = re.sub(r"^( *)```.*?^\1```", "", PAGES[page].read_text(encoding="utf-8"), flags=re.M | re.S)
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.strip("\n").split("\n")
+        begun = item.match(lines[0]) is not None
+        last = 0
+        for line in lines:
+            found = item.match(line)
+            if found is None:
+                continue
+            assert begun, f"{page}: {line}"
+            if found[1]:
+                assert int(found[1]) == last + 1, f"{page}: {line}"
+                last = int(found[1])
+
+
 def test_what_does_not_run_here_is_still_in_the_pages() -> None:
     every = [
         " ".join(words) for page in PAGES for b in blocks(page, "sh", "console") for words in commands(b)

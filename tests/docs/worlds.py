@@ -38,6 +38,7 @@ WORDS = {
         "/data/captions": "mds-captions",
         "/scratch/": "scratch-",
     },
+    "images-on-demand.md": {"draw photos": "draw photos --count 16"},
     "index.md": {"draw photos": "draw photos --count 16"},
     "tutorial-torch.md": {"stop_after=8": "stop_after=3"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
@@ -149,7 +150,7 @@ def _after_diagnosis(names: dict[str, Any]) -> None:
 
 
 def _three_photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
-    """Lay three photographs for the page about images on demand."""
+    """Lay three photographs for the image service of the README."""
     (folder / "photos").mkdir()
     paths = sorted(photo_folder.rglob("*.jpg"))
     for name, path in zip("abc", paths, strict=False):
@@ -302,7 +303,6 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "tools.md": _tools,
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
-    "images-on-demand.md": _three_photos,
     "training-recipes.md": _photos,
     "custom.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),

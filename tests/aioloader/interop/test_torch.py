@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -241,13 +242,25 @@ def test_torchdata_resumes_the_dataset(torch, bridge):
 def test_ten_thousand_steps_stopped_five_times_end_with_the_same_weights(torch, tmp_path):
     stops = [1_003, 2_500, 4_032, 7_777, 9_999]
     whole = run_example("torch_resume.py", _folder(tmp_path / "whole"), "--until", 10_000, "--workers", 2)
-    folder = _folder(tmp_path / "parts")
+    folder = tmp_path / "parts"  # the program makes it
     for number, stop in enumerate([*stops, 10_000]):
         # Another number of workers each time, which must not matter.
         line = printed(run_example("torch_resume.py", folder, "--until", stop, "--workers", number % 3))
         assert line.startswith(f"step {stop},")
     assert line == printed(whole)
     assert "weights" in line
+
+
+@pytest.mark.parametrize("name", ["torch_distributed.py", "torch_end_to_end.py"])
+def test_a_program_of_several_ranks_says_how_to_start_it(torch, name, monkeypatch, capsys):
+    if not torch.distributed.is_available():
+        pytest.skip("this build of torch has no torch.distributed")
+    for variable in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "argv", [name, *(["photos", "a.pt"] if "end" in name else [])])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert f"start it with torchrun: torchrun --nproc-per-node 2 examples/{name}" in capsys.readouterr().err
 
 
 def _folder(path):
