@@ -304,7 +304,9 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
     if len(report.files) == 1:
         print(f"{where}: {amount}")
     else:
-        print(f"{len(report.files)} files in {where[: -len(report.rec.name) - 1]}: {amount}")
+        # What is in front of the name of the first file: a path's folder, or a URL's.
+        folder = where[: -len(report.rec.name) - 1] or "."
+        print(f"{len(report.files)} files in {folder}: {amount}")
         for file in report.files[:_MOST_FILES]:
             print(f"{file.rec.name}: {file.records:,} records, {size_text(file.nbytes)}")
         if len(report.files) > _MOST_FILES:
