@@ -223,6 +223,7 @@ def _color(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.errors import TooManyErrorsError
     from aioloader.observability.progress import ProgressBar
+    from aioloader.packing.errors import PackError
     from aioloader.tools.pack import pack
 
     # The names of the other options are those of the parameters of `pack`.
@@ -247,6 +248,12 @@ def _run(options: argparse.Namespace) -> int:
         report = pack(**arguments, begin=begin, tick=tick)
     except TooManyErrorsError as error:
         _write_errors(options.error_report, error.errors)
+        raise
+    except PackError:
+        if bar is not None:
+            bar.close()
+        if options.on_error == "raise":
+            _note("--on-error skip leaves out images that cannot be packed, and reports them")
         raise
     except (KeyboardInterrupt, OSError) as error:
         if bar is not None:
