@@ -71,6 +71,7 @@ __all__ = (
     "GatherDataset",
     "ImageSpec",
     "ItemLocation",
+    "LocatedDataset",
     "MapDataset",
     "MappableByteSource",
     "MappedByteSource",
@@ -441,6 +442,15 @@ class ComputedBatchSampler(Protocol):
 
     def description(self) -> tuple[Any, ...]:
         """Return all that the batches of all ranks depend on, except seed and epoch; a state must agree with it."""
+        ...
+
+
+@runtime_checkable
+class LocatedDataset(Protocol):
+    """A dataset with its own ``__getitem__`` that knows where its items are, for errors."""
+
+    def location(self, index: int) -> ItemLocation:
+        """Return key, path and offset of one item, each None where there is none. Called only for a failed sample."""
         ...
 
 

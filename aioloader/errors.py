@@ -574,8 +574,9 @@ class SampleError(LoaderError):
         key: the record's key in the .idx, or None.
         path: file that contains the sample, or None.
         offset: byte offset in that file, or None.
-        stage: "fetch", "decode", "transform" or "collate"; a transform's name follows a colon. Of a sample whose worker
-            died or hung: the stage that it had entered last, or "transform" where that is not known (with Ray).
+        stage: "fetch", "decode", "transform" or "collate"; a transform's name follows a colon. "dataset": the
+            dataset's own ``__getitem__``. Of a sample whose worker died or hung: the stage that it had entered last, or
+            "transform" where that is not known (with Ray).
         reason: the cause in one line.
         replaced_by: index of the sample that replaces it, with ``on_error="replace"``; else None.
     """

@@ -162,7 +162,12 @@ class _Explanation(DerivedMetrics):
         stats = self.stats
         what = f"It took {stats.startup_s:.2f} of {stats.seconds:.2f} s"
         gain = _times(stats.seconds / self.steady_s)
-        later = f"Keep the loader for all epochs, which gives {gain}, and ask again later."
+        # More than one epoch was begun: the caller keeps the loader, and later epochs do not start it again.
+        later = (
+            f"Later epochs of this loader do not, which gives {gain}: ask again later."
+            if stats.passes > 1
+            else f"Keep the loader for all epochs, which gives {gain}, and ask again later."
+        )
         if stats.executor in ("thread", "inline"):
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"

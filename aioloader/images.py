@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.opening import make_dataset, recognize
+from aioloader.foundation.validation import keywords_of, refuse_unknown
 from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.loader.base import OF_TORCH
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.transforms import (
     DEFAULT_MAX_PIXELS,
@@ -136,6 +138,8 @@ def images(
             `blocks_limit`, and the files are not Parquet.
         ValueError: an option is not allowed, or a folder has no images.
     """
+    known = {*keywords_of(images), *keywords_of(AsyncDataLoader.__init__)} - {"dataset"}
+    refuse_unknown("images", loader_options, sorted(known), OF_TORCH)
     chosen: dict[str, Any] = {"image": image, "label": label, "blocks_limit": blocks_limit}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if shuffle_blocks != AUTO:  # None is a choice, too

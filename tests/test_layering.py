@@ -139,7 +139,7 @@ MAY_IMPORT = {
     "loader": ENGINE,
     # Takes requests instead of an epoch's order, and chooses concrete parts as the loader does.
     "service": {*ENGINE, "loader"},
-    "images": {"crop-index", "datasets", "loader", "transforms"},
+    "images": {"crop-index", "datasets", "foundation", "loader", "transforms"},
     "costs": {*BASE, "jpeg", "transforms", "storage", "remote", "datasets"},
     "package": {*ENGINE, "loader", "service", "images", "costs"},
     "packing": LIBRARY,

@@ -223,6 +223,7 @@ def _color(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.errors import TooManyErrorsError
     from aioloader.observability.progress import ProgressBar
+    from aioloader.packing.errors import PackError
     from aioloader.tools.pack import pack
 
     # The names of the other options are those of the parameters of `pack`.
@@ -247,6 +248,12 @@ def _run(options: argparse.Namespace) -> int:
         report = pack(**arguments, begin=begin, tick=tick)
     except TooManyErrorsError as error:
         _write_errors(options.error_report, error.errors)
+        raise
+    except PackError:
+        if bar is not None:
+            bar.close()
+        if options.on_error == "raise":
+            _note("--on-error skip leaves out images that cannot be packed, and reports them")
         raise
     except (KeyboardInterrupt, OSError) as error:
         if bar is not None:
@@ -304,7 +311,9 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
     if len(report.files) == 1:
         print(f"{where}: {amount}")
     else:
-        print(f"{len(report.files)} files in {where[: -len(report.rec.name) - 1]}: {amount}")
+        # What is in front of the name of the first file: a path's folder, or a URL's.
+        folder = where[: -len(report.rec.name) - 1] or "."
+        print(f"{len(report.files)} files in {folder}: {amount}")
         for file in report.files[:_MOST_FILES]:
             print(f"{file.rec.name}: {file.records:,} records, {size_text(file.nbytes)}")
         if len(report.files) > _MOST_FILES:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 _MOST_WARNINGS = 10
+_MOST_EXAMPLES = 3
 
 
 class _Notes:
@@ -36,15 +37,31 @@ class _Notes:
     def __init__(self) -> None:
         self.messages: list[str] = []
         self._ignored = 0
+        self._first: list[tuple[str, str]] = []  # description, advice
 
-    def ignore(self, path: str, why: str) -> None:
+    def ignore(self, path: str, why: str, advice: str = "") -> None:
         self._ignored += 1
         if self._ignored <= _MOST_WARNINGS:
-            self.messages.append(f"Ignoring {path}{why}")
+            self._first.append((f"{path}{why}.", advice))
 
-    def sum_up(self) -> None:
+    def add_each(self) -> None:
+        """Add a warning for each ignored entry, in Gluon's words."""
+        self.messages += [f"Ignoring {text}{advice}" for text, advice in self._first]
         if self._ignored > _MOST_WARNINGS:
             self.messages.append(f"Ignoring {self._ignored - _MOST_WARNINGS} more files and directories.")
+
+    def add_count(self, root: str) -> None:
+        """Add one warning for all ignored entries."""
+        if not self._ignored:
+            return
+        shown = "; ".join(text.rstrip(".") for text, _ in self._first[:_MOST_EXAMPLES])
+        rest = self._ignored - _MOST_EXAMPLES
+        more = f"; and {rest:,} more" if rest > 0 else ""
+        entries = "1 entry" if self._ignored == 1 else f"{self._ignored:,} entries"
+        self.messages.append(
+            f"Ignoring {entries} of {root}: {shown}{more}. {ImageFolderDataset._supported}, directly in the folder of "
+            "their class"
+        )
 
 
 class _Tree(NamedTuple):
@@ -116,11 +133,13 @@ class ImageFolderDataset(FileDataset):
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
 
     Warns:
-        UserWarning: an entry of the folder is ignored, or a class has no images.
+        UserWarning: entries of the folder are ignored (one warning, with their number and the first of them), or a
+            class has no images, or none has any: the dataset is empty.
     """
 
     # End of the warning about an entry of a class that is not read.
     _supported = f"Only {', '.join(IMAGE_SUFFIXES)} files are read"
+    _notes_singly = False
 
     def __init__(
         self,
@@ -171,9 +190,9 @@ class ImageFolderDataset(FileDataset):
             if is_index_file(name):
                 continue
             if not is_directory:
-                notes.ignore(path, ", which is not a directory.")
+                notes.ignore(path, ", which is not a directory")
             elif synsets is not None and name not in synsets:
-                notes.ignore(path, ", which is not among the synsets.")
+                notes.ignore(path, ", which is not among the synsets")
             else:
                 directories.append(name)
         self.synsets = directories if synsets is None else synsets
@@ -190,15 +209,21 @@ class ImageFolderDataset(FileDataset):
                     else:
                         # Folders have no suffix; a call of stat for every file would take far longer.
                         why = (
-                            f" of type {suffix}" if suffix else ", a folder inside a class, or without a type"
+                            f" of type {suffix}"
+                            if suffix
+                            else ", which is a folder, or a file without a suffix"
                         )
-                        notes.ignore(path, f"{why}. {self._supported}")
+                        notes.ignore(path, why, f" {self._supported}")
             if len(items) == before:
                 empty.append(name)
-        notes.sum_up()
+        if self._notes_singly:
+            notes.add_each()
+        elif items:
+            notes.add_count(self._root)
         if not items:
             notes.messages.append(
-                f"There are no images in {self._root}; it should hold one directory per class."
+                f"There are no images in {self._root}, so this dataset is empty: it must have one folder per class, "
+                f"and in each the {', '.join(IMAGE_SUFFIXES)} files of that class; {self._what_is_there(tree)}"
             )
         elif empty:
             notes.messages.append(
@@ -206,6 +231,18 @@ class ImageFolderDataset(FileDataset):
                 "are numbered like the others. Pass synsets=[...] to choose and number the classes."
             )
         return items
+
+    def _what_is_there(self, tree: _Tree) -> str:
+        """Describe the entries of a folder without images in its classes, and how to find the right folder."""
+        files = [name for name, _, is_folder in tree.entries if not is_folder]
+        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+            return "it has images itself: pass the folder above it, or move them into a folder for each class"
+        for name, path, is_folder in sorted(tree.entries):
+            inside = sorted(tree.files(name)) if is_folder else []
+            inner = next((at for _, at in inside if os.path.isdir(at) and os.access(at, os.R_OK)), None)
+            if inner and any(entry.lower().endswith(IMAGE_SUFFIXES) for entry in os.listdir(inner)):
+                return f"{path} has such folders: pass it instead"
+        return f"it has {len(tree.entries) - len(files):,} folders and {len(files):,} files"
 
     def _list_objects(self) -> _Tree:
         from aioloader.storage.remote.opening import list_folder

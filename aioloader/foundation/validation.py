@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,22 +43,50 @@ def whole_number(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
 
 
-def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise a TypeError with advice for keywords that it does not have, and other libraries' do.
+def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str], advice: Mapping[str, str]) -> None:
+    """Raise TypeError for the first keyword that is not known.
 
-    Its signature stays the same.
+    Args:
+        owner: name of the class or function that the caller called, for the error.
+        given: the keywords that it received.
+        known: those that it has.
+        advice: what to use instead of a keyword of other libraries, by keyword.
+    """
+    known = tuple(known)
+    for name in given:
+        if name in advice:
+            raise TypeError(f"{owner} has no argument {name}: {advice[name]}")
+        if name not in known:
+            import difflib  # of use only here
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{owner} has no argument {name}{hint}")
+
+
+def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's or method's parameters that can be passed by keyword, except ``self``."""
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(item.name for item in parameters if item.kind in kinds and item.name != "self")
+
+
+def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a method raise a TypeError that names the caller's class for keywords that it does not have.
+
+    The error has advice for keywords of other libraries, and the most similar name for the others. The signature stays
+    the same.
 
     Args:
         advice: what to use instead, by keyword.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        known = keywords_of(function)
+
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in kwargs:
-                if name in advice:
-                    owner = type(args[0]).__name__ if args else function.__name__
-                    raise TypeError(f"{owner} has no argument {name}: {advice[name]}")
+            refuse_unknown(type(args[0]).__name__ if args else function.__name__, kwargs, known, advice)
             return function(*args, **kwargs)
 
         return checked

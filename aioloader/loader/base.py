@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioloader.receipts import Receipt
 
 
-_OF_TORCH = {
+OF_TORCH = {
     "persistent_workers": "workers live as long as the loader; leave it out",
     "prefetch_factor": "pass prefetch=, the number of batches in total, where torch counts those of each worker",
     "generator": "pass seed=, a number, from which the order and all draws follow",
@@ -37,7 +37,7 @@ _OF_TORCH = {
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`: their signature, which is the same, and what does not wait."""
 
-    @advises(_OF_TORCH)
+    @advises(OF_TORCH)
     def __init__(
         self,
         dataset: Any,  # the caller's, of any class

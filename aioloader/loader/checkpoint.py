@@ -114,6 +114,8 @@ class CheckpointState:
         """
         if not isinstance(state, dict):
             raise ResumeError("state", "a dict", type(state).__name__)
+        if "version" not in state:
+            raise ResumeError("version", STATE_VERSION, None, "it is not a state of a loader")
         for name, expected in {"version": STATE_VERSION, **self._identity()}.items():
             if state.get(name) != expected:
                 raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))

@@ -21,6 +21,7 @@ from aioloader.abc import (
     Executor,
     FileByteSource,
     FileMaps,
+    LocatedDataset,
     MappableByteSource,
     MappingExecutor,
     NamedDataset,
@@ -289,7 +290,9 @@ class LoaderRuntime:
         if self._gathers:
             return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
         if self._resolved.base_kind != "bytes":
-            return items, None
+            own = self._resolved.base_kind == "foreign"
+            location = base.location if own and isinstance(base, LocatedDataset) else None
+            return replace(items, own_getitem=own, location=location), None
         source = base.open_source()
         if isinstance(source, NetworkByteSource):
             source.timeout = self.options.timeout

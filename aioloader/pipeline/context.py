@@ -29,7 +29,9 @@ class ItemSource:
         name: its class, for errors.
         length: number of items.
         index_map: int64 (length,) index to index of the base dataset, or None where they are equal.
-        spans, extras, location: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
+        spans, extras: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
+        location: see `aioloader.abc.LocatedDataset`, by base index; None if the dataset has no such method.
+        own_getitem: samples are made by the dataset's own ``__getitem__``.
         arrays: the arrays to gather from if a batch needs nothing else, or None.
         single: an item is the row of one array, not a tuple.
         partial: finds the parts of items that need not be read, or None.
@@ -41,6 +43,7 @@ class ItemSource:
     spans: Callable[[IntArray], Spans] | None = None
     extras: Callable[[IntArray], Array | None] | None = None
     location: Callable[[int], ItemLocation] | None = None
+    own_getitem: bool = False
     arrays: Sequence[Array] | None = None
     single: bool = False
     partial: PartialReads | None = None

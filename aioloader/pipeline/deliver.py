@@ -6,6 +6,7 @@ hands the deliveries out in order.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import LoaderError, SampleError
-from aioloader.foundation.foreign_errors import describe, printable
+from aioloader.foundation.foreign_errors import add_note, describe, printable
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
     BASE,
@@ -30,7 +31,7 @@ from aioloader.receipts import Receipt, add_digests, digest_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from aioloader.pipeline.context import PipelineContext
+    from aioloader.pipeline.context import ItemSource, PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
 _FOLD_AT = 8192
@@ -122,12 +123,12 @@ def _sample_error(
     """Return the error that names a sample, with its cause chained."""
     row, cause = failure.row, failure.error
     items = context.items
-    location = ItemLocation() if items.location is None else items.location(int(index_table[BASE, row]))
+    location = _location(items, int(index_table[BASE, row]), cause)
     error = SampleError(
         describe(cause),
         dataset=items.name,
         index=int(index_table[INDEX, row]),
-        stage=failure.stage,
+        stage="dataset" if items.own_getitem and failure.stage == "decode" else failure.stage,
         position=plan.position + row,
         key=location.key,
         path=location.path,
@@ -135,6 +136,22 @@ def _sample_error(
     )
     error.__cause__ = printable(cause)
     return error
+
+
+def _location(items: ItemSource, index: int, cause: BaseException) -> ItemLocation:
+    """Return the location of an item; if the caller's method fails, return an empty one and add a note to the cause."""
+    if items.location is None:
+        return ItemLocation()
+    if not items.own_getitem:
+        return items.location(index)
+    try:
+        found: object = items.location(index)
+        if not isinstance(found, ItemLocation):
+            raise TypeError(f"it returned {type(found).__name__}, not an aioloader.abc.ItemLocation")
+        return found if found.path is None else found._replace(path=os.fspath(found.path))
+    except Exception as error:
+        add_note(cause, f"The dataset's location({index}) failed: {describe(error)}")
+        return ItemLocation()
 
 
 @dataclass(slots=True, eq=False)

@@ -207,6 +207,11 @@ def _doing(worker: WorkerState) -> str:
         return f"at the sample with index {worker.index}, batch {worker.batch}, for {worker.seconds:.1f} s"
     if worker.doing == "working":
         return f"collating batch {worker.batch}, or about to begin it"
+    if worker.doing == "starting":
+        return (
+            "starting: it imports the program's modules, which takes long where other programs use the cores or the "
+            "disk is slow"
+        )
     return worker.doing
 
 

@@ -36,6 +36,20 @@ def test_other_files_are_refused_at_the_call(tmp_path, name, message):
         aioloader.images(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("batchsize", "images has no argument batchsize; did you mean batch_size?"),
+        ("num_worker", "images has no argument num_worker; did you mean num_workers?"),
+        ("generator", "images has no argument generator: pass seed="),
+        ("dataset", "images has no argument dataset"),
+    ],
+)
+def test_an_unknown_option_names_the_closest_one(tmp_path, name, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        aioloader.images(tmp_path, **{name: 3})
+
+
 @pytest.mark.parametrize("made", FORMATS)
 def test_every_format(made, photo_rec, tmp_path):
     dataset = aioloader.RecordFileDataset(photo_rec)

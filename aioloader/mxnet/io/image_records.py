@@ -18,6 +18,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
+from aioloader.foundation.foreign_errors import add_note
 from aioloader.foundation.types import SpanKind
 from aioloader.jpeg.orientation import read_orientation
 from aioloader.mxnet.base import MXNetError
@@ -299,24 +300,31 @@ class ImageRecordRows:
             return body, np.float32(header.label), key, extra
         else:
             row = header.label if header.flag else ()
-            self._check(header.flag)
+            self._check(header, location)
         if self.label_width == 1:
             return body, np.float32(row[0]), key, extra
         # A copy: the values are in memory that will be reused.
         return body, np.array(row, np.float32), key, extra
 
-    def _check(self, count: int) -> None:
-        width = self.label_width
+    def _check(self, header: Any, location: ItemLocation) -> None:
+        width, count = self.label_width, header.flag
         if width is None or count == width:
             return
+        text = f"rec file provide {count}-dimensional label but label_width is set to {width}; set label_width={count}"
         if not count:
-            raise MXNetError(
+            text = (
                 "label_width must be 1 unless an imglist is provided or the rec file is packed with multi dimensional "
                 f"label; it is {width}"
             )
-        raise MXNetError(
-            f"rec file provide {count}-dimensional label but label_width is set to {width}; set label_width={count}"
+        error = MXNetError(text)
+        labels = f"{count} labels" if count > 1 else "1 label"
+        add_note(
+            error,
+            f"The record with id {header.id} of {location.path} has {labels}. If the records of a file have different "
+            "numbers of labels, no label_width fits all of them: `aioloader inspect FILE` counts the records of each "
+            "number, and path_imglist replaces the labels of all records.",
         )
+        raise error
 
 
 def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:

@@ -32,6 +32,8 @@ def check_state(state: Any, identity: Mapping[str, Any]) -> None:
     """
     if not isinstance(state, dict):
         raise ResumeError("state", "a dict", type(state).__name__)
+    if "version" not in state:
+        raise ResumeError("version", STATE_VERSION, None, "it is not a state of an iterator")
     for name, expected in identity.items():
         if state.get(name) != expected:
             raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))

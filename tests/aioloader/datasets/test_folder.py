@@ -52,7 +52,7 @@ def test_spans_are_whole_files_with_labels_as_extras(root: Path) -> None:
     assert dataset.open_source().paths[3] == dataset.location(3).path == str(root / "dog/x.jpg")
 
 
-def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
+def test_ignored_entries_are_one_warning(root: Path) -> None:
     (root / "notes.txt").write_text("x")
     (root / "cat" / "c.gif").write_text("x")
     (root / "cat" / "inner").mkdir()
@@ -61,24 +61,56 @@ def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
         dataset = ImageFolderDataset(root)
 
     assert [str(warning.message) for warning in caught] == [
-        f"Ignoring {root / 'notes.txt'}, which is not a directory.",
-        f"Ignoring {root / 'cat' / 'c.gif'} of type .gif. Only .jpg, .jpeg, .png files are read",
-        f"Ignoring {root / 'cat' / 'inner'}, a folder inside a class, or without a type. "
-        "Only .jpg, .jpeg, .png files are read",
+        f"Ignoring 3 entries of {root}: {root / 'notes.txt'}, which is not a directory; "
+        f"{root / 'cat' / 'c.gif'} of type .gif; {root / 'cat' / 'inner'}, which is a folder, or a file without a "
+        "suffix. Only .jpg, .jpeg, .png files are read, directly in the folder of their class"
     ]
     assert caught[0].filename == __file__
     assert len(dataset) == 4
 
 
-def test_many_strangers_are_summed_up(root: Path) -> None:
+def test_many_ignored_entries_are_counted(root: Path) -> None:
     for number in range(25):
         (root / f"{number}.txt").write_text("x")
 
-    with pytest.warns(UserWarning, match="Ignoring") as caught:
+    with pytest.warns(UserWarning, match=r"Ignoring 25 entries of .*; and 22 more\. Only") as caught:
         ImageFolderDataset(root)
 
-    assert len(caught) == 11
-    assert str(caught[-1].message) == "Ignoring 15 more files and directories."
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "advice"),
+    [
+        ("", "{set} has such folders: pass it instead"),
+        ("set/ant", "it has images itself: pass the folder above it"),
+    ],
+)
+def test_a_folder_at_the_wrong_level_is_one_warning(root: Path, level: str, advice: str) -> None:
+    (root / "top" / "set").mkdir(parents=True)
+    for name in ("ant", "cat", "dog"):
+        (root / name).rename(root / "top" / "set" / name)
+
+    with pytest.warns(UserWarning, match="There are no images in") as caught:
+        dataset = ImageFolderDataset(root / "top" / level)
+
+    assert len(dataset) == 0
+    assert [advice.format(set=root / "top" / "set") in str(warning.message) for warning in caught] == [True]
+
+
+def test_gluons_dataset_names_ignored_entries_singly(root: Path) -> None:
+    from aioloader.mxnet import gluon
+
+    for number in range(11):
+        (root / f"{number}.txt").write_text("x")
+    (root / "cat" / "c.gif").write_text("x")
+
+    with pytest.warns(UserWarning, match="Ignoring") as caught:
+        gluon.data.vision.ImageFolderDataset(root)
+
+    texts = [str(warning.message) for warning in caught]
+    assert texts[0] == f"Ignoring {root / '0.txt'}, which is not a directory."
+    assert (len(texts), texts[-1]) == (11, "Ignoring 2 more files and directories.")
 
 
 def test_empty_and_hidden_directories_are_classes_and_warned_of(root: Path) -> None:

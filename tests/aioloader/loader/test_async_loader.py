@@ -281,7 +281,7 @@ def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
 
     batches, error = anyio.run(main, backend=backend)
     assert labels(batches) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert (error.dataset, error.index, error.position, error.stage) == ("Numbers", 12, 12, "decode")
+    assert (error.dataset, error.index, error.position, error.stage) == ("Numbers", 12, 12, "dataset")
     assert type(error.__cause__) is LookupError
     assert "no item 12" in str(error)
 

@@ -59,7 +59,7 @@ def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, policy, 
         assert loader.stats().restarts == 3
     assert tries.read_text().count("one") == 3
     assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (25, WorkerError, CODES[how])
-    assert error.stage == "decode"
+    assert error.stage == "dataset"
     assert error.replaced_by == (None if policy == "skip" else 26)
     expected = [n for n in range(60) if n != 25]
     assert seen == (expected if policy == "skip" else sorted([*expected, 26]))

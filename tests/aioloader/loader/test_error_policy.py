@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import traceback
 
 import numpy as np
@@ -21,6 +22,7 @@ from aioloader import (
     SimpleDataset,
     TooManyErrorsError,
 )
+from aioloader.abc import ItemLocation
 from aioloader.foundation.replacement import CANDIDATES, fallback_indices, replacement_rows
 from tests.aioloader.loader.samples import Souvenirs
 from tests.executors import pool
@@ -265,11 +267,42 @@ def test_the_report_is_json():
         "key": None,
         "path": None,
         "offset": None,
-        "stage": "decode",
+        "stage": "dataset",
         "type": "ValueError",
         "reason": "ValueError: 2 is damaged",
         "replaced_by": 4,
     }
+
+
+class Located(Damaged):
+    """Numbers whose method `location` returns paths, or fails."""
+
+    def location(self, index: int) -> ItemLocation:
+        if index == 3:
+            raise KeyError(index)
+        if index == 4:
+            return "elsewhere"
+        return ItemLocation(key=f"k{index}", path=pathlib.Path(f"{index}.txt"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_of_ones_own_may_name_its_files(workers):
+    loader = DataLoader(
+        Located(20, {2, 3, 4}),
+        5,
+        sampler=[7, 2, 3, 4, 5],
+        num_workers=workers,
+        executor="thread",
+        on_error="skip",
+    )
+    with loader:
+        list(loader)
+        named, unnamed, strange = loader.errors
+    assert (named.index, named.key, named.path, named.stage) == (2, "k2", "2.txt", "dataset")
+    assert "sample at index 2, key 'k2', path 2.txt failed in dataset: ValueError" in str(named)
+    assert (unnamed.index, unnamed.path) == (3, None)
+    assert unnamed.__cause__.__notes__[-1] == "The dataset's location(3) failed: KeyError: 3"
+    assert "it returned str, not an aioloader.abc.ItemLocation" in strange.__cause__.__notes__[-1]
 
 
 @pytest.mark.parametrize(

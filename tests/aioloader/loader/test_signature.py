@@ -104,6 +104,15 @@ def test_arguments_of_torchs_loaders_are_explained(loader: Any, name: str, text:
 
 
 @pytest.mark.parametrize("loader", LOADERS)
+def test_an_unknown_argument_names_the_class_and_the_closest_one(loader: Any) -> None:
+    text = rf"^{loader.__name__} has no argument num_worker; did you mean num_workers\?$"
+    with pytest.raises(TypeError, match=text):
+        loader(DATA, 2, num_worker=1)
+    with pytest.raises(TypeError, match=f"^{loader.__name__} has no argument zzz$"):
+        loader(DATA, 2, zzz=1)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
 def test_attributes_as_torchs_loaders_have(loader: Any) -> None:
     made = loader(DATA, 4, num_workers=3, drop_last=True)
     found = made.dataset, made.batch_size, made.num_workers, made.drop_last, made.sampler, made.batch_sampler

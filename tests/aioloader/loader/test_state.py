@@ -185,6 +185,13 @@ def test_a_state_that_does_not_fit_is_refused_by_name(field, value):
     assert caught.value.found == value
 
 
+@pytest.mark.parametrize("state", [{}, {"model": {}, "epoch": 3}])
+def test_a_dict_of_another_kind_is_not_blamed_on_a_version(state):
+    with pytest.raises(ResumeError, match=r"it is not a state of a loader$") as caught:
+        loader().load_state_dict(state)
+    assert caught.value.field == "version"
+
+
 def test_another_seed_is_refused_once_workers_have_theirs():
     state = {**loader().state_dict(), "seed": 8}
     used = loader()

@@ -17,7 +17,8 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, WorkerError
 from aioloader.errors import StalledError
-from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
+from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, WorkerState
+from aioloader.pipeline.watchdog import EpochView, _Report
 
 EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module and its imports at every start.
@@ -319,3 +320,17 @@ async def test_a_sample_that_crashes_its_worker_reports_its_stack():
 def test_values_that_are_no_time_are_refused(value):
     with pytest.raises((ValueError, TypeError), match="stall_timeout"):
         DataLoader([1], 1, stall_timeout=value)
+
+
+def test_a_report_says_why_a_worker_may_start_slowly():
+    view = EpochView(
+        wanted=True, batch=0, stage="work", indices=(0,), under_way={0: "work"}, ready=0, prefetch=1
+    )
+    queues = dict.fromkeys(
+        ("batches", "chunks_queued", "memory_bytes", "memory_held_bytes", "memory_limit_bytes"), 0
+    )
+    text = _Report(view, 30.0, [WorkerState("process 7", "starting")], queues).text()
+    assert (
+        "process 7: starting: it imports the program's modules, which takes long where other programs use"
+        in text
+    )

@@ -33,6 +33,17 @@ def test_scalar_labels_have_a_width_of_one(ten: str) -> None:
         make(ten, label_width=2)
 
 
+@pytest.mark.parametrize("workers", ["inline", "thread", "process"])
+def test_records_with_different_numbers_of_labels_are_named(tmp_path: Path, workers: str) -> None:
+    path = write(tmp_path / "a.rec", numbered(8), [0.0, 1, 2, 3, 4, [5, 5], 6, 7])
+    for width, record in ((1, "id 5 of {} has 2 labels"), (2, "id 0 of {} has 1 label")):
+        with pytest.raises(mx.MXNetError, match="label_width") as caught:
+            list(make(path, label_width=width, executor=workers))
+        (note,) = (note for note in caught.value.__cause__.__notes__ if note.startswith("The record"))  # type: ignore[union-attr]
+        assert note.startswith(f"The record with {record.format(path)}. ")
+        assert "no label_width fits all of them" in note
+
+
 def test_a_list_replaces_the_labels(ten: str, tmp_path: Path) -> None:
     lst = tmp_path / "new.lst"
     lines = [f"{key}\t{key - 50}\t{key}.5\tsome name.jpg" for key in reversed(range(99, 112))]

@@ -207,6 +207,11 @@ def test_a_damaged_state_is_refused_by_name(kind: str, field: str, value: Any, f
     assert caught.value.field == ("state" if value == 3 else field)
 
 
+def test_a_dict_of_another_kind_is_not_blamed_on_a_version(files: Files) -> None:
+    with pytest.raises(ResumeError, match=r"it is not a state of an iterator$"):
+        csv(files).load_state_dict({"model": {}})
+
+
 def test_an_order_drawn_after_another_seed_is_refused() -> None:
     state = arrays(shuffle=True).state_dict()
     np.random.seed(5)

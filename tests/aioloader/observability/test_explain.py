@@ -214,6 +214,14 @@ def test_few_batches_are_said_to_be_few(batches, told):
     assert told is None or told in text
 
 
+@pytest.mark.parametrize("name", ["storage, while opening", "workers, starting"])
+def test_a_loader_that_is_kept_for_its_epochs_is_not_advised_to_be(name):
+    assert "Keep the loader for all epochs" in explain(case(name, passes=1))
+    text = explain(case(name, passes=2))
+    assert "Later epochs of this loader do not, which gives about" in text
+    assert "Keep the loader" not in text
+
+
 def test_one_more_worker_gives_its_share():
     text = explain(case("workers, too few"))
     assert "A third worker would give about 1.5x" in text

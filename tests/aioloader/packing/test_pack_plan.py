@@ -159,3 +159,23 @@ def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
     found = json.loads((tmp_path / "set.json").read_text())
     assert [file["part"] for file in found["files"]] == ["train"] * 8 + ["val"] * 8
     assert sum(file["records"] for file in found["files"]) == found["records"] == 40
+
+
+def test_files_of_an_output_without_a_folder_are_in_the_current_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folder(tmp_path / "in", set(), 4)
+    monkeypatch.chdir(tmp_path)
+    assert main(["pack", str(source), "set", "--shards", "2"]) == 0
+    assert "2 files in .: 4 records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--on-error", "raise"], []])
+def test_the_command_says_how_to_leave_out_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    source = folder(tmp_path / "in", {1}, 4)
+    assert main(["pack", str(source), str(tmp_path / "set"), "--resize", "8", *words]) == 1
+    assert "--on-error skip leaves out images that cannot be packed" in capsys.readouterr().err
+    assert main(["pack", str(source), str(tmp_path / "set"), "--resize", "8", "--on-error", "skip"]) == 0
+    assert "--on-error" not in capsys.readouterr().err

@@ -47,6 +47,7 @@ def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tm
         assert row.lag is not None
     table = bench_table(report)
     assert "bare loop" in table
+    assert "bare loop: one process per core that only decodes and transforms whole images in memory" in table
     assert "thread, 1" in table
     assert report.explanation in table
 

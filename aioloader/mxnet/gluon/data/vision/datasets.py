@@ -107,6 +107,7 @@ class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
     """
 
     _supported = f"Only support {', '.join(IMAGE_SUFFIXES)}"
+    _notes_singly = True
 
     def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
         super().__init__(root, flag, None, **options)
