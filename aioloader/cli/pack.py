@@ -291,6 +291,13 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
             f"{len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
             "...), and a pattern matches them too: delete them"
         )
+    for part, labels in report.not_in_train.items():
+        count = f"{len(labels):,} class{'es' * (len(labels) > 1)}"
+        named = ", ".join(_class_name(report, label) for label in labels[:5])
+        _note(
+            f"{count} of the part {part} have no image in the part train ({named}{', ...' * (len(labels) > 5)}): the "
+            "split is drawn from all images, not class by class; try another --seed, or pack a list for each part"
+        )
     if report.old_indexes:
         first = report.old_indexes[0]
         dots = " ..." if len(report.old_indexes) > 1 else ""
@@ -320,6 +327,11 @@ def _print_report(report: PackReport, options: argparse.Namespace) -> None:
             print(f"and {len(report.files) - _MOST_FILES} more, see {report.json}")
     for line in _details(report):
         print(line)
+
+
+def _class_name(report: PackReport, label: float) -> str:
+    number = int(label)
+    return report.classes[number] if 0 <= number < len(report.classes) else str(number)
 
 
 _MOST_FILES = 12

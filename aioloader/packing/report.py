@@ -95,6 +95,8 @@ class PackReport:
             as OUT-*.rec matches them too.
         old_indexes: crop indexes of the earlier files of these names, which do not fit the new ones.
         old_fields: the same for their files of fields.
+        not_in_train: of each part next to OUT_train the labels (whole numbers) that no record of OUT_train has; parts
+            without such labels are left out.
     """
 
     files: tuple[Packed, ...]
@@ -116,6 +118,7 @@ class PackReport:
     others: tuple[str, ...] = ()
     old_indexes: tuple[Path, ...] = ()
     old_fields: tuple[Path, ...] = ()
+    not_in_train: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def rec(self) -> Path:

@@ -27,7 +27,7 @@ from aioloader.packing.plan import Plan, stem_of
 from aioloader.packing.report import PackReport, as_json
 from aioloader.packing.sources import Listing, Source, examine
 from aioloader.packing.stream import encoded_in_order
-from aioloader.packing.writer import RecordFiles, count_labels
+from aioloader.packing.writer import RecordFiles, count_labels, labels_not_in_train
 from recordio._partial_files import partial_path, sync
 
 if TYPE_CHECKING:
@@ -354,6 +354,7 @@ class _Packing:
         if not self.publishing:
             self._sync(publish=True)
         self._count_labels()
+        self._report.not_in_train = labels_not_in_train(job.plan.outputs)
         more = []
         if job.json is not None:
             more.append(job.json)

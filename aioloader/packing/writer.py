@@ -205,6 +205,27 @@ class RecordFiles:
         file.nbytes = partial_path(file.rec).stat().st_size
 
 
+def labels_not_in_train(files: Sequence[Packed]) -> dict[str, tuple[float, ...]]:
+    """Return the whole labels of each other part that no record of the part "train" has.
+
+    Args:
+        files: as for `count_labels`.
+
+    Returns:
+        labels by part; without the parts that have none. Empty if there is no part "train", or its labels are too many.
+    """
+    parts: dict[str, list[Packed]] = {}
+    for file in files:
+        parts.setdefault(file.part, []).append(file)
+    train = count_labels(parts.pop("train")) if "train" in parts and len(parts) > 1 else {}
+    found = {}
+    for part, others in parts.items() if train else ():
+        missing = sorted(label for label in count_labels(others).keys() - train.keys() if label.is_integer())
+        if missing:
+            found[part] = tuple(missing)
+    return found
+
+
 def count_labels(files: Sequence[Packed]) -> dict[float, int]:
     """Count the records of each label in the lists of files; records with several labels are not counted.
 

@@ -6,7 +6,6 @@ hands the deliveries out in order.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -148,7 +147,7 @@ def _location(items: ItemSource, index: int, cause: BaseException) -> ItemLocati
         found: object = items.location(index)
         if not isinstance(found, ItemLocation):
             raise TypeError(f"it returned {type(found).__name__}, not an aioloader.abc.ItemLocation")
-        return found if found.path is None else found._replace(path=os.fspath(found.path))
+        return found if found.path is None else found._replace(path=str(found.path))
     except Exception as error:
         add_note(cause, f"The dataset's location({index}) failed: {describe(error)}")
         return ItemLocation()

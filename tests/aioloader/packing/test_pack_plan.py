@@ -179,3 +179,27 @@ def test_the_command_says_how_to_leave_out_an_image(
     assert "--on-error skip leaves out images that cannot be packed" in capsys.readouterr().err
     assert main(["pack", str(source), str(tmp_path / "set"), "--resize", "8", "--on-error", "skip"]) == 0
     assert "--on-error" not in capsys.readouterr().err
+
+
+def test_classes_that_training_does_not_have_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder(tmp_path / "in", set(), 12)
+    image = (source / "cat" / "000.jpg").read_bytes()
+    for name in "abcdef":
+        (source / name).mkdir()
+        (source / name / "1.jpg").write_bytes(image)
+    words = ["pack", str(source), str(tmp_path / "set"), "--train-ratio", "0.5"]
+    assert main(words) == 0
+    told = capsys.readouterr().err
+    report = json.loads((tmp_path / "set.json").read_text())
+    lines = (tmp_path / "set_train.lst").read_text().splitlines()
+    trained = {int(float(line.split("\t")[1])) for line in lines}
+    names = [each["name"] for each in report["classes"] if each["label"] not in trained]
+    assert names
+    assert (
+        f"{len(names)} classes of the part val have no image in the part train ({', '.join(names)})" in told
+    )
+
+    assert main(["pack", str(source), str(tmp_path / "one"), "--shards", "2"]) == 0
+    assert "part train" not in capsys.readouterr().err
