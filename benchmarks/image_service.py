@@ -10,6 +10,8 @@ that nothing is shared. The ways take turns, each in fresh processes:
 - processes: `ProcessPoolExecutor(2)`, which pickles arrays
 - threads-pillow, processes-pillow: the same, decoded by Pillow
 - idle: the task alone; busy: the task alone while two processes keep both cores busy
+- traffic: the same requests at about the service's rate, answered without any work on images, while two processes keep
+  both cores busy: what the HTTP server and the cores cost the task in any case
 
     python -m benchmarks.image_service --data FOLDER --rounds 3 --seconds 6
     python -m benchmarks.image_service --data FOLDER --small --rounds 5
@@ -51,13 +53,14 @@ if TYPE_CHECKING:
 
 WAYS = (
     *("service", "to_thread", "threads", "threads-pillow", "processes", "processes-pillow"),
-    *("idle", "busy"),
+    *("idle", "busy", "traffic"),
 )
 CLIENTS = 32
 PHOTOS = 4
 HEIGHT, WIDTH = 1536, 2170
 _PROCESSOR = Qwen2VLImageProcessor()
 _TICK_S = 0.001
+_TRAFFIC_S = 2.6  # with 32 clients, 12 requests a second
 
 
 # -- the work ----------------------------------------------------------------------------------------------------------
@@ -118,10 +121,12 @@ async def ready_way(way: str, stack: AsyncExitStack) -> Callable[[list[bytes]], 
         return service.gather
     if way == "to_thread":
         return lambda photos: asyncio.gather(*(asyncio.to_thread(work, photo) for photo in photos))
-    if way in ("idle", "busy"):
+    if way in ("idle", "busy", "traffic"):
+        made = {"image_grid_thw": np.zeros((1, 3), np.int64), "pixel_values": np.zeros((100, 1), np.float32)}
 
         async def nothing(photos: list[bytes]) -> list[Any]:
-            return []
+            await asyncio.sleep(_TRAFFIC_S)
+            return [made] * len(photos)
 
         return nothing
     pool: Any = ThreadPoolExecutor(16) if way.startswith("threads") else ProcessPoolExecutor(2)
@@ -219,7 +224,7 @@ async def measure(way: str, photos: list[bytes], seconds: float) -> dict[str, fl
     command = [sys.executable, "-m", "benchmarks.image_service", "--serve", way, "--port", str(port)]
     server = subprocess.Popen(command)  # noqa: ASYNC220 - nothing else runs in this loop now
     spin = [sys.executable, "-c", "while True: pass"]
-    spinning = [subprocess.Popen(spin) for _ in range(2)] if way == "busy" else []  # noqa: ASYNC220 - as above
+    spinning = [subprocess.Popen(spin) for _ in range(2)] if way in ("busy", "traffic") else []  # noqa: ASYNC220 - as above
     try:
         control = Connection(port)
         while True:
@@ -262,6 +267,8 @@ async def measure(way: str, photos: list[bytes], seconds: float) -> dict[str, fl
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
         took = time.perf_counter() - began
         found = await control.post("/end")
+        if way == "traffic":
+            return {**found, "requests": 0.0}
         for number, answer in itertools.islice(answers.items(), 8):
             expected = summary(
                 [by_pillow(photos[number]) if way.endswith("pillow") else lean(photos[number])]
