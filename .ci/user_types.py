@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.docs.blocks import PAGES, blocks  # noqa: E402
+from tests.docs.blocks import PAGES, blocks  # noqa: E402 - found by the path above
 
 READERS = "captions classes dataset gather image masks more_photos photos points rank rows scenes step texts tokenise"
 """Names that the text of a page introduces, or that its reader has."""

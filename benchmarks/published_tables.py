@@ -432,8 +432,8 @@ def _executors(parts: Mapping[str, Any]) -> list[str]:
     results = restore(parts["loaders"])
 
     def cells(text: str, case: str, show: Callable[[Any], str]) -> tuple[str, str, str]:
-        rows = [results.row(case, f"aioloader/{name}") for name in ("process", "thread")]
-        return (text, *("" if row is None else show(row) for row in rows))  # type: ignore[return-value]
+        process, thread = (results.row(case, f"aioloader/{name}") for name in ("process", "thread"))
+        return text, "" if process is None else show(process), "" if thread is None else show(thread)
 
     def middle(attribute: str, form: str, scale: float = 1.0) -> Callable[[Any], str]:
         def show(row: Any) -> str:

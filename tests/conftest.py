@@ -368,3 +368,18 @@ def s3_proxy(_s3_proxy: Any) -> Any:
     """Start the same for `s3_server`."""
     _s3_proxy.behave()
     return _s3_proxy
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Start a browser without a window."""
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    if program is None:
+        pytest.skip("needs Chromium (Debian: chromium)")
+    with playwright.sync_playwright() as running:
+        # The sandbox needs rights that containers do not give to root.
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = running.chromium.launch(executable_path=program, args=options)
+        yield browser
+        browser.close()

@@ -70,8 +70,8 @@ def check_image_options(
     """
     if callable(flag):
         raise TypeError(
-            "the second argument is flag, 1 (colour) or 0 (grey), and not a transform: use "
-            "dataset.transform_first(transform), for all fields .transform(fn)"
+            "flag must be 1 (colour) or 0 (grey), got a function: use dataset.transform_first(transform), or "
+            "dataset.transform(fn) for all fields"
         )
     if flag not in (0, 1):
         raise ValueError(f"flag must be 1 (colour) or 0 (grey), got {flag!r}")

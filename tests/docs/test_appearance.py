@@ -7,10 +7,8 @@ $AIOLOADER_TEST_SITE a site that is already built.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.browser
 
-PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 VIEWS = {"wide": (1280, "light"), "narrow": (390, "light"), "dark": (1280, "dark")}
 """Width of the window and colour scheme of each view."""
 
@@ -55,20 +52,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return folder
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """Start a browser without a window."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    if PROGRAM is None:
-        pytest.skip("needs Chromium (Debian: chromium)")
-    with playwright.sync_playwright() as running:
-        # The sandbox needs rights that containers do not give to root.
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = running.chromium.launch(executable_path=PROGRAM, args=options)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("view", VIEWS)

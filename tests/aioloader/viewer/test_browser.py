@@ -6,7 +6,6 @@ $AIOLOADER_TEST_SCREENSHOTS names a folder for screenshots. $CHROMIUM names the 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,22 +18,6 @@ from tests.aioloader.viewer.sample_sets import BAD, sample
 from tests.aioloader.viewer.sets import EVIL, ROOT, Serve, view_command
 
 pytestmark = pytest.mark.browser
-
-PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """Start a browser without a window."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    if PROGRAM is None:
-        pytest.skip("needs Chromium (Debian: chromium)")
-    with playwright.sync_playwright() as running:
-        # The sandbox needs rights that containers do not give to root.
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = running.chromium.launch(executable_path=PROGRAM, args=options)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=["light", "dark"])
