@@ -51,16 +51,16 @@ PARTS = {
         Part(
             "loaders",
             "Loaders",
-            "benchmarks --data {data} --rounds 3 --seconds 2",
-            180,
+            "benchmarks --data {data} --rounds 3 --seconds 1",
+            150,
             smoke=f"{_RUN_SMOKE} jpeg-uint8 arrays",
         ),
         Part(
             "raw-area",
             "Raw pixels again, next to FFCV",
-            "benchmarks --data {data} --rounds 11 --seconds 2 --cases raw-area "
+            "benchmarks --data {data} --rounds 5 --seconds 2 --cases raw-area "
             "--contenders bare_loop aioloader/process ffcv",
-            10,
+            5,
             "Work on raw pixels is bound by memory, and varies with the other programs of the machine. So this section "
             "has more rounds.",
             smoke=f"{_RUN_SMOKE} raw-area",
@@ -68,8 +68,8 @@ PARTS = {
         Part(
             "formats",
             "Formats",
-            "benchmarks --data {data} --cases formats --rounds 3 --seconds 2",
-            20,
+            "benchmarks --data {data} --cases formats --rounds 3 --seconds 1",
+            15,
             "The same photographs in a record file, in 16 tars, TFRecord files and Parquet files and in an MDS set, "
             "against the loaders whose formats they are.",
             smoke=f"{_RUN_SMOKE} formats",
@@ -116,8 +116,8 @@ PARTS = {
         Part(
             "torch-adapter",
             "By changing torch's import",
-            "benchmarks.torch_adapter --data {data} --rounds 7",
-            15,
+            "benchmarks.torch_adapter --data {data} --rounds 3",
+            8,
             "The same script, dataset and arguments with torch's loader and with `aioloader.interop.torch.DataLoader`, "
             "in turns, with two workers that stay between epochs. First the batches of an epoch are compared.",
             smoke="--smoke --only memory",
@@ -133,16 +133,16 @@ PARTS = {
         Part(
             "packing",
             "Packing",
-            "benchmarks.packing --data {data} --rounds 7 --images 1500",
-            5,
+            "benchmarks.packing --data {data} --rounds 5 --images 1500",
+            4,
             "`aioloader pack` and a bare loop that does the same work with OpenCV, or only with reads and writes, take "
             "turns on the same files in the page cache, both with an fsync at the end.",
         ),
         Part(
             "viewing",
             "The viewer",
-            "benchmarks.viewing --rounds 5 --pages 5",
-            5,
+            "benchmarks.viewing --rounds 3 --pages 5",
+            3,
             "`aioloader view` of a thousand records and of a million take turns, each in a new process.",
         ),
         Part(
@@ -211,8 +211,8 @@ PARTS = {
         Part(
             "many-workers",
             "Many workers",
-            "benchmarks.many_workers --rounds 7",
-            10,
+            "benchmarks.many_workers --rounds 3",
+            5,
             "Only the workers are simulated: one process answers the chunks of all of them.",
         ),
         Part(
@@ -239,14 +239,14 @@ PARTS = {
         Part(
             "remote-faults",
             "Remote records with faults",
-            "benchmarks.remote --data {data} --records 10000 --rounds 4 --only faults",
-            10,
+            "benchmarks.remote --data {data} --records 10000 --rounds 2 --only faults",
+            5,
         ),
         Part(
             "remote-crops",
             "Remote records with a crop index",
-            "benchmarks.remote --data {data} --only crops --latency 0.02 --records 1500 --rounds 7",
-            10,
+            "benchmarks.remote --data {data} --only crops --latency 0.02 --records 1500 --rounds 3",
+            5,
         ),
         Part(
             "remote-formats",

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
         "viewing",
         "windows",
         "worker_pool",
+        "worker_scaling --cases faces",
     ],
 )
 def test_a_short_run_of_a_benchmark(name: str) -> None:

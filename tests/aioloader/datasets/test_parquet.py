@@ -24,6 +24,7 @@ from tests.executors import pool
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install pyarrow)")
 
+PYARROW = int(pa.__version__.partition(".")[0])
 SIZES = (23, 0, 4, 33)
 COUNT = sum(SIZES)
 
@@ -154,8 +155,10 @@ def test_numbers_are_numpy_scalars(tmp_path: Path, dtype: str) -> None:
 )
 def test_lists_of_numbers_are_arrays(tmp_path: Path, kind: Any) -> None:
     rows = [[float(n), n + 0.5] for n in range(7)]
-    found = one(tmp_path, pa.array([*rows, None], kind))
-    assert found[-1] is None
+    # PyArrow before 26 cannot read a null list of fixed size: "Expected all lists to be of size=2".
+    nulls = [] if pa.types.is_fixed_size_list(kind) and PYARROW < 26 else [None]
+    found = one(tmp_path, pa.array([*rows, *nulls], kind))
+    assert found[7:] == nulls
     assert [value.dtype for value in found[:7]] == [np.float32] * 7
     assert [value.tolist() for value in found[:7]] == rows
 

@@ -36,6 +36,7 @@ from tests.aioloader.transforms.fusing import images, oriented
 pytest.importorskip("PIL", reason="Qwen2VLImageProcessor needs Pillow")
 
 from PIL import Image, ImageOps
+from PIL import __version__ as PIL_VERSION
 
 from tests.aioloader.transforms import qwen2vl_images
 
@@ -82,6 +83,10 @@ def plain(pixels: np.ndarray[Any, Any], processor: Qwen2VLImageProcessor = SMALL
 # -- the published processor -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    int(PIL_VERSION.partition(".")[0]) < 13,
+    reason="made with Pillow 13, whose filter rounds otherwise",
+)
 def test_results_are_those_that_the_published_processor_made() -> None:
     expected = json.loads(qwen2vl_images.EXPECTED.read_text(encoding="utf-8"))
     found = {
