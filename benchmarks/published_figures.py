@@ -21,6 +21,7 @@ NOT_OF_THE_RUN = {
     "limit": "a limit, a default or a property of a format",
     "design": "a reason for a decision, measured once",
     "once": "measured once by hand; no command repeats it",
+    "elsewhere": "measured on another machine, by a command that the page names",
 }
 """Words in place of a part, for figures that the run does not measure, with their meaning."""
 
@@ -30,6 +31,7 @@ _MARKS = {"summary": "loaders", "missed": "loaders", "special": "special"}
 PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "README.md": (("", "loaders"),),
     "docs/benchmarks.md": (
+        ("^Sixteen cores and a GPU >", "elsewhere"),
         ("small images on demand", "small-images"),
         (
             "^Benchmarks >|^Plots >|Records of 1 kB|costs 4 µs|0.45 s against|Spread|takes three hours",

@@ -66,15 +66,6 @@ PARTS = {
             smoke=f"{_RUN_SMOKE} raw-area",
         ),
         Part(
-            "formats",
-            "Formats",
-            "benchmarks --data {data} --cases formats --rounds 3 --seconds 1",
-            15,
-            "The same photographs in a record file, in 16 tars, TFRecord files and Parquet files and in an MDS set, "
-            "against the loaders whose formats they are.",
-            smoke=f"{_RUN_SMOKE} formats",
-        ),
-        Part(
             "main-job",
             "The main job",
             "benchmarks.main_job --data {data} --repeat 48",

@@ -258,17 +258,30 @@ def _remote_formats(rows: Rows) -> str:
     return "cold epochs: " + ", ".join(found)
 
 
+_FORMATS = {
+    "tar": ("webdataset", "WebDataset"),
+    "tfrecord": ("tf_data", "tf.data"),
+    "parquet": ("hf_datasets/pillow", "Hugging Face datasets with Pillow"),
+    "mds": ("streaming/pillow", "Streaming with Pillow"),
+}
+
+
 def _formats(rows: Rows) -> str:
-    best: dict[str, list[float]] = {}
-    for row in rows:
-        if row.get("status") == "measured" and row["name"] != "bare_loop":
-            title = "/".join(filter(None, (row["name"], row.get("variant", ""))))
-            best[title] = row["rate"]
-    return ", ".join(f"{title} {value_text(rate[0])} images/s" for title, rate in best.items())
+    rates = {
+        "/".join(filter(None, (row["name"], row.get("variant", "")))): row["rate"][0]
+        for row in rows
+        if row.get("case") == "formats" and row.get("status") == "measured"
+    }
+    found = [
+        f"{name} {value_text(rates[f'aioloader/{name}'] / rates[peer])} times {title}"
+        for name, (peer, title) in _FORMATS.items()
+        if peer in rates and f"aioloader/{name}" in rates
+    ]
+    return ", ".join(found) + ", in a set of the format of each"
 
 
 SUBJECTS = (
-    Subject("[formats](formats.md)", "formats", _formats),
+    Subject("[formats](formats.md)", "loaders", _formats),
     Subject("[torch's import](torch.md#by-changing-an-import)", "torch-adapter", _torch),
     Subject("[training recipes](training-recipes.md)", "recipes", _recipes),
     Subject("[images on demand](images-on-demand.md)", "image-service", _service),

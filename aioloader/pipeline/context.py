@@ -67,6 +67,8 @@ class PipelineContext:
         threads: make large copies; None: they are made where the batch is, because nothing else runs there.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
         layout: of the rows; None until the first sample was made.
+        layout_is_late: the sample that would show the layout takes long: batches no longer wait for it, and have their
+            samples by value until it is known.
         spill_per_sample: bytes of slab memory for each sample, for results without rows.
         spill_guessed: no batch was completed yet: it is 0, or that of samples that were made before the layout of the
             rows was known.
@@ -89,6 +91,7 @@ class PipelineContext:
     threads: Threads | None = None
     stall_timeout: float | None = None
     layout: RowLayout | None = None
+    layout_is_late: bool = False
     spill_per_sample: int = 0
     spill_guessed: bool = True
     spill_limit: int = sys.maxsize

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import numpy as np
 
+from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.pytree import builder, flatten, leaf_spec
 from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout, next_layout_number
 from aioloader.pipeline.chunk_size import chunk_size
@@ -20,6 +22,53 @@ if TYPE_CHECKING:
     from aioloader.pipeline.plan import BatchPlan
 
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
+
+
+class Started:
+    """Chunks that run in another task."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks: Sequence[Chunk] | None = chunks
+        self._over = anyio.Event()
+        self._result: ChunkResult | None = None
+        self._error: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether they are done."""
+        return self._over.is_set()
+
+    async def run(self, run: Callable[[Sequence[Chunk]], Awaitable[ChunkResult]]) -> None:
+        """Run them with `run`, which releases them. Raises nothing but cancellation; `result` raises its error."""
+        chunks, self._chunks = self._chunks, None
+        assert chunks is not None
+        try:
+            self._result = await run(chunks)
+        except Exception as error:
+            self._error = error
+        self._over.set()
+
+    def abandon(self) -> None:
+        """Release the chunks if they have not begun, and never will."""
+        chunks, self._chunks = self._chunks, None
+        for chunk in chunks or ():
+            chunk.release()
+
+    async def wait(self) -> None:
+        """Wait until they are done."""
+        await self._over.wait()
+
+    async def result(self) -> ChunkResult:
+        """Wait for their result.
+
+        Raises:
+            Exception: the error of `run`.
+        """
+        await self._over.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
 
 
 class Dispatch:
@@ -65,6 +114,12 @@ class Dispatch:
         if result.calls:
             self._timeline.calls += result.calls
         return result
+
+    def start(self, tasks: anyio.abc.TaskGroup, chunks: Sequence[Chunk]) -> Started:
+        """Have chunks run in a task of a group."""
+        started = Started(chunks)
+        tasks.start_soon(deferred(started.run), self.run)
+        return started
 
     def chunks(self, fetch: Fetch, arrays: BatchRows, done: Sequence[int], ahead: int) -> list[Chunk]:
         """Return the chunks of all rows but those in `done`; `ahead` is that of `chunk_size`."""

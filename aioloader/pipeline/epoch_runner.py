@@ -27,7 +27,7 @@ from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
 from aioloader.pipeline.collate import BatchRows, must_copy
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
-from aioloader.pipeline.dispatch import Dispatch, Run
+from aioloader.pipeline.dispatch import Dispatch, Run, Started
 from aioloader.pipeline.fetch import Fetch
 from aioloader.pipeline.held_loop import HeldLoopWatch
 from aioloader.pipeline.iterable_plan import IterablePlan
@@ -47,6 +47,9 @@ _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
 # A larger copy is made in a thread.
 _MOST_COPIED = 1 << 20
+# Time that other samples wait for the one that shows the layout of the rows. A dataset may need several samples in the
+# making at once, as one with a barrier for its workers does.
+_LAYOUT_PATIENCE_S = 5.0
 # Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
 _YIELD_S = 0.002
 
@@ -87,16 +90,24 @@ class BatchTask:
         self._done: list[int] = []
         self._is_read = False
         self._is_over = False  # a sample failed that ends the batch
+        self._first: Started | None = (
+            None  # the sample that would have shown the layout of the rows, but takes long
+        )
         # Not a method of this task: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Slab] = []
         self._holders = RefCount(functools.partial(context.memory.free_later, self._owned))
         self._dispatch = Dispatch(context, plan, run, timeline=self.timeline, holders=self._holders)
 
-    async def prepare(self, wait_for_memory: Callable[[BatchTask], Awaitable[None]]) -> None:
+    async def prepare(
+        self,
+        wait_for_memory: Callable[[BatchTask], Awaitable[None]],
+        tasks: anyio.abc.TaskGroup | None = None,
+    ) -> None:
         """Plan the reads, get slab memory, and find the row layout if it is not known yet.
 
         Args:
             wait_for_memory: calls `allocate` until it succeeds, or raises `too_large`.
+            tasks: where the sample that shows the layout is made if it takes long; None: it is waited for.
 
         If it raises or is cancelled, the task is abandoned.
         """
@@ -104,14 +115,17 @@ class BatchTask:
             await self._fetch.plan()
             await wait_for_memory(self)
             if self.context.layout is None and not self.context.custom_collate:
-                await self._discover()
-                await wait_for_memory(self)
+                await self._discover(tasks)
+                if self._first is None:
+                    await wait_for_memory(self)
         except BaseException:
             self.abandon()
             raise
 
     def abandon(self) -> None:
         """Give the batch up; its slabs are freed when nothing uses them any more."""
+        if self._first is not None:
+            self._first.abandon()
         self._holders.leave()
 
     # -- memory ------------------------------------------------------------------------------------------------------
@@ -164,8 +178,8 @@ class BatchTask:
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
 
-    async def _discover(self) -> None:
-        """Make samples one at a time, by value, until one of them shows the layout of the rows."""
+    async def _discover(self, tasks: anyio.abc.TaskGroup | None) -> None:
+        """Make samples one at a time, by value, until one of them shows the layout of the rows, or takes long."""
         await self._read()
         self.timeline.enter("work")
         for row in range(self._arrays.rows):
@@ -173,22 +187,44 @@ class BatchTask:
                 break
             if row in self._done:
                 continue
-            result = await self._run_one(self._fetch, self._arrays, row)
+            if tasks is None:
+                result = await self._run_one(self._fetch, self._arrays, row)
+            else:
+                self._first = self._start_one(tasks, row)
+                with anyio.move_on_after(0.0 if self.context.layout_is_late else _LAYOUT_PATIENCE_S):
+                    await self._first.wait()
+                if not self._first.is_over:
+                    # The batch goes on without rows; what it has for results without rows belongs to this sample.
+                    self.context.layout_is_late = True
+                    self._arrays.spill = (self._arrays.spill[0], 0)
+                    self._done.append(row)
+                    return
+                result = await self._first.result()
+                self._first = None
             if result.incomplete:
                 continue  # `complete` makes it: other samples still need this memory
-            self.context.guess_spill(result.spill_nbytes)
-            result.spill_nbytes = 0
             self._done.append(row)
-            self._result.merge(result)
-            if result.failures and self.context.on_error == "raise":
-                self._is_over = True
+            self._take_first(result)
+            if self._is_over:
                 break
-            for sample in result.values.values():
-                self._dispatch.learn_layout(sample)
         slab = self._arrays.drop()  # it has no rows
         if slab is not None and not self._result.tainted:
             self._owned.remove(slab)
             self.context.memory.free(slab)
+
+    def _take_first(self, result: ChunkResult) -> None:
+        """Take the sample that shows the layout of the rows."""
+        self.context.guess_spill(result.spill_nbytes)
+        result.spill_nbytes = 0
+        self._result.merge(result)
+        self._is_over = bool(result.failures) and self.context.on_error == "raise"
+        for sample in result.values.values():
+            if self.context.layout is None:
+                self._dispatch.learn_layout(sample)
+
+    def _start_one(self, tasks: anyio.abc.TaskGroup, row: int) -> Started:
+        chunk = self._dispatch.chunk(self._fetch, self._arrays, np.asarray([row]), spill=self._arrays.spill)
+        return self._dispatch.start(tasks, [chunk])
 
     async def _run_one(self, fetch: Fetch, arrays: BatchRows, row: int) -> ChunkResult:
         chunk = self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
@@ -205,15 +241,22 @@ class BatchTask:
             self.timeline.enter("work")
             result, arrays = self._result, self._arrays
             chunks = [] if self._is_over else self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
-            if chunks:
-                made = await self._dispatch.run(chunks)
-                incomplete = made.incomplete if made.failures else []
-                result.merge(await self._remake(made, incomplete) if incomplete else made)
+            made = await self._dispatch.run(chunks) if chunks else ChunkResult()
+            if self._first is not None:
+                first = await self._first.result()
+                if first.incomplete:
+                    made.merge(first)
+                else:
+                    self._take_first(first)
+            if made.failures and made.incomplete:
+                made = await self._remake(made, made.incomplete)
+            result.merge(made)
             replacement = None
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
             self.timeline.enter("collate")
-            self._dispatch.learn_costs(result, arrays.rows, len(chunks))
+            # Without the layout all samples are results without rows; later ones are not.
+            self._dispatch.learn_costs(result, arrays.rows, len(chunks) if self._first is None else 0)
             if not result.tainted:
                 arrays.give_back(self.context.memory, result.roots)
                 self._note_size()
@@ -482,7 +525,7 @@ class EpochRunner:
                 self._making[number] = task
                 if self._trace is not None:
                     self._trace.begin(number, task.timeline)
-                await task.prepare(self._wait_for_memory)
+                await task.prepare(self._wait_for_memory, tasks)
                 context.metrics.in_flight = self._in_flight
                 self._not_begun.add(task)
                 tasks.start_soon(complete, task, number)

@@ -1,0 +1,139 @@
+"""Tests of samples that wait for other samples, while the layout of the rows is not known yet."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader
+from aioloader.errors import SampleError
+from aioloader.pipeline import epoch_runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RunOn
+
+EXECUTORS = ["thread", "process"]
+
+
+class Together:
+    """Dataset whose samples are made when a number of them have begun, in any worker.
+
+    Args:
+        folder: where the samples note that they have begun.
+        together: this number.
+        failing: indices of samples that fail afterwards.
+        side: extent of the arrays.
+    """
+
+    def __init__(self, folder: Path, together: int, failing: tuple[int, ...] = (), side: int = 3) -> None:
+        self.folder = folder
+        self.together = together
+        self.failing = failing
+        self.side = side
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        (self.folder / str(index)).touch()
+        deadline = time.monotonic() + 20
+        while len(list(self.folder.iterdir())) < self.together:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the other samples did not begin")
+            time.sleep(0.001)
+        if index in self.failing:
+            raise ValueError(f"sample {index}")
+        return np.full((self.side, self.side), index, np.float32), index
+
+
+@pytest.fixture(autouse=True)
+def brief_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 0.02)
+
+
+@pytest.mark.parametrize("side", [3, 300])
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_samples_that_wait_for_each_other_are_made(
+    tmp_path: Path, executor: str, batch_size: int, side: int
+) -> None:
+    dataset = Together(tmp_path, 3, side=side)
+    with DataLoader(dataset, batch_size, executor=executor, num_workers=3) as loader:
+        for _ in range(2):
+            seen = []
+            for images, numbers in loader:
+                assert (images.dtype, images.shape) == (np.float32, (batch_size, side, side))
+                assert np.array_equal(images[:, 0, -1], numbers)
+                seen += numbers.tolist()
+            assert seen == list(range(12))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_policy_for_errors_holds_for_the_sample_that_was_late(
+    tmp_path: Path, executor: str, batch_size: int
+) -> None:
+    options: dict[str, Any] = {"executor": executor, "num_workers": 3}
+    dataset = Together(tmp_path, 3, failing=(0, 3))
+    with DataLoader(dataset, batch_size, on_error="skip", **options) as loader:
+        assert [n for _, numbers in loader for n in numbers.tolist()] == [1, 2, *range(4, 12)]
+        assert sorted(error.index for error in loader.errors) == [0, 3]
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with (
+        DataLoader(dataset, batch_size, **options) as loader,
+        pytest.raises(SampleError, match="sample 0") as raised,
+    ):
+        list(loader)
+    assert raised.value.index == 0
+
+
+async def leave_early(dataset: Together, executor: str) -> None:
+    loader: Any = AsyncDataLoader(dataset, 2, executor=executor, num_workers=3)
+    async with loader:
+        async for _, numbers in loader:
+            assert numbers.tolist() == [0, 1]
+            break
+        assert [n async for _, numbers in loader for n in numbers.tolist()] == list(range(12))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_epoch_can_be_left_while_samples_are_made_without_the_layout(
+    tmp_path: Path, executor: str, run_on: RunOn
+) -> None:
+    run_on(leave_early, Together(tmp_path, 3), executor)
+
+
+async def cancelled(dataset: Together, executor: str) -> None:
+    import anyio
+
+    async with AsyncDataLoader[Any](dataset, 2, executor=executor, num_workers=3) as loader:
+        async with anyio.create_task_group() as tasks:
+
+            async def cancel_when_begun() -> None:
+                while len(list(dataset.folder.iterdir())) < 3:
+                    await anyio.sleep(0.001)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(cancel_when_begun)
+            async for _ in loader:
+                pytest.fail("no sample can be made")
+        (dataset.folder / "free").touch()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_cancellation_while_samples_wait_for_each_other(tmp_path: Path, executor: str, run_on: RunOn) -> None:
+    run_on(cancelled, Together(tmp_path, 4), executor)
+
+
+def test_a_first_sample_that_is_in_time_shows_the_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 60)
+    with DataLoader(Together(tmp_path, 1), 4, executor="thread", num_workers=2) as loader:
+        assert [n for _, numbers in loader for n in numbers.tolist()] == list(range(12))
