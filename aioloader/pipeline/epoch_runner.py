@@ -48,8 +48,9 @@ _MEMORY_PATIENCE_S = 2.0
 # A larger copy is made in a thread.
 _MOST_COPIED = 1 << 20
 # Time that other samples wait for the one that shows the layout of the rows. A dataset may need several samples in the
-# making at once, as one with a barrier for its workers does.
+# making at once, as one with a barrier for its workers does. With `in_order=False` a slow sample must not delay others.
 _LAYOUT_PATIENCE_S = 5.0
+_UNORDERED_PATIENCE_S = 0.05
 # Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
 _YIELD_S = 0.002
 
@@ -191,7 +192,7 @@ class BatchTask:
                 result = await self._run_one(self._fetch, self._arrays, row)
             else:
                 self._first = self._start_one(tasks, row)
-                with anyio.move_on_after(0.0 if self.context.layout_is_late else _LAYOUT_PATIENCE_S):
+                with anyio.move_on_after(self._patience_s):
                     await self._first.wait()
                 if not self._first.is_over:
                     # The batch goes on without rows; what it has for results without rows belongs to this sample.
@@ -211,6 +212,12 @@ class BatchTask:
         if slab is not None and not self._result.tainted:
             self._owned.remove(slab)
             self.context.memory.free(slab)
+
+    @property
+    def _patience_s(self) -> float:
+        if self.context.layout_is_late:
+            return 0.0
+        return _LAYOUT_PATIENCE_S if self.context.in_order else _UNORDERED_PATIENCE_S
 
     def _take_first(self, result: ChunkResult) -> None:
         """Take the sample that shows the layout of the rows."""

@@ -131,6 +131,34 @@ def test_cancellation_while_samples_wait_for_each_other(tmp_path: Path, executor
     run_on(cancelled, Together(tmp_path, 4), executor)
 
 
+class SlowFirst(Together):
+    """Dataset whose sample 0 is made when the caller has some of the others."""
+
+    def __getitem__(self, index: int) -> Any:
+        deadline = time.monotonic() + 20
+        while index == 0 and not (self.folder / "taken").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the other samples were not delivered")
+            time.sleep(0.001)
+        return index
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_out_of_order_a_slow_first_sample_does_not_hold_up_the_others(
+    tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 60)
+    dataset = SlowFirst(tmp_path, 1)
+    with DataLoader(dataset, 1, executor=executor, num_workers=2, in_order=False) as loader:
+        seen = []
+        for numbers in loader:
+            seen += numbers.tolist()
+            if len(seen) == 3:
+                (tmp_path / "taken").touch()
+        assert 0 not in seen[:3]
+        assert sorted(seen) == list(range(12))
+
+
 def test_a_first_sample_that_is_in_time_shows_the_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
