@@ -88,7 +88,7 @@ async def loader_rate(rec: str, cores: int, seconds: float) -> float:
 
     augment = transforms.Compose(
         [
-            transforms.RandomResizedCrop(224, scale=AREA, ratio=RATIO),
+            transforms.RandomResizedCrop(224, scale=AREA, ratio=RATIO, antialias=False),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
             transforms.Normalize([value / 255 for value in MEAN], [value / 255 for value in STD]),

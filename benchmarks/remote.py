@@ -148,7 +148,9 @@ def torch_loader(bench: Bench, order: Any, images: bool) -> float:
 def _dataset(path: Any, images: bool, **options: Any) -> Any:
     if not images:
         return aioloader.RecordFileDataset(path, **options)
-    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
+    augment = transforms.Compose(
+        [transforms.RandomResizedCrop(224, antialias=False), transforms.RandomHorizontalFlip()]
+    )
     return aioloader.ImageRecordDataset(path, **options).transform_first(augment)
 
 
