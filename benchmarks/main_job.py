@@ -1,8 +1,8 @@
 """Main job of the loader: `AsyncDataLoader` and the bare loop, measured alternately in one run.
 
-Both do the same work on the same images with the same draws: RandomResizedCrop(224, antialias=False) and a flip. Compare
-the ratio of the medians: absolute speed depends on the machine. The lag of a task that wants to run every millisecond
-is measured in the loader's event loop, and in an idle loop while the bare loop's processes are busy.
+Both do the same work on the same images with the same draws: RandomResizedCrop(224, antialias=False) and a flip.
+Compare the ratio of the medians: absolute speed depends on the machine. The lag of a task that wants to run every
+millisecond is measured in the loader's event loop, and in an idle loop while the bare loop's processes are busy.
 
     python -m benchmarks.main_job --data FOLDER --workers 2 --rounds 7
 """

@@ -66,10 +66,10 @@ class PatchSpec:
 class Qwen2VLImageProcessor(Transform):
     """Image processor of Qwen2-VL, and of the models that use the same one. No draws.
 
-    The result is that of Hugging Face's ``Qwen2VLImageProcessorPil`` (transformers 5.21 and later) with the same Pillow,
-    bit for bit: the image is resized to the size of Qwen2-VL's rule by Pillow's bicubic filter, rescaled, normalised by
-    the mean and standard deviation of CLIP's training pixels, and cut into patches. Rescaling and normalising take one
-    look-up in a table of 256 values for each channel, and the values go straight to their places.
+    The result is that of Hugging Face's ``Qwen2VLImageProcessorPil`` (transformers 5.21 and later) with the same
+    Pillow, bit for bit: the image is resized to the size of Qwen2-VL's rule by Pillow's bicubic filter, rescaled,
+    normalised by the mean and standard deviation of CLIP's training pixels, and cut into patches. Rescaling and
+    normalising take one look-up in a table of 256 values for each channel, and the values go straight to their places.
 
     It needs Pillow, which is imported when the first image is processed: ``pip install "aioloader[service]"``.
 
