@@ -986,12 +986,14 @@ class SlabMemory(Protocol):
     leased: int
     forked: int
 
-    def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
+    def allocate(self, nbytes: int, *, lasting: bool = False, spare: int = 0) -> Slab | None:
         """Return a slab of at least `nbytes` bytes, or None if there is no room now.
 
         Args:
             nbytes: bytes needed.
             lasting: the slab may be leased.
+            spare: those of them that are perhaps not needed, which `shrink` will give back; they do not count as used
+                in the maximum that `usage` returns.
         """
         ...
 

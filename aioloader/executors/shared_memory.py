@@ -113,7 +113,7 @@ class SlabMemory:
 
     Attributes:
         used: bytes of slabs that are not free.
-        peak: most bytes used so far.
+        peak: most bytes used so far, without those that were perhaps not needed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -126,20 +126,21 @@ class SlabMemory:
         self._ended: deque[weakref.ref[Any]] = deque()
         self._to_free: deque[Slab] = deque()
         self.used = 0
+        self._spare = 0
         self.leased = 0
         self.peak = 0
         self.forked = 0
         self._lock = threading.RLock()
         _regions.add(self)
 
-    def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
+    def allocate(self, nbytes: int, *, lasting: bool = False, spare: int = 0) -> Slab | None:
         # Lasting slabs are taken from the end, others from the start, so that the caller's batches do not fragment the
         # room for short-lived slabs.
         with self._lock:
             self.free_pending()
-            return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting)
+            return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting, spare)
 
-    def _take(self, size: int, lasting: bool) -> Slab | None:
+    def _take(self, size: int, lasting: bool, spare: int) -> Slab | None:
         places = range(len(self._free))
         for place in reversed(places) if lasting else places:
             offset, extent = self._free[place]
@@ -153,12 +154,18 @@ class SlabMemory:
             else:
                 self._free[place] = (offset + size, extent - size)
             self.used += size
-            self.peak = max(self.peak, self.used)
-            return Slab(offset, size)
+            self._spare += spare
+            self._note_peak()
+            return Slab(offset, size, spare=spare)
         return None
+
+    def _note_peak(self) -> None:
+        self.peak = max(self.peak, self.used - self._spare)
 
     def free(self, slab: Slab) -> None:
         with self._lock:
+            self._spare -= slab.spare
+            slab.spare = 0
             self.used -= slab.nbytes
             place = bisect.bisect(self._free, (slab.offset, 0))
             start, size = slab.offset, slab.nbytes
@@ -173,10 +180,13 @@ class SlabMemory:
     def shrink(self, slab: Slab, nbytes: int) -> None:
         kept = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
         with self._lock:
+            self._spare -= slab.spare
+            slab.spare = 0
             if kept < slab.nbytes:
                 rest = Slab(slab.offset + kept, slab.nbytes - kept)
                 slab.nbytes = kept
                 self.free(rest)
+            self._note_peak()
 
     def free_later(self, slabs: Sequence[Slab]) -> None:
         self._to_free.extend(slabs)

@@ -50,7 +50,7 @@ class BatchRows:
         most = max(self.nbytes, total + context.spill_reserve)
         if not most:
             return True
-        slab = context.memory.allocate(most, lasting=True)
+        slab = context.memory.allocate(most, lasting=True, spare=most - self.nbytes)
         if slab is None and most > self.nbytes:
             # Without the reserve large results take the way of small ones.
             most = self.nbytes

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioloader import DataLoader, SimpleDataset
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit, fork_without_batches
 from aioloader.foundation.types import Slab
 
@@ -81,6 +82,21 @@ def test_what_may_last_is_taken_from_the_other_end(memory):
     memory.free(lasting)
     assert memory.allocate(PAGE, lasting=True).offset == lasting.offset
     assert kept[0][0] == 7
+
+
+def test_spare_memory_counts_at_the_peak_only_where_it_was_needed(memory):
+    slab = memory.allocate(10 * PAGE, spare=8 * PAGE)
+    assert memory.usage()[:2] == (10 * PAGE, 2 * PAGE)
+    memory.shrink(slab, 5 * PAGE)
+    assert memory.usage()[:2] == (5 * PAGE, 5 * PAGE)
+    memory.free(memory.allocate(3 * PAGE, spare=3 * PAGE))
+    assert memory.usage()[:2] == (5 * PAGE, 5 * PAGE)
+
+
+def test_the_peak_of_a_loader_is_that_of_its_batches():
+    with DataLoader(SimpleDataset([np.zeros(1000, np.uint8)] * 64), 4, num_workers=2) as loader:
+        list(loader)
+        assert 4000 <= loader.stats().memory_peak_bytes < 1 << 20
 
 
 def test_a_full_memory_gives_none(memory):
