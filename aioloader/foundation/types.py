@@ -167,7 +167,7 @@ class Slab:
         nbytes: its size, a multiple of the page size.
         leases: number of its leases that have not ended.
         forked: a fork of this process may still read it, so it is never used again.
-        spare: bytes of it that are perhaps not needed, until `shrink` gives them back.
+        spare: bytes of it that are perhaps not needed, until `shrink` frees them.
     """
 
     offset: int

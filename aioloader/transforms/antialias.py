@@ -95,16 +95,21 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, cubic: bool, 
         # What rounding took from the sum goes to the greatest weight, so that an even surface stays what it is.
         weights[np.arange(len(weights)), weights.argmax(1)] += _ONE - weights.sum(1)
     start, end = int(lows[0]), int(stops[-1])
-    blocks = []
-    for at in range(0, stop - first, _ROWS):
-        rows = slice(at, min(at + _ROWS, stop - first))
-        low, high = int(lows[rows].min()), int(stops[rows].max())
-        matrix = np.zeros((rows.stop - at, high - low), np.float32)
-        for row, place, values in zip(matrix, lows[rows] - low, weights[rows], strict=True):
-            count = min(len(values), len(row) - place)
-            row[place : place + count] = values[:count]
-        blocks.append(_Block(at, rows.stop, slice(low - start, high - start), matrix))
-    return AxisFilter(start, end, stop - first, tuple(blocks))
+    # The pixels' ranges only move forward. A block begins with that of its first pixel, and ends with that of its last.
+    firsts = np.arange(0, stop - first, _ROWS)
+    ends = np.minimum(firsts + _ROWS, stop - first)
+    lowest, highest = lows[firsts], stops[ends - 1]
+    matrices = np.zeros((len(firsts), _ROWS, int((highest - lowest).max()) + weights.shape[1]), np.float32)
+    rows = np.arange(stop - first)
+    block = rows // _ROWS
+    matrices[block[:, None], (rows % _ROWS)[:, None], places - lowest[block][:, None]] = weights
+    blocks = tuple(
+        _Block(at, upto, slice(low - start, high - start), matrix[: upto - at, : high - low].copy())
+        for matrix, at, upto, low, high in zip(
+            matrices, *(values.tolist() for values in (firsts, ends, lowest, highest)), strict=True
+        )
+    )
+    return AxisFilter(start, end, stop - first, blocks)
 
 
 def _cubic(x: Array) -> Array:
@@ -193,9 +198,10 @@ def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, cubic: bool) -> Non
         if cubic:
             np.maximum(sums, 0, out=sums)  # the conversion takes absolute values
         # It rounds halves to even numbers: half a unit more makes them round up, and changes no other value.
-        made = cv2.convertScaleAbs(sums, dst=out[block.first : block.stop], alpha=1 / _ONE, beta=0.5 / _ONE)
-        if made.ctypes.data != out[block.first].ctypes.data:
-            out[block.first : block.stop] = made
+        target = out[block.first : block.stop]
+        made = cv2.convertScaleAbs(sums, dst=target, alpha=1 / _ONE, beta=0.5 / _ONE)
+        if made is not target:
+            target[...] = made
 
 
 def _filter(x: Array, axis: AxisFilter) -> Array:

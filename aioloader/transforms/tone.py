@@ -72,8 +72,9 @@ def autocontrast(x: Any, out: Array | None = None) -> Array:
     image = _check(x, "autocontrast")
     if not image.size:
         return image
-    low = image.min((0, 1)).astype(np.float32)
-    scale = (image.max((0, 1)) - low) * np.float32(1 / 255)
+    # Whole rows first, which is many times as fast as both axes at once.
+    low = image.min(0).min(0).astype(np.float32)
+    scale = (image.max(0).max(0) - low) * np.float32(1 / 255)
     flat = scale == 0
     low[flat], scale[flat] = 0, 1
     table = (_LEVELS[:, None].astype(np.float32) - low) / scale
