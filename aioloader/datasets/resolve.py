@@ -187,12 +187,13 @@ def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     array = as_gatherable(dataset)
     if array is not None:
         return GatheredArrays((array,), items=dataset)
-    # The test of the protocol reads the property, which raises AttributeError if there is nothing to gather.
-    if not _getitem_fits(type(dataset), "arrays") or not isinstance(dataset, GatherDataset):
+    if not _getitem_fits(type(dataset), "arrays"):
         return None
-    arrays: Any = dataset.arrays  # perhaps of a class of the caller that means something else by the name
+    # The property raises AttributeError if there is nothing to gather. From Python 3.12 on, the test of the protocol no
+    # longer reads it. Perhaps it is of a class of the caller that means something else by the name.
+    arrays: Any = getattr(dataset, "arrays", None)
     complete = arrays and all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays)
-    return dataset if complete else None
+    return dataset if complete and isinstance(dataset, GatherDataset) else None
 
 
 def shuffle_sampler(dataset: MapDataset[Any]) -> aioloader.abc.PositionalSampler | None:

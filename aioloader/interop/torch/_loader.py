@@ -433,8 +433,9 @@ def _runs_foreign_code(dataset: Dataset) -> bool:
 
 def _single(dataset: MapDataset[Any]) -> bool:
     """Return True if the samples are the rows of one array; torch's samples would be tuples of one element."""
-    base = resolve(dataset).base
-    return isinstance(base, GatherDataset) and len(base.arrays) == 1
+    resolved = resolve(dataset)
+    gathers = resolved.base_kind == "gather" and isinstance(resolved.base, GatherDataset)
+    return gathers and len(resolved.base.arrays) == 1
 
 
 def _restore_known(batch: Any, *, single: bool) -> Any:
