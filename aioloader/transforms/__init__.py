@@ -149,9 +149,23 @@ _MODULE_OF = {
 }
 
 
+_ARRAYS = "leave it out, images are arrays from the start"
+_OTHERS = {
+    **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor", "ToPILImage", "ToCVImage"), _ARRAYS),
+    "ConvertImageDtype": "use ToTensor(), or ToDtype(numpy.float32, scale=True) without moving the channels",
+    "InterpolationMode": "pass its value, as in interpolation='bicubic'; torchvision's members are accepted too",
+    **dict.fromkeys(("RandomMixup", "RandomMixUp"), "use MixUp"),
+    **dict.fromkeys(("RandomCutmix", "RandomCutMix"), "use CutMix"),
+}
+"""Names of torchvision and of its reference scripts, and what to use instead."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        advice = _OTHERS.get(name)
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{'' if advice is None else f': {advice}'}"
+        )
     module = importlib.import_module(f"{__name__}.{_MODULE_OF[name] or name}")
     value = globals()[name] = getattr(module, name) if _MODULE_OF[name] else module
     return value

@@ -87,6 +87,16 @@ class BindingTransform(Transform):
 
     _bound: Any
 
+    def __call__(self, x: Any, /, *rest: Any, rng: Rng | None = None) -> Any:
+        """Return the result of `apply` for the image or the batch.
+
+        Args:
+            x: the image, or a batch if the parts are for batches; not altered.
+            *rest: if any, `x` and these are the elements of a batch, as in ``mix(images, labels)``.
+            rng: source of the draws; None: see `aioloader.rng.default_rng`.
+        """
+        return self.apply((x, *rest) if rest else x, default_rng() if rng is None else rng)
+
     def _bind(self) -> None:
         """Set `_bound`, which holds bound methods and closures that cannot be pickled."""
         raise NotImplementedError

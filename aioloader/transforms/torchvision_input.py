@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _HOME = "torchvision.transforms"
-_HOW_V2 = "images are numpy arrays, (height, width, channels), here: put v2.ToImage() first"
-_HOW_V1 = "images are numpy arrays, (height, width, channels), here: put torchvision's ToPILImage() first"
+_HOW = "images are numpy arrays, (height, width, channels), here: put {} first, or use aioloader.transforms"
+_HOW_V2 = _HOW.format("v2.ToImage()")
+_HOW_V1 = _HOW.format("torchvision's ToPILImage()")
 
 
 def check_takes_arrays(fn: Any) -> None:

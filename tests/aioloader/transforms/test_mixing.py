@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from aioloader import transforms
 from aioloader.rng import Rng
-from aioloader.transforms import CutMix, MixUp, RandomChoice, is_native
+from aioloader.transforms import CutMix, MixUp, RandomApply, RandomChoice, is_native
 from aioloader.transforms.mixing import mix_images, mix_labels
 
 BATCH = np.random.default_rng(0).integers(0, 256, (5, 8, 9, 3), dtype=np.uint8), np.array([0, 3, 1, 2, 3])
@@ -102,3 +104,30 @@ def test_they_are_transforms() -> None:
 def test_what_is_not_allowed_is_named(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+def test_choices_take_the_elements_of_a_batch_as_in_a_collate_function() -> None:
+    images, labels = np.zeros((4, 3, 8, 8), np.float32), np.arange(4)
+    for mix in (
+        RandomChoice([MixUp(num_classes=4), CutMix(num_classes=4)]),
+        RandomApply([MixUp(num_classes=4)], 1),
+    ):
+        mixed, shares = mix(images, labels, rng=Rng(0))
+        assert mixed.shape == images.shape
+        assert np.allclose(shares.sum(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("PILToTensor", "leave it out"),
+        ("ConvertImageDtype", "use ToTensor"),
+        ("InterpolationMode", "interpolation='bicubic'"),
+        ("RandomMixup", "use MixUp"),
+        ("RandomCutMix", "use CutMix"),
+    ],
+)
+def test_names_of_torchvision_that_do_not_exist_here_say_what_to_use(name: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(advice)):
+        getattr(transforms, name)
+    assert not hasattr(transforms, name)
