@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader
 from aioloader.errors import SampleError
 from aioloader.pipeline import epoch_runner
+from aioloader.pipeline.dispatch import Started
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,3 +167,18 @@ def test_a_first_sample_that_is_in_time_shows_the_layout(
     monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 60)
     with DataLoader(Together(tmp_path, 1), 4, executor="thread", num_workers=2) as loader:
         assert [n for _, numbers in loader for n in numbers.tolist()] == list(range(12))
+
+
+async def test_a_sample_that_was_abandoned_before_its_task_began_is_released_and_not_made() -> None:
+    released: list[int] = []
+    chunk: Any = SimpleNamespace(release=lambda: released.append(1))
+
+    async def run(chunks: Any) -> Any:
+        raise AssertionError("it must not run")
+
+    started = Started([chunk])
+    started.abandon()
+    started.abandon()
+    await started.run(run)
+    assert released == [1]
+    assert not started.is_over
