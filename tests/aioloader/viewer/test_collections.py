@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -269,7 +270,7 @@ def test_the_first_page_and_any_other_read_little(tmp_path: Path, count: int) ->
         assert collection.read(position).record.kind == "image"
     first = read_bytes() - before
     assert collection.count is None  # the rest of the index was not needed for it
-    assert first < 200_000
+    assert first < 200_000 + io.DEFAULT_BUFFER_SIZE  # 128 kB from Python 3.14 on
     collection.load()
     assert collection.count == count
     # A small index is also compared with its copy, before and after.
