@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aioloader.abc import ByteSource
+    from aioloader.foundation.types import Chunk
     from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
@@ -91,9 +92,8 @@ class BatchTask:
         self._done: list[int] = []
         self._is_read = False
         self._is_over = False  # a sample failed that ends the batch
-        self._first: Started | None = (
-            None  # the sample that would have shown the layout of the rows, but takes long
-        )
+        # The sample that would have shown the layout of the rows, but takes long.
+        self._first: Started | None = None
         # Not a method of this task: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Slab] = []
         self._holders = RefCount(functools.partial(context.memory.free_later, self._owned))
@@ -188,10 +188,11 @@ class BatchTask:
                 break
             if row in self._done:
                 continue
+            chunk = self._single(self._fetch, self._arrays, row)
             if tasks is None:
-                result = await self._run_one(self._fetch, self._arrays, row)
+                result = await self._dispatch.run([chunk])
             else:
-                self._first = self._start_one(tasks, row)
+                self._first = self._dispatch.start(tasks, [chunk])
                 with anyio.move_on_after(self._patience_s):
                     await self._first.wait()
                 if not self._first.is_over:
@@ -229,13 +230,8 @@ class BatchTask:
             if self.context.layout is None:
                 self._dispatch.learn_layout(sample)
 
-    def _start_one(self, tasks: anyio.abc.TaskGroup, row: int) -> Started:
-        chunk = self._dispatch.chunk(self._fetch, self._arrays, np.asarray([row]), spill=self._arrays.spill)
-        return self._dispatch.start(tasks, [chunk])
-
-    async def _run_one(self, fetch: Fetch, arrays: BatchRows, row: int) -> ChunkResult:
-        chunk = self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
-        return await self._dispatch.run([chunk])
+    def _single(self, fetch: Fetch, arrays: BatchRows, row: int) -> Chunk:
+        return self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
 
     async def complete(self, ahead: int = 0) -> Delivery:
         """Make the remaining samples and the batch. The error of a batch that failed is in its delivery.
@@ -355,7 +351,7 @@ class BatchTask:
             await fetch.read(self._owned)
             if fetch.failures:
                 continue
-            made = await self._run_one(fetch, by_value, 0)
+            made = await self._dispatch.run([self._single(fetch, by_value, 0)])
             result.tainted |= made.tainted
             if not made.failures:
                 result.merge(made)

@@ -47,7 +47,7 @@ class Together:
         while len(list(self.folder.iterdir())) < self.together:
             if time.monotonic() > deadline:
                 raise TimeoutError("the other samples did not begin")
-            time.sleep(0.001)
+            time.sleep(0.001)  # the workers share nothing but the folder
         if index in self.failing:
             raise ValueError(f"sample {index}")
         return np.full((self.side, self.side), index, np.float32), index
@@ -141,7 +141,7 @@ class SlowFirst(Together):
         while index == 0 and not (self.folder / "taken").exists():
             if time.monotonic() > deadline:
                 raise TimeoutError("the other samples were not delivered")
-            time.sleep(0.001)
+            time.sleep(0.001)  # the workers share nothing but the folder
         return index
 
 
