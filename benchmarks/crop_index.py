@@ -1,6 +1,6 @@
 """Cost of crops by a crop index: its size, the time to make and to use it, the gain, and the pixels.
 
-    python -m benchmarks.crop_index [--data FOLDER] [--rounds 7] [--cuts 200000] [--large]
+    python -m benchmarks.crop_index [--data FOLDER] [--rounds 7] [--large] [--cuts 200000]
 
 The crops are RandomResizedCrop's (8 % to 100 % of the area). Ways take turns image by image in random order, each with
 a fresh copy of the file, and their pixels are compared. The figures are CPU time of this thread. Between two measured
@@ -38,6 +38,7 @@ from aioloader.rng import Rng
 from aioloader.transforms import RandomResizedCrop
 from aioloader.transforms.lazy_image import LazyImageReader
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, spread, write_figures
 from benchmarks.mosaics import mosaics
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def measured(call: Callable[..., Any], *arguments: Any) -> float:
     return (time.thread_time() - begin) * 1e6
 
 
-def making(pictures: Sequence[Picture], rounds: int) -> None:
-    """Print the size of the entries and the time to make them."""
+def making(pictures: Sequence[Picture], rounds: int) -> list[Row]:
+    """Print the size of the entries and the time to make them; return the figures."""
     share = sum(len(each.entry) for each in pictures) / sum(len(each.data) for each in pictures)
     print(f"index: {share:.2%} of the images' bytes")
     makes, decodes = [], []
@@ -94,14 +95,16 @@ def making(pictures: Sequence[Picture], rounds: int) -> None:
             makes.append(measured(build_entry, each.data))
             decodes.append(measured(simplejpeg.decode_jpeg, each.data))
     ratio = sum(makes) / sum(decodes)
+    size, make = "entries, % of the bytes of the images", "making an entry, of the time of a full decode"
     print(
         f"making an entry: {statistics.median(makes):.0f} us (median), a full decode {statistics.median(decodes):.0f}; "
         f"{ratio:.2f} of a full decode in all"
     )
+    return [{"measure": size, "value": 100 * share}, {"measure": make, "value": ratio}]
 
 
-def using(pictures: Sequence[Picture], rounds: int) -> None:
-    """Print the time to check an entry and to cut by it."""
+def using(pictures: Sequence[Picture], rounds: int) -> list[Row]:
+    """Print the time to check an entry and to cut by it; return the figures."""
     crop, rng = RandomResizedCrop(224), Rng(1)
     checks, cuts = [], []
     for number in range(rounds * len(pictures)):
@@ -116,6 +119,10 @@ def using(pictures: Sequence[Picture], rounds: int) -> None:
         f"using an entry: {statistics.median(both):.0f} us (median), of which {statistics.median(checks):.0f} to check "
         "that it is intact and belongs to the image"
     )
+    return [
+        {"measure": "checking an entry, µs", "value": statistics.median(checks)},
+        {"measure": "cutting by an entry, µs", "value": statistics.median(cuts)},
+    ]
 
 
 def crop_ways() -> dict[str, Callable[[Picture, bytes, Box], Any]]:
@@ -134,8 +141,8 @@ def crop_ways() -> dict[str, Callable[[Picture, bytes, Box], Any]]:
     return ways
 
 
-def gain(pictures: Sequence[Picture], rounds: int) -> None:
-    """Print the time of a crop, resized to 224 x 224, by each way."""
+def gain(pictures: Sequence[Picture], rounds: int) -> list[Row]:
+    """Print the time of a crop, resized to 224 x 224, by each way; return the figures."""
     crop, rng, order = RandomResizedCrop(224), Rng(0), random.Random(0)
     ways = crop_ways()
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -155,14 +162,24 @@ def gain(pictures: Sequence[Picture], rounds: int) -> None:
                 sums[name] += spent
                 parts.append(part.copy())
             assert all(np.array_equal(part, parts[0]) for part in parts), "other pixels"
-        ratios.append({name: sums["early stop"] / sums[name] for name in ways})
+        ratios.append(dict(sums))
     print(f"crops resized to 224, {rounds} rounds of {len(pictures)} images, CPU time:")
+    rows: list[Row] = []
     for name, values in times.items():
-        shares = [ratio[name] for ratio in ratios]
+        shares = [each["early stop"] / each[name] for each in ratios]
         print(
             f"  {name:12} {statistics.fmean(values):7.0f} us (mean) {statistics.median(values):7.0f} (median)   "
             f"{statistics.median(shares):.2f}x early stop ({min(shares):.2f} to {max(shares):.2f})"
         )
+        rows.append(
+            {
+                "crop by": name,
+                "mean, µs": statistics.fmean(values),
+                "of a full decode": spread(each[name] / each["full decode"] for each in ratios),
+                "of an early stop": spread(each[name] / each["early stop"] for each in ratios),
+            }
+        )
+    return rows
 
 
 def copies(data: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
@@ -249,10 +266,10 @@ def _box(frame: jpeg.Frame, rng: random.Random) -> Box:
     return x, y, width, height
 
 
-def large(files: Sequence[bytes], rounds: int) -> None:
-    """Print the time of crops of 512 x 512 pixels of 12-megapixel images."""
+def large(files: Sequence[bytes], rounds: int) -> list[Row]:
+    """Print the time of crops of 512 x 512 pixels of 12-megapixel images; return the figures."""
     pictures, _ = indexed(mosaics(files))
-    making(pictures, 2)
+    rows = making(pictures, 2)
     ways = crop_ways()
     try:
         import tensorflow as tf
@@ -289,9 +306,11 @@ def large(files: Sequence[bytes], rounds: int) -> None:
     base = statistics.fmean(times["crop index"])
     for name, values in times.items():
         spent = statistics.fmean(values)
+        rows.append({"crop of 512 x 512 by": name, "mean, ms": spent, "of a crop index": spent / base})
         print(
             f"  {name:12} {spent:7.2f} ms (mean) {statistics.median(values):7.2f} (median)   {spent / base:5.2f}"
         )
+    return rows
 
 
 def main() -> None:
@@ -309,6 +328,7 @@ def main() -> None:
     )
     parser.add_argument("--cuts", type=int, default=0, help="number of cuts to compare with full decodes")
     parser.add_argument("--large", action="store_true", help="measure 12-megapixel images")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds, options.limit = 1, 8
@@ -319,16 +339,17 @@ def main() -> None:
         exactness(files, options.cuts)
         return
     if options.large:
-        large(files, options.rounds)
+        write_figures(options.json, large(files, options.rounds))
         return
     pictures, refused = indexed(files)
     print(
         f"{len(pictures)} of {len(files)} images can be indexed",
         *(f"; {n} not: {why}" for why, n in refused.items()),
     )
-    making(pictures, options.rounds)
-    using(pictures, options.rounds)
-    gain(pictures, options.rounds)
+    rows = making(pictures, options.rounds)
+    rows += using(pictures, options.rounds)
+    rows += gain(pictures, options.rounds)
+    write_figures(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Figures of a benchmark as JSON, which `benchmarks.site` collects.
+"""Figures of a benchmark as JSON, which `benchmarks.publish` collects.
 
 ``--json FILE`` of a benchmark writes a list of rows, one object each: a column's name, which includes its unit, and a
 text, a number, or ``[median, least, greatest]``.

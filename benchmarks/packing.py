@@ -12,6 +12,8 @@ of their ratios. Files are linked often enough to make `--images`.
   process for each core, each with every n-th image and its own file, OpenCV's threads off.
 - ``--pass-through``: the loop is read and write of each file in one process.
 
+``--optimize`` is measured against packing without it, both with the options of the first job.
+
 Both sides end with an fsync of what they wrote. Importing is not part of the time.
 """
 
@@ -26,14 +28,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
-from benchmarks.figures import Row, add_json_option, spread, write_figures
+from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,19 +154,43 @@ def compare(
             took = seconds(ours if is_ours else loop, scratch)
             if number:  # the first round warms up
                 times[is_ours].append(took)
-    ratios = sorted(bare / packed for packed, bare in zip(times[True], times[False], strict=True))
-    ratio = statistics.median(ratios)
+    found = sorted(bare / packed for packed, bare in zip(times[True], times[False], strict=True))
+    ratio = statistics.median(found)
     print(
         f"{name:34} pack {images / statistics.median(times[True]):8,.0f} images/s   loop "
         f"{images / statistics.median(times[False]):8,.0f} images/s   ratio {ratio:.2f} "
-        f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        f"({found[0]:.2f} to {found[-1]:.2f})",
         flush=True,
     )
     return {
         "job": name,
-        "of the bare loop": spread(ratios),
+        "of the bare loop": spread(found),
         "images/s": images / statistics.median(times[True]),
     }
+
+
+def optimising(source: Path, given: dict[str, Any], rounds: int, scratch: Path) -> Row:
+    """Measure packing with and without `--optimize` alternately and print; return the figures."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    nbytes = {}
+    for number in range(rounds):
+        for optimize in (True, False) if number % 2 else (False, True):
+            times[optimize].append(
+                seconds(
+                    lambda out, optimize=optimize: pack(  # type: ignore[misc]
+                        source, out / "packed", resize=SIDE, quality=QUALITY, optimize=optimize, **given
+                    ),
+                    scratch,
+                )
+            )
+            nbytes[optimize] = (scratch / "packed.rec").stat().st_size
+    row: Row = {
+        "option": f"--optimize, with --resize {SIDE} --quality {QUALITY}",
+        "bytes, of those without": nbytes[True] / nbytes[False],
+        "time, of that without": ratios(times[True], times[False]),
+    }
+    print(*row.values())
+    return row
 
 
 def main() -> None:
@@ -220,6 +246,8 @@ def main() -> None:
                 scratch=scratch,
             )
             rows.append(made)
+        if options.only is None:
+            rows.append(optimising(source, given, options.rounds, scratch))
         write_figures(options.json, rows)
 
 

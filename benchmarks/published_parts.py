@@ -130,6 +130,14 @@ PARTS = {
             "turns on the same files in the page cache, both with an fsync at the end.",
         ),
         Part(
+            "crop-index",
+            "Crops by a crop index",
+            "benchmarks.crop_index --data {data}",
+            1,
+            "One sample on one core, CPU time: RandomResizedCrop's boxes of photographs, cut and resized to 224 x 224. "
+            "Needs numba.",
+        ),
+        Part(
             "viewing",
             "The viewer",
             "benchmarks.viewing --rounds 3 --pages 5",
@@ -207,6 +215,14 @@ PARTS = {
             "Only the workers are simulated: one process answers the chunks of all of them.",
         ),
         Part(
+            "soak",
+            "Five minutes of faults",
+            "benchmarks.soak --data {data} --minutes 5",
+            5,
+            "A worker is killed every second; reads are slow or fail, samples raise, epochs are left and resumed. "
+            "Every batch is compared with the plan.",
+        ),
+        Part(
             "worker-pool",
             "Workers shared by loaders",
             "benchmarks.worker_pool",
@@ -218,6 +234,21 @@ PARTS = {
             "benchmarks.worker_pool --busy 8",
             1,
             smoke="--smoke --busy 1",
+        ),
+        Part(
+            "tracing",
+            "Traces",
+            "benchmarks.tracing --data {data}",
+            1,
+            "CPU time of the process with the loop, with and without `trace=` in turns. Batches of 16 photographs; "
+            "images on demand, 32 at a time.",
+        ),
+        Part(
+            "internal-costs",
+            "Single operations",
+            "benchmarks.internal_costs --data {data}",
+            1,
+            "Costs on which decisions of the design rest.",
         ),
         Part(
             "remote",

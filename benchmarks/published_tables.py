@@ -195,7 +195,7 @@ def _service(rows: Rows) -> str:
 
 def _packing(rows: Rows) -> str:
     return "of the bare loop: " + ", ".join(
-        f"`{row['job']}` {value_text(row['of the bare loop'][0])}" for row in rows
+        f"`{row['job']}` {value_text(row['of the bare loop'][0])}" for row in rows if "job" in row
     )
 
 

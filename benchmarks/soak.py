@@ -35,6 +35,7 @@ from aioloader.executors import ProcessExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.usage import process_tree
 from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.figures import Row, add_json_option, write_figures
 from benchmarks.main_job import write_rec
 
 if TYPE_CHECKING:
@@ -302,18 +303,13 @@ def report(soak: Soak) -> int:
         + "; ".join(soak.wrong)
     )
     code = 1 if soak.wrong else 0
-    # The first rounds do lazy imports and create the allocator's arenas.
-    steady = soak.usage[max(3, len(soak.usage) // 5) :]
+    steady = _steady(soak)
     if len(steady) < 5:
         print("too few rounds to compute slopes; raise --minutes")
         return code
     times = [usage.seconds for usage in steady]
-    rows = {
-        "memory (MiB)": ([usage.memory_nbytes / 2**20 for usage in steady], _FLAT_MIB_PER_MINUTE),
-        "descriptors": ([float(usage.descriptors) for usage in steady], 1e-6),
-        "threads": ([float(usage.threads) for usage in steady], 1e-6),
-    }
-    for name, (values, allowed) in rows.items():
+    for name, values in _counted(steady).items():
+        allowed = _FLAT_MIB_PER_MINUTE if name == "memory (MiB)" else 1e-6
         growth, error = slope(times, values)
         flat = growth <= allowed + 3 * error
         print(
@@ -322,6 +318,39 @@ def report(soak: Soak) -> int:
         )
         code |= 0 if flat else 1
     return code
+
+
+def _steady(soak: Soak) -> list[Usage]:
+    """Return the counts without those of the first rounds, which import and create the allocator's arenas."""
+    return soak.usage[max(3, len(soak.usage) // 5) :]
+
+
+def _counted(usage: list[Usage]) -> dict[str, list[float]]:
+    return {
+        "memory (MiB)": [each.memory_nbytes / 2**20 for each in usage],
+        "descriptors": [float(each.descriptors) for each in usage],
+        "threads": [float(each.threads) for each in usage],
+    }
+
+
+def figures(soak: Soak) -> list[Row]:
+    """Return the counts, and the growth of what is counted after each round."""
+    counts = {
+        "rounds": soak.rounds,
+        "of them resumed": soak.resumed,
+        "batches": soak.batches,
+        "wrong batches and other faults": len(soak.wrong),
+        "workers killed": soak.kills,
+        "samples that failed on purpose": soak.failed,
+    }
+    rows: list[Row] = [{"counted": name, "number": number} for name, number in counts.items()]
+    steady = _steady(soak)
+    if len(steady) >= 5:
+        times = [usage.seconds for usage in steady]
+        for name, values in _counted(steady).items():
+            growth, error = slope(times, values)
+            rows.append({"growth of": name, "a minute": round(growth, 3), "standard error": round(error, 3)})
+    return rows
 
 
 def main() -> int:
@@ -337,6 +366,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of order, draws and faults")
     parser.add_argument("--rows", action="store_true", help="print the counts after each round")
     parser.add_argument("--smoke", action="store_true", help="a few seconds: a check that it runs")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.smoke:
         options.minutes, options.round_s, options.kill_s, options.repeat = 0.1, 1.5, 0.4, 2
@@ -346,6 +376,7 @@ def main() -> int:
         write_rec(rec, jpegs * options.repeat, 1)
         soak = Soak(rec, options)
         asyncio.run(soak.run())
+    write_figures(options.json, figures(soak))
     return report(soak)
 
 
