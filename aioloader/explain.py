@@ -61,10 +61,10 @@ _ORDINALS = (
 def explain(stats: Stats) -> str:
     """Return one paragraph about the limit of a loader.
 
-    Its first sentence names the limit: storage, decode, transform (with its name), consumer, workers or memory. The
-    rest lists the evidence, a change that helps, and the gain of that change. If image datasets decode, a sentence
-    says how many images were decoded in which way, and why; another one recommends a crop index where it would save
-    half the decoding time.
+    Its first sentence names the limit: storage, decode (or the dataset's own ``__getitem__``), transform (with its
+    name), consumer, workers or memory. The rest lists the evidence, a change that helps, and the gain of that change.
+    If image datasets decode, a sentence says how many images were decoded in which way, and why; another one recommends
+    a crop index where it would save half the decoding time.
     """
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
@@ -380,7 +380,13 @@ class _Explanation(DerivedMetrics):
         """Explain busy workers by the costliest part of a sample: decoding, a transform, or the batchify function."""
         limit = self.costliest
         cost = self.costs[limit]
-        head = "Decode is the limit." if limit == "decode" else f"The {limit} is the limit."
+        head = f"The {limit} is the limit."
+        if limit == "decode":
+            head = (
+                "The dataset's own __getitem__ is the limit."
+                if self.stats.foreign
+                else "Decode is the limit."
+            )
         share = min(1.0, cost / self.busy_s) if self.busy_s else 0.0
         per_sample = 1e3 * self.busy_s / self.samples
         if self.inline:
@@ -398,25 +404,26 @@ class _Explanation(DerivedMetrics):
             if self.busy_s < MIN_DISPATCHED_S * stats.batches:
                 return (
                     f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, about as long as sending it to a "
-                    f"worker and back; {_faster(limit, half)}."
+                    f"worker and back; {self._faster(limit, half)}."
                 )
             if stats.cores > 1 or self.steady_starvation < 1 - LOW_STARVATION:
                 count = max(1, stats.cores)
-                return f"num_workers={count} would give {_times(self.parallel(count))}, and {_faster(limit, half)}."
-            return f"There is one core; {_faster(limit, half)}."
+                times = _times(self.parallel(count))
+                return f"num_workers={count} would give {times}, and {self._faster(limit, half)}."
+            return f"There is one core; {self._faster(limit, half)}."
         half = self.without(cost / 2)
         if self.locked():
             gain = self.gain(self.rate * min(stats.cores, self.workers) * self.steady_s / stats.cpu_s)
             return (
                 f"The threads wait for the interpreter's lock: together they used "
                 f"{stats.cpu_s / self.steady_s:.1f} of {stats.cores} cores. executor='process' would give "
-                f"{_times(gain)}, and {_faster(limit, half)}."
+                f"{_times(gain)}, and {self._faster(limit, half)}."
             )
         if stats.cpu_s and self.work_waits():
             more = 2 * self.workers
             return (
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
-                f"num_workers={more} would give {_times(self.with_workers(more))}, and {_faster(limit, half)}."
+                f"num_workers={more} would give {_times(self.with_workers(more))}, and {self._faster(limit, half)}."
             )
         taken = ""
         if self.workers > stats.cores and stats.executor in ("process", "thread"):
@@ -430,20 +437,21 @@ class _Explanation(DerivedMetrics):
         cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (
             f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
-            f"{_faster(limit, half)}; a machine with twice the cores would give "
+            f"{self._faster(limit, half)}; a machine with twice the cores would give "
             f"{_times(self.with_workers(2 * self.workers))}."
         )
 
+    def _faster(self, limit: str, gain: float) -> str:
+        """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
+        what = f"{limit.partition(' ')[2]} in half the time"
+        if limit == "decode":
+            what = "decoding in half the time (smaller images, dct_scaling=True)"
+            if self.stats.foreign:
+                what = "a __getitem__ in half the time"
+        return f"{what} would give {_times(gain)}"
+
 
 # -- text format of numbers --------------------------------------------------------------------------------------------
-
-
-def _faster(limit: str, gain: float) -> str:
-    """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
-    what = f"{limit.partition(' ')[2]} in half the time"
-    if limit == "decode":
-        what = "decoding in half the time (smaller images, dct_scaling=True)"
-    return f"{what} would give {_times(gain)}"
 
 
 def _times(gain: float) -> str:

@@ -343,3 +343,12 @@ def test_before_the_first_batch_there_is_nothing_to_explain():
 def test_no_counters_make_it_fail(name, field):
     assert explain(case(name, **{field: 0}))
     assert explain(case(name, **{field: 1}))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dataset_that_makes_its_samples_itself_does_not_decode(workers: int) -> None:
+    inline = {"executor": "inline", "decode_s": 8.0, "cpu_s": 8.0} if workers == 1 else {}
+    text = explain(case("decode", foreign=True, workers=workers, **inline))
+    assert text.startswith("The dataset's own __getitem__ is the limit. It takes ")
+    assert "a __getitem__ in half the time would give about " in text
+    assert "decod" not in text
