@@ -7,6 +7,7 @@ import inspect
 import operator
 import os
 import re
+import reprlib
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -64,6 +65,12 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str], advic
             raise TypeError(f"{owner} has no argument {name}{hint}")
 
 
+def _positions_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a method's parameters that can be passed by position, with ``self``."""
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(item.name for item in inspect.signature(function).parameters.values() if item.kind in kinds)
+
+
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of a function's or method's parameters that can be passed by keyword, except ``self``."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -72,10 +79,11 @@ def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a method raise a TypeError that names the caller's class for keywords that it does not have.
+    """Make a method raise a TypeError that names the caller's class for arguments that it does not have.
 
-    The error has advice for keywords of other libraries, and the most similar name for the others. The signature stays
-    the same.
+    The error has advice for keywords of other libraries, and the most similar name for the others. For too many
+    positional arguments it has their values, because their order is that of another library. The signature stays the
+    same.
 
     Args:
         advice: what to use instead, by keyword.
@@ -83,10 +91,19 @@ def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P,
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         known = keywords_of(function)
+        places = _positions_of(function)
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            refuse_unknown(type(args[0]).__name__ if args else function.__name__, kwargs, known, advice)
+            owner = type(args[0]).__name__ if args else function.__name__
+            refuse_unknown(owner, kwargs, known, advice)
+            others = args[len(places) :]
+            if others:
+                taken = f"only {' and '.join(places[1:])}" if places[1:] else "nothing"
+                raise TypeError(
+                    f"{owner} takes {taken} by position: pass by name, as in {known[len(places) - 1]}=..., the "
+                    f"positional arguments {', '.join(map(reprlib.repr, others))}"
+                )
             return function(*args, **kwargs)
 
         return checked

@@ -43,8 +43,12 @@ def test_both_loaders_have_one_signature_and_describe_all_of_it() -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_options_are_keywords(loader: Any) -> None:
-    with pytest.raises(TypeError, match="positional"):
-        loader(DATA, 2, True)
+    with pytest.raises(TypeError) as caught:
+        loader(DATA, 2, True, None)
+    assert str(caught.value) == (
+        f"{loader.__name__} takes only dataset and batch_size by position: pass by name, as in shuffle=..., the "
+        "positional arguments True, None"
+    )
 
 
 @pytest.mark.parametrize(("drop_last", "last"), [(True, [4, 5, 6, 7]), (False, [8, 9]), (None, [8, 9])])
