@@ -26,14 +26,25 @@ class Squares(aioloader.Dataset["tuple[npt.NDArray[np.uint8], int]"]):
         return 10
 
 
+async def fetched(number: int) -> bytes:
+    """Return something that has to be awaited."""
+    return bytes(number)
+
+
 def of_datasets() -> None:
     """Samples of typed datasets and of their views."""
     dataset = Squares()
     image, number = dataset.take(5)[0]
     assert_type(image, "npt.NDArray[np.uint8]")
     assert_type(number, int)
-    plain: aioloader.Dataset = aioloader.SimpleDataset([1, 2]).transform(str)
+    plain: aioloader.Dataset = aioloader.SimpleDataset([1, 2])
     assert_type(plain[0], Any)
+    numbers = aioloader.SimpleDataset([1, 2])
+    assert_type(numbers[0], int)
+    assert_type(numbers.transform(str).shard(2, 0)[0], str)
+    assert_type(numbers.transform(fetched)[0], bytes)
+    assert_type(numbers.transform(aioloader.transforms.ToTensor())[0], Any)
+    assert_type(aioloader.ConcatDataset([numbers, numbers.take(1)])[0], int)
 
 
 async def of_async_loaders() -> None:

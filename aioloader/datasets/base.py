@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import operator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -25,13 +25,14 @@ from aioloader.samplers import Sampler
 from aioloader.samplers.training import class_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
 
     from aioloader.foundation.types import Array, IntArray
 
     T_co = TypeVar("T_co", covariant=True, default=Any)
+    U = TypeVar("U")
 else:
     from typing import TypeVar
 
@@ -115,6 +116,14 @@ class Dataset(Generic[T_co]):
         """Return this dataset and another one behind it, as torch's datasets do."""
         return ConcatDataset([self, other])
 
+    @overload
+    def transform(
+        self, fn: Callable[..., Coroutine[Any, Any, U]], lazy: bool = True, *, concurrency: int | None = None
+    ) -> Dataset[U]: ...
+    @overload
+    def transform(
+        self, fn: Callable[..., U], lazy: bool = True, *, concurrency: int | None = None
+    ) -> Dataset[U]: ...
     def transform(
         self, fn: Callable[..., Any], lazy: bool = True, *, concurrency: int | None = None
     ) -> Dataset:
@@ -327,17 +336,17 @@ async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     return await to_thread.run_sync(fn, *args)
 
 
-class SimpleDataset(Dataset):
+class SimpleDataset(Dataset[T_co]):
     """Dataset over an object with a length and items, such as a list.
 
     Args:
         data: the object; it has ``__len__`` and ``__getitem__``.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: MapDataset[T_co]) -> None:
         self._data = data
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> T_co:
         return self._data[index]
 
     def view_parts(self) -> ViewParts | None:
@@ -351,7 +360,7 @@ class SimpleDataset(Dataset):
         return len(self._data)
 
 
-class ConcatDataset(Dataset):
+class ConcatDataset(Dataset[T_co]):
     """Several datasets, one behind the other, as torch's class of this name: ``first + second`` makes one too.
 
     A loader reads and decodes the items of each part as if it were alone: order, shards, resume, errors, caches, crop
@@ -373,7 +382,7 @@ class ConcatDataset(Dataset):
         TypeError: one is an iterable dataset, or has no length or no items.
     """
 
-    def __init__(self, datasets: Iterable[MapDataset[Any]]) -> None:
+    def __init__(self, datasets: Iterable[MapDataset[T_co]]) -> None:
         if isinstance(datasets, Dataset):
             raise TypeError("ConcatDataset takes a list of datasets: pass ConcatDataset([first, second])")
         self.datasets = list(datasets)
@@ -402,7 +411,7 @@ class ConcatDataset(Dataset):
         """Return the number of samples of all parts."""
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> T_co:
         """Return the sample at `index`; negative indices count from the end.
 
         Raises:
