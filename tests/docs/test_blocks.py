@@ -25,8 +25,11 @@ import pytest
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 from tests.docs.worlds import WITH_FILES, WORDS, after, lay
 
-LANGUAGES = {"python", "py", "sh", "console", "text"}
-"""Languages of fences; "py" is Python that does not run, of a page in `NOT_A_PROGRAM`."""
+LANGUAGES = {"python", "py", "sh", "console", "text", "diff"}
+"""Languages of fences; "py" is Python that does not run, of a page in `NOT_A_PROGRAM`, "diff" one of `DIFFS`."""
+
+DIFFS = {"from-torch.md": "tests/aioloader/interop/test_guides.py"}
+"""Pages that show changes of a program, and the test that runs it before and after them."""
 
 NOT_A_PROGRAM = {"torch.md": "lines for a model that the reader has"}
 """Pages with blocks of Python that are parsed only, with the reason."""
@@ -142,6 +145,7 @@ def test_every_block_names_its_language_and_parses(page: str) -> None:
         assert block.language != "py" or page in NOT_A_PROGRAM, f"{block.place}: it is to run"
         if block.language in ("python", "py"):
             ast.parse(block.code, block.place)
+        assert block.language != "diff" or page in DIFFS, f"{block.place}: no test runs it"
 
 
 def test_no_program_hides_in_an_indented_block() -> None:
@@ -183,6 +187,9 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
     for page, path in ELSEWHERE.items():
         assert blocks(page, "python"), f"{page} has nothing to run"
         assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
+    for page, path in DIFFS.items():
+        assert blocks(page, "diff"), f"{page} has no changes to run"
+        assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
     for page, words in WORDS.items():
         # Blocks only: replacing a word that is only in the prose would have no effect.
         code = "".join(block.code for block in blocks(page))
@@ -190,7 +197,7 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
 
 
 def test_pages_that_tests_name_are_there() -> None:
-    named = {*NOT_A_PROGRAM, *ELSEWHERE, *NEEDED_THROUGHOUT, *QUICK, *WORDS, *WITH_FILES}
+    named = {*NOT_A_PROGRAM, *ELSEWHERE, *DIFFS, *NEEDED_THROUGHOUT, *QUICK, *WORDS, *WITH_FILES}
     assert named - PAGES.keys() == set()
 
 

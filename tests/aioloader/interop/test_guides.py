@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aioloader.tools.draw import draw_folder
 from tests.aioloader.cluster import local_cluster
+from tests.torchvision_import import import_torchvision
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,6 +52,54 @@ def guide(photo_rec, tmp_path, monkeypatch):
 def test_the_guide_to_torch(guide):
     pytest.importorskip("torch")
     run(guide("torch.md"))
+
+
+@pytest.fixture
+def changed_script(tmp_path, monkeypatch):
+    """Return `changed_script(sign)`: writes the script of the guide from torch as it is before ("-") or after ("+")."""
+    monkeypatch.chdir(tmp_path)
+    draw_folder("photos", count=24, classes=3)
+    text = (ROOT / "docs" / "from-torch.md").read_text(encoding="utf-8")
+    (diff,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+    def make(sign):
+        program = tmp_path / "train.py"
+        lines = [line[1:] for line in diff.splitlines() if line[:1] in (" ", sign)]
+        program.write_text("\n".join(lines), encoding="utf-8")
+        return program
+
+    return make
+
+
+@pytest.mark.torch
+def test_the_script_after_its_move_from_torch_goes_on_where_it_was_stopped(changed_script):
+    torch = pytest.importorskip("torch")
+    program = changed_script("+")
+    assert [line.split(":")[0] for line in run(program).splitlines()] == ["epoch 0", "epoch 1"]
+    whole = torch.load("checkpoint.pt")
+    Path("checkpoint.pt").unlink()
+    # Stopped after the second batch of the first epoch.
+    text = program.read_text(encoding="utf-8")
+    save = '        torch.save(state, "checkpoint.pt")\n'
+    assert save in text
+    stop = '        if epoch == 0 and state["loader"]["consumed"] == 16: raise SystemExit\n'
+    stopped = program.with_name("stopped.py")
+    stopped.write_text(text.replace(save, save + stop), encoding="utf-8")
+    assert run(stopped) == ""
+    assert run(program).splitlines()[-1].startswith("epoch 1")
+    again = torch.load("checkpoint.pt")
+    assert again["loader"] == whole["loader"]
+
+
+@pytest.mark.torch
+def test_the_script_before_its_move_from_torch(changed_script):
+    pytest.importorskip("torch")
+    import_torchvision()
+    first = "from tests.torchvision_import import import_torchvision; import_torchvision()"
+    output = run(
+        "-c", f"{first}\nimport runpy\nrunpy.run_path({str(changed_script('-'))!r}, run_name='__main__')"
+    )
+    assert [line.split(":")[0] for line in output.splitlines()] == ["epoch 0", "epoch 1"]
 
 
 @pytest.mark.jax
