@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.version import __version__
@@ -26,17 +27,12 @@ if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
     from aioloader.costs import image_costs, image_sizes
     from aioloader.datasets import (
-        CIFAR10,
-        CIFAR100,
-        MNIST,
         ArrayDataset,
         ConcatDataset,
         Dataset,
-        FashionMNIST,
         ImageFolderDataset,
         ImageListDataset,
         ImageRecordDataset,
-        InsightFaceDataset,
         IterableDataset,
         MDSDataset,
         ParquetDataset,
@@ -77,9 +73,6 @@ if TYPE_CHECKING:
     from aioloader.service.sync_service import ImageService
 
 __all__ = (
-    "CIFAR10",
-    "CIFAR100",
-    "MNIST",
     "ArrayDataset",
     "AsyncDataLoader",
     "AsyncImageService",
@@ -87,7 +80,6 @@ __all__ = (
     "DataLoader",
     "Dataset",
     "DecodeError",
-    "FashionMNIST",
     "ForeignRandomnessWarning",
     "ImageError",
     "ImageFetchError",
@@ -100,7 +92,6 @@ __all__ = (
     "ImageServiceError",
     "ImageTimeoutError",
     "ImageTooLargeError",
-    "InsightFaceDataset",
     "IterableDataset",
     "LayoutError",
     "LoaderClosedError",
@@ -137,9 +128,8 @@ __all__ = (
 _NAMES_OF = {
     "aioloader.costs": "image_costs image_sizes",
     "aioloader.datasets": (
-        "CIFAR10 CIFAR100 MNIST ArrayDataset ConcatDataset Dataset FashionMNIST ImageFolderDataset "
-        "ImageListDataset ImageRecordDataset InsightFaceDataset IterableDataset MDSDataset ParquetDataset "
-        "RecordFileDataset SimpleDataset TarDataset TFRecordDataset"
+        "ArrayDataset ConcatDataset Dataset ImageFolderDataset ImageListDataset ImageRecordDataset IterableDataset "
+        "MDSDataset ParquetDataset RecordFileDataset SimpleDataset TarDataset TFRecordDataset"
     ),
     "aioloader.datasets.opening": "open_dataset",
     "aioloader.errors": (
@@ -158,6 +148,8 @@ _NAMES_OF = {
     "aioloader.service.sync_service": "ImageService",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+# Datasets of well-known files have their names in `aioloader.datasets` only; here for one more version.
+_DEPRECATED = frozenset({"CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "InsightFaceDataset"})
 _SUBMODULES = (
     *("abc", "batchify", "datasets", "errors", "executors"),
     *("metrics", "samplers", "storage", "transforms"),
@@ -167,6 +159,13 @@ _SUBMODULES = (
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"aioloader.{name}")
+    if name in _DEPRECATED:
+        warnings.warn(
+            f"aioloader.{name} will not exist in aioloader 0.2: use aioloader.datasets.{name}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(importlib.import_module("aioloader.datasets"), name)
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'aioloader' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -33,7 +33,7 @@ from benchmarks.log import read_log
 from benchmarks.published_figures import find_figures
 from benchmarks.published_pages import ROOT, TABLES_PAGE, write_pages
 from benchmarks.published_parts import PARTS
-from benchmarks.published_results import FOLDER, Published, compact, latest, versions
+from benchmarks.published_results import FOLDER, Published, compact, latest, revision, versions
 from benchmarks.results import summarise
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def run_part(part: Part, options: argparse.Namespace, scratch: Path) -> dict[str
     record = {
         "command": part.command,
         "date": datetime.date.today().isoformat(),
+        "revision": revision(),
         "seconds": round(time.monotonic() - begin, 1),
     }
     if part.is_run:

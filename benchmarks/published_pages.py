@@ -78,8 +78,19 @@ def render_tables(before: str, facts: Mapping[str, Any], parts: Mapping[str, Any
         if name in PARTS:
             sections[name] = "\n".join(_section(PARTS[name], found, facts)).strip()
     return "\n".join(
-        [_HEAD, *(f"<!-- part: {name} -->\n\n{sections[name]}\n" for name in PARTS if name in sections)]
+        [
+            _HEAD,
+            *_revisions(parts),
+            *(f"<!-- part: {name} -->\n\n{sections[name]}\n" for name in PARTS if name in sections),
+        ]
     )
+
+
+def _revisions(parts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line with the revisions of the code that was measured."""
+    found = sorted({part["revision"] for part in parts.values() if part.get("revision")})
+    if found:
+        yield f"Revision of the code: {', '.join(f'`{each}`' for each in found)}.\n"
 
 
 def _section(part: Part, found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
@@ -138,7 +149,7 @@ def _marked(name: str, before: str, parts: Mapping[str, Any], tables: str) -> li
     if name == "summary":
         return summary(tables)
     if name == "missed":
-        return missed(tables)
+        return missed(tables, parts)
     if name == "special":
         return _special(before, parts)
     needed, make = TABLES[name]

@@ -1,12 +1,14 @@
 """File of the figures that README and docs/ print: one JSON object for each day, ``benchmarks/results/DATE.json``.
 
-It names the machine, the versions and the data, and for each part of the run its command, its seconds and its figures:
+It names the machine, the versions and the data, and for each part of the run its command, the revision of the code,
+its seconds and its figures:
 ``rows`` (see `benchmarks.figures`), or for ``python -m benchmarks`` the ``run`` (see `benchmarks.results`).
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +19,7 @@ from benchmarks.results import Results, Row, Spread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("FOLDER", "Published", "compact", "latest", "restore", "versions")
+__all__ = ("FOLDER", "Published", "compact", "latest", "restore", "revision", "versions")
 
 FOLDER = Path(__file__).parent / "results"
 _PACKAGES = (
@@ -65,6 +67,29 @@ class Published:
 def latest(folder: Path = FOLDER) -> Path | None:
     """Return the newest file of a folder, or None."""
     return max(folder.glob("????-??-??.json"), default=None)
+
+
+def revision(root: Path = FOLDER.parents[1]) -> str:
+    """Return the revision of the code in a checkout, with "+" after it if files differ from it; "" without git."""
+    git = ["git", "-C", str(root)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        )
+        # Results and pages are written by the run itself.
+        code = [
+            "status",
+            "--porcelain",
+            "--",
+            "aioloader",
+            "recordio",
+            "benchmarks/*.py",
+            "benchmarks/contenders",
+        ]
+        changed = subprocess.run([*git, *code], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def versions() -> dict[str, str]:

@@ -463,6 +463,19 @@ def test_every_public_name_of_the_package_can_be_had() -> None:
         _ = aioloader.nothing
 
 
+@pytest.mark.parametrize("name", ["InsightFaceDataset", "MNIST", "FashionMNIST", "CIFAR10", "CIFAR100"])
+def test_datasets_of_well_known_files_are_at_the_top_for_one_more_version(name: str) -> None:
+    import aioloader
+
+    with pytest.warns(
+        DeprecationWarning, match=rf"aioloader 0\.2: use aioloader\.datasets\.{name}"
+    ) as caught:
+        found = getattr(aioloader, name)
+    assert caught[0].filename == __file__
+    assert found is getattr(aioloader.datasets, name)
+    assert name not in dir(aioloader)
+
+
 def test_the_package_says_where_a_sample_goes() -> None:
     text = (
         ast.get_docstring(ast.parse((PACKAGES / "aioloader" / "__init__.py").read_text(encoding="utf-8")))

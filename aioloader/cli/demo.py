@@ -86,8 +86,12 @@ Next, with your own data{asked}:
     aioloader inspect {own}    describes it and suggests changes that make loading faster
     aioloader bench {own}      measures executors and numbers of workers on it
 
-    async with aioloader.images({literal}, size=224, batch_size=64) as loader:
-        async for images, labels in loader: ...
+    import aioloader
+
+    with aioloader.images({literal}, size=224, batch_size=64, blocking=True) as loader:
+        for images, labels in loader: ...        # for tensors: output="torch"
+
+In an async function it is `async with` and `async for`, without blocking=True.
 
 `aioloader --help` lists all commands, `python -m pydoc aioloader.images` the arguments of `images`.{_guides()}"""
 

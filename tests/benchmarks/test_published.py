@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from benchmarks.kept_settings import KeptSettings
 from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
-from benchmarks.published_results import Published, compact, latest, restore
-from benchmarks.published_tables import SUBJECTS, TABLES, plain_tables, summary, value_text
+from benchmarks.published_results import Published, compact, latest, restore, revision
+from benchmarks.published_tables import SUBJECTS, TABLES, missed, plain_tables, summary, value_text
 from benchmarks.report_tables import read_case_tables
 from benchmarks.results import summarise
 from tests.benchmarks.test_report import INDEXED, RECORDS
@@ -148,6 +149,33 @@ def test_a_line_of_a_special_benchmark_is_replaced_and_the_others_stay() -> None
     )
 
 
+def test_targets_of_other_parts_are_listed_where_they_were_missed() -> None:
+    rows = [{"part": "faults", "data": "payloads", "to the clean run": [0.84, 0.8, 0.9]}]
+    heads = "| case | this project | target | aim | found | verdict |"
+    page = f"## Targets\n\n{heads}\n| --- | --- | --- | --- | --- | --- |\n"
+    assert missed(page, {}) == missed(page, {"remote-faults": _part("remote-faults", [])})
+    assert missed(page, {"remote-faults": _part("remote-faults", rows)})[-1] == (
+        "| remote-faults | times the same without faults | 0.85x | 0.84x |"
+    )
+    rows[0]["to the clean run"] = [0.85, 0.8, 0.9]
+    assert missed(page, {"remote-faults": _part("remote-faults", rows)}) == missed(page, {})
+
+
+def test_the_revision_says_whether_files_differ_from_it(tmp_path: Path) -> None:
+    assert revision(tmp_path) == ""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "aioloader").mkdir()
+    (tmp_path / "aioloader" / "a.py").write_text("")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *words], check=True)
+    clean = revision(tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", clean)
+    (tmp_path / "aioloader" / "a.py").write_text("a = 1\n")
+    assert revision(tmp_path) == f"{clean}+"
+    page = render_tables("", FACTS, {"windows": {**_part("windows", [WINDOWS]), "revision": clean}})
+    assert f"Revision of the code: `{clean}`." in page
+
+
 def test_figures_are_written_with_five_digits(tmp_path: Path) -> None:
     rows = [{"way": "a", "rate": spread([1.0, 3.0, 2.0]), "ratio": ratios([1.0], [3.0]), "n": 123_456_789}]
     write_figures(tmp_path / "rows.json", rows)
@@ -193,6 +221,7 @@ def test_a_run_is_continued_and_names_what_failed(
     assert list(content["parts"]) == ["windows"]
     assert content["parts"]["windows"]["command"] == "python -m benchmarks.windows"
     assert content["parts"]["windows"]["rows"] == [WINDOWS]
+    assert content["parts"]["windows"]["revision"] == revision()
     assert content["versions"]["numpy"]
     assert publish.main([*words, "--parts", "windows"]) == 0
     assert "0 of 1 parts" in capfd.readouterr().out

@@ -62,10 +62,13 @@ def _software(facts: Facts) -> Iterator[Advice]:
     if len(wheels) > 1:
         versions = ", ".join(f"{name} {software.packages.get(name) or '?'}" for name in wheels)
         others = [name for name in wheels if name != "opencv-python-headless"]
+        contrib = any("contrib" in name for name in wheels)
         yield Advice(
             True,
             f"{len(wheels)} packages bring the module cv2: {versions}",
-            "they overwrite each other's files, and what works depends on the order in which they were installed",
+            "they overwrite each other's files, and what works depends on the order in which they were installed; a "
+            "package that requires the removed name brings it back when it is upgraded"
+            + ("; code that needs contrib modules needs them in place of the other" if contrib else ""),
             f"pip uninstall -y {' '.join(wheels)} && pip install "
             f"{'opencv-python-headless' if len(others) < len(wheels) else wheels[0]}",
         )

@@ -53,7 +53,7 @@ def test_they_are_what_one_after_the_other_is(
 ) -> None:
     if kind == "faces":
         folder = write_set(tmp_path / "set", [png(n) for n in range(10)], [0] * 4 + [1] * 6, vectors=True)
-        data: Any = aioloader.InsightFaceDataset(folder)
+        data: Any = aioloader.datasets.InsightFaceDataset(folder)
     else:
         data = ImageRecordDataset(write_images([[n, 1] if kind == "vectors" else n for n in range(10)]))
     dataset = CHAINS[chain](data)

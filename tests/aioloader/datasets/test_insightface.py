@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader import AsyncDataLoader, DataLoader, InsightFaceDataset, abc, images
-from aioloader.datasets import insightface
+from aioloader import AsyncDataLoader, DataLoader, abc, images
+from aioloader.datasets import InsightFaceDataset, insightface
 from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler

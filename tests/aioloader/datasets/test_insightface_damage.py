@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import recordio
-from aioloader import DataLoader, InsightFaceDataset, LayoutError, SampleError, images
+from aioloader import DataLoader, LayoutError, SampleError, images
+from aioloader.datasets import InsightFaceDataset
 from tests.aioloader.datasets.faces import LABELS, numbers_record, plain_set, write_records
 
 

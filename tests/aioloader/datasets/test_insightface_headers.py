@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import recordio
-from aioloader import InsightFaceDataset, LayoutError
+from aioloader import LayoutError
+from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
     choose_images,

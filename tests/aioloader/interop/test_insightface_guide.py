@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader import DataLoader, InsightFaceDataset
+from aioloader import DataLoader
+from aioloader.datasets import InsightFaceDataset
 from tests.aioloader.datasets.faces import numbers_record, write_records
 
 ROOT = Path(__file__).parents[3]

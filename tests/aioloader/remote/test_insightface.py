@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from aioloader import InsightFaceDataset
+from aioloader.datasets import InsightFaceDataset
 from tests.aioloader.datasets.faces import write_set
 
 pytestmark = pytest.mark.remote

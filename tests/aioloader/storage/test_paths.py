@@ -42,7 +42,7 @@ def test_a_file_url_is_a_local_path(tmp_path):
         aioloader.ImageFolderDataset,
         aioloader.ImageRecordDataset,
         aioloader.RecordFileDataset,
-        aioloader.InsightFaceDataset,
+        aioloader.datasets.InsightFaceDataset,
         lambda path: aioloader.ImageListDataset(path, [(0, "a.jpg")]),
         lambda path: pack(".", path),
     ],

@@ -208,6 +208,12 @@ def test_what_is_wrong_is_reported_with_a_reason_and_a_remedy(name: str) -> None
     assert text.endswith("\n1 problem" if advice.problem else "\nall is well")
 
 
+@pytest.mark.parametrize(("other", "is_contrib"), [("opencv-contrib-python", True), ("opencv-python", False)])
+def test_opencv_with_contrib_modules_is_not_taken_away_without_a_word(other: str, is_contrib: bool) -> None:
+    (advice,) = advise(changed("software", opencv_packages=(other, "opencv-python-headless")))
+    assert ("code that needs contrib modules" in advice.why) is is_contrib
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader import InsightFaceDataset
+from aioloader.datasets import InsightFaceDataset
 from aioloader.tools.insightface import extract_faces, main, pack_faces
 from aioloader.tools.pack import PackError
 from tests.aioloader.datasets.faces import Reader

@@ -100,7 +100,7 @@ def test_images_of_insightface_whose_lines_are_in_another_order(sets: Path, tmp_
     lines = idx.read_text().splitlines(keepends=True)
     idx.write_text("".join(reversed(lines[:5] + lines[6:])))
     collection = opened(tmp_path / "faces")
-    dataset = aioloader.InsightFaceDataset(tmp_path / "faces")
+    dataset = aioloader.datasets.InsightFaceDataset(tmp_path / "faces")
     listing = list(collection.listing())
     assert listing == sorted(listing)
     with pytest.warns(UserWarning, match="lacks 1 of the 12 images"):
