@@ -327,12 +327,12 @@ class _Explanation(DerivedMetrics):
     def _more_workers(self) -> str:
         """Explain busy workers of which there are fewer than cores."""
         stats = self.stats
-        limit = self.costliest
+        share = f"{self.costs[self.costliest] / self.busy_s:.0%} is {self.costliest}{self._own_items()}"
         one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
         text = (
             f"The workers are the limit: there are too few. {self.workers_text.capitalize()} had work for "
             f"{self.steady_occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
-            f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self.free_cores():.1f} were "
+            f"{share}; of {stats.cores} cores {self.free_cores():.1f} were "
             f"free ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self.with_workers(one))}"
         )
         if most > one:
@@ -382,11 +382,7 @@ class _Explanation(DerivedMetrics):
         cost = self.costs[limit]
         head = f"The {limit} is the limit."
         if limit == "decode":
-            head = (
-                "The dataset's own __getitem__ is the limit."
-                if self.stats.foreign
-                else "Decode is the limit."
-            )
+            head = f"Decode{self._own_items()} is the limit."
         share = min(1.0, cost / self.busy_s) if self.busy_s else 0.0
         per_sample = 1e3 * self.busy_s / self.samples
         if self.inline:
@@ -440,6 +436,10 @@ class _Explanation(DerivedMetrics):
             f"{self._faster(limit, half)}; a machine with twice the cores would give "
             f"{_times(self.with_workers(2 * self.workers))}."
         )
+
+    def _own_items(self) -> str:
+        """Return what follows the word "decode" if the dataset makes its samples itself."""
+        return " (the dataset's own __getitem__)" if self.stats.foreign and self.costliest == "decode" else ""
 
     def _faster(self, limit: str, gain: float) -> str:
         """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""

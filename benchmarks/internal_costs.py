@@ -13,21 +13,25 @@ import asyncio
 import mmap
 import multiprocessing
 import os
+import queue
 import statistics
 import sys
 import tempfile
 import time
 import zlib
+from contextlib import ExitStack
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import anyio.from_thread
 import anyio.to_thread
 import cv2
 import numpy as np
 import simplejpeg
 
+from aioloader.foundation.descriptors import anonymous_file
+from aioloader.loader.portal import Portal
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, Normalize, ToTensor
 from aioloader.transforms.fused import PixelTable
@@ -87,14 +91,23 @@ def thread_hop(calls: int) -> float:
 
 
 def crossing(calls: int) -> float:
-    """Measure calls of an empty async function from a thread without a loop, as the blocking loader makes them."""
+    """Measure tasks that a thread starts in the loop of a blocking loader, each awaited by the thread."""
+    portal: Portal = Portal()
+    answers: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    async def nothing() -> None:
-        await asyncio.sleep(0)
+    async def answer() -> None:
+        answers.put(None)
 
-    with anyio.from_thread.start_blocking_portal() as portal:
-        portal.call(nothing)
-        return timed(lambda: portal.call(nothing), calls, time.perf_counter)
+    def cross() -> None:
+        portal.start(answer)
+        answers.get()
+
+    portal.open()
+    try:
+        cross()
+        return timed(cross, calls, time.perf_counter)
+    finally:
+        portal.stop()
 
 
 # -- files and memory --------------------------------------------------------------------------------------------------
@@ -124,23 +137,26 @@ class CachedFile:
 
 
 def touched(calls: int, *, again: bool) -> float:
-    """Measure filling a megabyte of shared memory: for the first time, or again."""
+    """Measure filling a megabyte of the memory that workers share: for the first time, or again."""
     nbytes = _MAPPED_MB * _MB
     content = np.ones(_MB, np.uint8)
     total = 0.0
     for _ in range(calls):
-        with tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
-            file.truncate(nbytes)
-            memory = mmap.mmap(file.fileno(), nbytes)
-            parts = np.frombuffer(memory, np.uint8).reshape(_MAPPED_MB, _MB)
-            if again:
-                parts[:] = 0
-            begin = time.thread_time()
-            for part in parts:
-                part[:] = content
-            total += time.thread_time() - begin
-            del part, parts
-            memory.close()
+        fd = anonymous_file("internal-costs")
+        try:
+            os.ftruncate(fd, nbytes)
+            memory = mmap.mmap(fd, nbytes)
+        finally:
+            os.close(fd)
+        parts = np.frombuffer(memory, np.uint8).reshape(_MAPPED_MB, _MB)
+        if again:
+            parts[:] = 0
+        begin = time.thread_time()
+        for part in parts:
+            part[:] = content
+        total += time.thread_time() - begin
+        del part, parts
+        memory.close()
     return total / calls / _MAPPED_MB * 1e6
 
 
@@ -167,9 +183,10 @@ def _send_images(connection: Connection, memory: mmap.mmap | None, batches: int)
 
 
 def sent(calls: int, *, shared: bool) -> float:
-    """Measure images that another process has made: through a pipe and stacked, or written to rows that both map.
+    """Measure images that another process has made: the CPU time of both processes for one image.
 
-    Returns the CPU time of both processes for one image, with one copy of the batch for the caller in both cases.
+    They go through a pipe and are stacked by the receiver, or the sender writes them to rows that both map. Then a
+    number is sent for each image, where a loader's worker sends one message for many.
     """
     memory = mmap.mmap(-1, _BATCH * int(np.prod(_IMAGE))) if shared else None
     batches = max(1, calls // _BATCH)
@@ -178,7 +195,6 @@ def sent(calls: int, *, shared: bool) -> float:
     child = context.Process(target=_send_images, args=(theirs, memory, batches))
     child.start()
     theirs.close()
-    rows = None if memory is None else np.frombuffer(memory, np.uint8).reshape(_BATCH, *_IMAGE)
     stacked = np.empty((_BATCH, *_IMAGE), np.uint8)
     begin = 0.0
     for batch in range(batches + 1):
@@ -186,7 +202,7 @@ def sent(calls: int, *, shared: bool) -> float:
             begin = time.process_time()
         ours.send(batch)
         received = [ours.recv() for _ in range(_BATCH)]
-        if rows is None:
+        if memory is None:
             np.stack(received, out=stacked)
     spent = time.process_time() - begin + ours.recv()
     child.join()
@@ -213,37 +229,39 @@ def decoded(files: Sequence[bytes], calls: int, *, reuse: bool) -> float:
 
 
 def between_decodes(files: Sequence[bytes], call: Callable[[bytes], object], calls: int) -> float:
-    """Measure a call that comes after the decode of another photograph; the median."""
-    times = []
+    """Measure a call that comes after the decode of another photograph: the median, without the clock's own time."""
+    times: tuple[list[float], list[float]] = [], []
     for data, other in zip(islice(cycle(files), calls), islice(cycle(files), 1, None), strict=False):
-        simplejpeg.decode_jpeg(other)
-        begin = time.thread_time()
-        call(data)
-        times.append(time.thread_time() - begin)
-    return statistics.median(times) * 1e6
+        for each, found in zip((call, _nothing), times, strict=True):
+            simplejpeg.decode_jpeg(other)
+            begin = time.thread_time()
+            each(data)
+            found.append(time.thread_time() - begin)
+    measured, clock = (statistics.median(found) for found in times)
+    return (measured - clock) * 1e6
 
 
-def operations(files: Sequence[bytes], folder: Path) -> Iterator[Operation]:
-    """Yield the operations in the order of the table."""
+def _nothing(data: bytes) -> None:
+    """Do nothing, so that only the clock is measured."""
+
+
+def operations(files: Sequence[bytes], folder: Path, stack: ExitStack) -> Iterator[Operation]:
+    """Yield the operations in the order of the table; `stack` closes what they opened."""
     yield Operation("empty call in a thread", "wall time", thread_hop, 2000)
     yield Operation("empty call from a thread into a loop", "wall time", crossing, 2000)
     if hasattr(os, "preadv") and hasattr(os, "posix_fadvise"):
         file = CachedFile(folder / "cached")
+        stack.callback(file.close)
         yield Operation("positioned read of 1 kB, cached", "CPU time", lambda n: timed(file.read, n), 20_000)
         yield Operation("announcement of 1 kB, cached", "CPU time", lambda n: timed(file.announce, n), 20_000)
     yield Operation("1 MB of shared memory, first time", "CPU time", lambda n: touched(n, again=False), 2)
     yield Operation("1 MB of shared memory, again", "CPU time", lambda n: touched(n, again=True), 2)
     if sys.platform == "linux":
         for name, shared in (("through a pipe, stacked", False), ("in reused shared memory", True)):
-            yield Operation(
-                f"image of 224 x 224 {name}", "CPU time", lambda n, shared=shared: sent(n, shared=shared), 640
-            )
+            yield Operation(f"image of 224 x 224 {name}", "CPU time", partial(sent, shared=shared), 640)
     for name, reuse in (("a fresh array", False), ("a kept buffer", True)):
         yield Operation(
-            f"photograph decoded into {name}",
-            "CPU time",
-            lambda n, reuse=reuse: decoded(files, n, reuse=reuse),
-            256,
+            f"photograph decoded into {name}", "CPU time", partial(decoded, files, reuse=reuse), 256
         )
     yield Operation(
         "CRC-32 of a photograph", "CPU time", lambda n: between_decodes(files, zlib.crc32, n), 200
@@ -289,9 +307,9 @@ def main() -> None:
     add_json_option(parser)
     options = parser.parse_args()
     cv2.setNumThreads(1)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         files = load_jpegs(options.data, scratch)[:124]
-        found = list(operations(files, Path(scratch)))
+        found = list(operations(files, Path(scratch), stack))
         times: dict[str, list[float]] = {each.name: [] for each in found}
         for _ in range(1 if options.smoke else options.rounds):
             for each in found:

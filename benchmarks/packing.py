@@ -173,23 +173,22 @@ def optimising(source: Path, given: dict[str, Any], rounds: int, scratch: Path) 
     """Measure packing with and without `--optimize` alternately and print; return the figures."""
     times: dict[bool, list[float]] = {True: [], False: []}
     nbytes = {}
-    for number in range(rounds):
+    for number in range(rounds + 1):
         for optimize in (True, False) if number % 2 else (False, True):
-            times[optimize].append(
-                seconds(
-                    lambda out, optimize=optimize: pack(  # type: ignore[misc]
-                        source, out / "packed", resize=SIDE, quality=QUALITY, optimize=optimize, **given
-                    ),
-                    scratch,
-                )
-            )
+
+            def job(out: Path, optimize: bool = optimize) -> None:
+                pack(source, out / "packed", resize=SIDE, quality=QUALITY, optimize=optimize, **given)
+
+            took = seconds(job, scratch)
+            if number:  # the first round warms up
+                times[optimize].append(took)
             nbytes[optimize] = (scratch / "packed.rec").stat().st_size
     row: Row = {
         "option": f"--optimize, with --resize {SIDE} --quality {QUALITY}",
         "bytes, of those without": nbytes[True] / nbytes[False],
         "time, of that without": ratios(times[True], times[False]),
     }
-    print(*row.values())
+    print(*(f"{column}: {value}" for column, value in row.items()), sep="   ")
     return row
 
 

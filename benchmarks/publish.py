@@ -53,14 +53,15 @@ def run_part(part: Part, options: argparse.Namespace, scratch: Path) -> dict[str
     out = scratch / part.name
     if options.again:
         shutil.rmtree(out, ignore_errors=True)
-    begin = time.monotonic()
+    begin, measured = time.monotonic(), revision()
     status = call(_words(part, options, out))
     if status:
         raise ValueError(f"{part.name} ended with status {status}")
     record = {
         "command": part.command,
         "date": datetime.date.today().isoformat(),
-        "revision": revision(),
+        # Of the code when it began; it may have been edited since.
+        "revision": measured,
         "seconds": round(time.monotonic() - begin, 1),
     }
     if part.is_run:

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,17 +32,19 @@ _AT_A_TIME = 32
 
 
 class Cost(NamedTuple):
-    """Cost of one run, for each batch or image.
+    """Cost of one run.
 
     Attributes:
-        cpu_us: CPU time of this process, in microseconds.
+        count: batches or images, after the first.
+        cpu_us: CPU time of this process for each, in microseconds.
         loop_us: that of the thread of the loop.
-        nbytes: size of the trace; 0 without one.
+        nbytes: size of the whole trace; 0 without one.
     """
 
+    count: int
     cpu_us: float
     loop_us: float
-    nbytes: float
+    nbytes: int
 
 
 def shrink(image: Any) -> Any:
@@ -56,12 +59,9 @@ class _Clock:
         self._begin = time.process_time(), time.thread_time()
 
     def cost(self, count: int, trace: Path | None) -> Cost:
-        cpu, loop = (
-            now - then
-            for now, then in zip((time.process_time(), time.thread_time()), self._begin, strict=True)
-        )
-        nbytes = 0 if trace is None else trace.stat().st_size
-        return Cost(cpu / count * 1e6, loop / count * 1e6, nbytes / count)
+        now = time.process_time(), time.thread_time()
+        cpu, loop = ((end - begin) / max(1, count) * 1e6 for end, begin in zip(now, self._begin, strict=True))
+        return Cost(count, cpu, loop, 0 if trace is None else trace.stat().st_size)
 
 
 async def load(rec: Path, trace: Path | None, batches: int) -> Cost:
@@ -78,7 +78,7 @@ async def load(rec: Path, trace: Path | None, batches: int) -> Cost:
         while done < batches:
             async for _ in loader:
                 done += 1
-    return clock.cost(done, trace)
+    return clock.cost(done, trace)  # after closing, when the trace is whole
 
 
 async def serve(files: Sequence[bytes], trace: Path | None, images: int) -> Cost:
@@ -98,26 +98,33 @@ async def serve(files: Sequence[bytes], trace: Path | None, images: int) -> Cost
 
 def compare(
     name: str,
-    run: Callable[[Path | None], Coroutine[Any, Any, Cost]],
+    run: Callable[[Path | None, int], Coroutine[Any, Any, Cost]],
+    count: int,
     rounds: int,
     scratch: Path,
 ) -> Row:
-    """Measure with and without a trace in turns, print, and return the figures."""
+    """Measure with and without a trace in turns, print, and return the figures.
+
+    Args:
+        name: of what a figure is for.
+        run: makes so many after the first, with a trace in this file or without.
+        count: how many.
+        rounds: turns of each.
+        scratch: folder of the trace.
+    """
+    path = scratch / "trace.json"
+    head_nbytes = asyncio.run(run(path, 0)).nbytes  # the start, the first, and what was in flight with it
     found: dict[bool, list[Cost]] = {True: [], False: []}
     for number in range(rounds):
         for traced in (True, False) if number % 2 else (False, True):
-            found[traced].append(asyncio.run(run(scratch / "trace.json" if traced else None)))
-    more = [
-        [mine - other for mine, other in zip(with_trace, without, strict=True)]
-        for with_trace, without in zip(found[True], found[False], strict=True)
-    ]
-    cpu, loop, _ = zip(*more, strict=True)
+            found[traced].append(asyncio.run(run(path if traced else None, count)))
+    pairs = list(zip(found[True], found[False], strict=True))
     row: Row = {
         "of": name,
         "CPU time without a trace, µs": spread(each.cpu_us for each in found[False]),
-        "more with a trace, µs": spread(cpu),
-        "more of the loop's thread, µs": spread(loop),
-        "bytes of the trace": spread(each.nbytes for each in found[True]),
+        "more with a trace, µs": spread(mine.cpu_us - other.cpu_us for mine, other in pairs),
+        "more of the loop's thread, µs": spread(mine.loop_us - other.loop_us for mine, other in pairs),
+        "bytes of the trace": spread((each.nbytes - head_nbytes) / each.count for each in found[True]),
     }
     print(
         f"median of {rounds} rounds",
@@ -149,8 +156,8 @@ def main() -> None:
         rec = scratch / "photos.rec"
         write_rec(rec, files, 4)
         rows = [
-            compare("a batch", lambda trace: load(rec, trace, batches), rounds, scratch),
-            compare("an image on demand", lambda trace: serve(files, trace, images), rounds, scratch),
+            compare("a batch", partial(load, rec), batches, rounds, scratch),
+            compare("an image on demand", partial(serve, files), images, rounds, scratch),
         ]
     write_figures(options.json, rows)
 

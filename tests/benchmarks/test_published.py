@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 from benchmarks import publish
 from benchmarks.figures import ratios, spread, write_figures
 from benchmarks.kept_settings import KeptSettings
-from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures
+from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures, places_of
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
 from benchmarks.published_results import Published, compact, latest, restore, revision
@@ -52,6 +53,22 @@ def test_each_printed_figure_has_its_part_of_the_run() -> None:
     known = {*PARTS, *NOT_OF_THE_RUN, "special"}
     assert {figure.part for figure in found} <= known
     assert {part for patterns in PRINTED.values() for _, part in patterns} <= known
+
+
+def test_each_pattern_names_the_part_of_some_line() -> None:
+    unused = [
+        (page, word)
+        for page, patterns in PRINTED.items()
+        for pattern, _ in patterns
+        for word in re.split(r"(?<!\\)\|(?![^(]*\))", pattern)
+        if not any(re.search(word, place) for place, found in places_of(ROOT, page) if found == pattern)
+    ]
+    assert unused == []
+
+
+def test_no_page_waits_for_a_figure() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [path.name for path in pages if re.search(r"\bXX\b", path.read_text(encoding="utf-8"))] == []
 
 
 def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
@@ -140,7 +157,10 @@ def test_a_line_of_a_special_benchmark_is_replaced_and_the_others_stay() -> None
     head = "| subject | result | command |\n| --- | --- | --- |\n"
     before = f"{head}| large results | old | x |\n| [packing](packing.md) | old | x |"
     page = f"<!-- figures: special -->\n\n{before}\n\n<!-- end of figures -->\n"
-    rows = [{"job": "--pass-through", "of the bare loop": [0.6, 0.5, 0.7], "images/s": 1000.0}]
+    rows = [
+        {"job": "--pass-through", "of the bare loop": [0.6, 0.5, 0.7], "images/s": 1000.0},
+        {"option": "--optimize", "bytes, of those without": 0.96},
+    ]
     filled = fill_page(page, {"packing": _part("packing", rows)}, "")
     assert "| large results | old | x |" in filled
     assert (
@@ -253,6 +273,9 @@ def test_parts_write_their_figures_and_the_pages(tmp_path: Path) -> None:
         "first-batch",
         "many-workers",
         "packing",
+        "tracing",
+        "internal-costs",
+        *(["crop-index"] if importlib.util.find_spec("numba") else []),
         "ragged",
         "large-results",
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import mmap
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 from benchmarks.data import load_jpegs
 from benchmarks.main_job import write_rec
-from benchmarks.soak import Soak, private_nbytes, report, slope
+from benchmarks.soak import Soak, Usage, figures, private_nbytes, report, slope
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,12 +40,36 @@ def test_memory_is_what_the_process_has_written_to() -> None:
         assert 30 << 20 < private_nbytes() - before < 40 << 20
 
 
+def test_figures_have_the_counts_and_the_growth_after_the_first_rounds() -> None:
+    soak = Namespace(rounds=20, resumed=4, batches=900, wrong=[], kills=7, failed=3, usage=[])
+    counts = {row["counted"]: row["number"] for row in figures(soak)}
+    assert counts == {
+        "rounds": 20,
+        "of them resumed": 4,
+        "batches": 900,
+        "wrong batches and other faults": 0,
+        "workers killed": 7,
+        "samples that failed on purpose": 3,
+    }
+    soak.usage = [Usage(60.0 * n, (100 + (n if n > 3 else 50)) << 20, 9, 4, 0) for n in range(20)]
+    growth = {row["growth of"]: row["a minute"] for row in figures(soak) if "growth of" in row}
+    assert growth == {"memory (MiB)": 1.0, "descriptors": 0.0, "threads": 0.0}
+
+
 @pytest.mark.slow
-def test_a_short_run() -> None:
+def test_a_short_run(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-m", "benchmarks.soak", "--smoke", "--workers", "2"]
+    command += ["--json", str(tmp_path / "rows.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all as planned" in done.stdout
+    rows = {
+        row["counted"]: row["number"]
+        for row in json.loads((tmp_path / "rows.json").read_text())
+        if "counted" in row
+    }
+    assert rows["batches"] > 0
+    assert rows["wrong batches and other faults"] == 0
 
 
 @pytest.mark.slow

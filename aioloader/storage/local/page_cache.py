@@ -73,7 +73,7 @@ def cached_pages(fd: int, offset: int = 0, nbytes: int = 0) -> int | None:
 def resident(fd: int, offset: int, nbytes: int) -> bool:
     """Return whether a range of a file, at least one byte long, is in memory, at least 7/8 of its pages.
 
-    Missing pages are announced to the system, which reads them without a wait here. Takes 3 to 6 µs.
+    Missing pages are announced to the system, which reads them without a wait here.
     """
     pages = (offset + nbytes - 1) // mmap.PAGESIZE - offset // mmap.PAGESIZE + 1
     cached = cached_pages(fd, offset, nbytes)

@@ -264,7 +264,7 @@ class LocalByteSource:
                 begin, count, total = perf_counter(), len(reads), int(reads[:, 2].sum())
                 several = len(reads) > 1 and self._kernel_aio.available
                 if residency is not None and residency.known and not residency.complete and several:
-                    # Ranges in memory need no announcement, which takes longer than reading a small one.
+                    # Ranges in memory need no announcement.
                     reads = self._read_together(fd, reads, out, wait=False)
                 self._read_ahead(residency, fd, reads)
                 if several:

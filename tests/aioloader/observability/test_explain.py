@@ -349,6 +349,11 @@ def test_no_counters_make_it_fail(name, field):
 def test_a_dataset_that_makes_its_samples_itself_does_not_decode(workers: int) -> None:
     inline = {"executor": "inline", "decode_s": 8.0, "cpu_s": 8.0} if workers == 1 else {}
     text = explain(case("decode", foreign=True, workers=workers, **inline))
-    assert text.startswith("The dataset's own __getitem__ is the limit. It takes ")
+    assert text.startswith("Decode (the dataset's own __getitem__) is the limit. It takes ")
     assert "a __getitem__ in half the time would give about " in text
-    assert "decod" not in text
+    assert "dct_scaling" not in text
+
+
+def test_too_few_workers_for_a_dataset_that_makes_its_samples_itself() -> None:
+    name = next(name for name in CASES if "is decode; of " in explain(case(name)))
+    assert "is decode (the dataset's own __getitem__); of " in explain(case(name, foreign=True))
