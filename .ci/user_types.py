@@ -1,8 +1,9 @@
 """Check the types of users' code: examples/, and the Python blocks of the README and of docs/.
 
-Pyright, in its standard mode, checks all of them as an editor would show them; ``mypy --strict`` checks examples/ and
-the typed program `tests/user_types.py`. The blocks of a page are one program, in a file whose line numbers are those
-of the page. Names that the reader has, such as ``step``, may have any type.
+Pyright, in its standard mode, checks all of them as an editor would show them. ``mypy --strict`` checks examples/ and
+the typed program `tests/user_types.py`, and the pages without the rules that functions have annotations and that a name
+has one type. The blocks of a page are one program, in a file whose line numbers are those of the page, and so are the
+cells of the notebook. Names that the reader has, such as ``step``, may have any type.
 
     python .ci/user_types.py            # needs the extra dev
 """
@@ -10,10 +11,12 @@ of the page. Names that the reader has, such as ``step``, may have any type.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +35,25 @@ RULES = {
     "reportUnusedExpression": False,  # a block may end with a value to look at
     "reportRedeclaration": False,  # a page has several variants of a function
 }
+
+UNTYPED = (
+    *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls", "--check-untyped-defs"),
+    *(
+        "--allow-untyped-decorators",
+        "--allow-subclassing-any",
+        "--allow-any-generics",
+        "--allow-redefinition",
+    ),
+    *(
+        "--ignore-missing-imports",
+        "--disable-error-code",
+        "import-untyped",
+        "--disable-error-code",
+        "no-redef",
+    ),
+    *("--disable-error-code", "assignment"),  # a name of two blocks may have two types
+)
+"""Options of mypy for the pages, whose functions have no annotations, as in most scripts."""
 
 PARTS_OF_AN_EXAMPLE = "end-to-end.md"
 """Page that shows parts of a program of examples/, which is checked whole."""
@@ -56,7 +78,19 @@ def lay(folder: Path) -> dict[str, str]:
         for name, code in parts.items():
             (folder / f"{name}.py").write_text(code, encoding="utf-8")
             pages[f"{name}.py"] = PAGES[page].relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        name = f"{path.stem}_cells.py"
+        (folder / name).write_text(cells(path), encoding="utf-8")
+        pages[name] = path.relative_to(ROOT).as_posix()
     return pages
+
+
+def cells(path: Path) -> str:
+    """Return the cells of a notebook as one async function, because they may await."""
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
+    lines = ["pass" if line.startswith(("%", "!")) else line for line in code.splitlines()]
+    return "async def notebook() -> None:\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
 
 
 def check_with_pyright() -> list[str]:
@@ -105,10 +139,41 @@ def check_with_mypy(cache: str) -> list[str]:
     return own + done.stderr.splitlines()
 
 
+def check_pages_with_mypy(cache: str) -> list[str]:
+    """Return the findings of mypy in the programs of the pages, each in a line."""
+    with tempfile.TemporaryDirectory() as name:
+        pages = lay(Path(name))
+        command = [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-error-summary",
+            "--cache-dir",
+            cache,
+            *UNTYPED,
+        ]
+        done = subprocess.run(
+            [*command, *sorted(pages)],
+            env={**os.environ, "MYPYPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=name,
+        )
+    undefined = re.compile(rf'Name "(?:{"|".join(READERS.split())})" is not defined')
+    found = []
+    for line in done.stdout.splitlines():
+        file, _, rest = line.partition(":")
+        if file in pages and ": error: " in line and not undefined.search(line):
+            found.append(f"{pages[file]}:{rest}")
+    return found + done.stderr.splitlines()
+
+
 def main() -> int:
     """Print what was found and return the exit status."""
     cache = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / ".mypy_cache")
-    found = check_with_pyright() + check_with_mypy(cache)
+    found = check_with_pyright() + check_with_mypy(cache) + check_pages_with_mypy(cache)
     print("\n".join(found) or "users' code: no findings of pyright or mypy")
     return bool(found)
 

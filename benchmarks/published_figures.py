@@ -56,9 +56,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("through a pipe|reused shared memory|megabyte of shared memory", "internal-costs"),
         ("100 µs. It works|a photograph it takes|Plain loops|tight loop|Dividing", "internal-costs"),
     ),
-    "docs/diagnosis.md": (
-        ("Tracing costs|each, at 2.4 kB", "tracing"),
-    ),
+    "docs/diagnosis.md": (("Tracing costs|each, at 2.4 kB", "tracing"),),
     "docs/doctor.md": (("batch memory", "limit"),),
     "docs/executors.md": (
         ("^Costs > From the", "loaders"),
@@ -83,9 +81,10 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/remote.md": (
         ("30 s\\), a listing|`timeout`", "limit"),
         ("The copies take about 5 %", "remote-crops"),
-        ("503s|faults", "remote-faults"),
+        ("503s|faults|When the server was", "remote-faults"),
+        (r"\[targets\]", "limit"),
         ("of the bytes in|0.048 of the bytes", "remote-crops"),
-        (r"Cold epochs|these files|\| (tar|TFRecord|Parquet) \|", "remote-formats"),
+        ("Cold epochs", "remote-formats"),
         ("^Measurements >", "remote"),
     ),
     "docs/sampling.md": (("A window of 16,384|average, as in", "windows"),),

@@ -555,6 +555,86 @@ def _remote_lag(parts: Mapping[str, Any]) -> list[str]:
     )
 
 
+def _row(rows: Rows, **wanted: str) -> dict[str, Any]:
+    """Return the row that has these values."""
+    return next(row for row in rows if wanted.items() <= row.items())
+
+
+def _speed(parts: Mapping[str, Any], data: str, way: str, text: str) -> tuple[str, ...]:
+    """Return the line of the loader against another way, with the same data."""
+    rows = parts["remote"]["rows"]
+    mine = _row(rows, part="speed", data=data, way="loader")
+    other = _row(rows, part="speed", data=data, way=way)
+    rate = value_text(other["samples/s"][0], ",.0f")
+    return (
+        data,
+        value_text(mine["samples/s"][0], ",.0f"),
+        f"{text}: {rate}",
+        value_text(other["loader to it"]),
+    )
+
+
+def _cached(parts: Mapping[str, Any], data: str) -> tuple[str, ...]:
+    """Return the line of a second epoch from a cache."""
+    row = _row(parts["remote"]["rows"], part="cache", data=data)
+    rates = [value_text(row[name][0], ",.0f") for name in ("samples/s", "local file, samples/s")]
+    ratio = f"{value_text(row['to a local file'])}, {row['requests'] or 'no'} requests"
+    return f"{data}, second epoch from a cache", rates[0], f"a local file: {rates[1]}", ratio
+
+
+def _remote_rates(parts: Mapping[str, Any]) -> list[str]:
+    faults = _row(parts["remote-faults"]["rows"], part="faults")
+    with_faults = (
+        "payloads, 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s",
+        value_text(faults["samples/s"][0], ",.0f"),
+        "the same payloads without faults",
+        value_text(faults["to the clean run"]),
+    )
+    return table(
+        ("data", "samples/s", "baseline, samples/s", "ratio"),
+        (
+            _speed(parts, "payloads", "torch", "PyTorch's loader, 2 workers, one blocking read per sample"),
+            _speed(
+                parts,
+                "payloads",
+                "bytes alone",
+                "a client that only fetches the bytes, 256 requests in flight",
+            ),
+            _speed(parts, "images of 224", "torch", "PyTorch's loader with the same images"),
+            _speed(parts, "images of 224", "local", "the same images from a local file"),
+            with_faults,
+            _cached(parts, "payloads"),
+            _cached(parts, "images of 224"),
+        ),
+    )
+
+
+_REMOTE_FORMATS = {
+    "tar": ("tar", "WebDataset through curl", "webdataset"),
+    "tfrecord": ("TFRecord", "", ""),
+    "parquet": ("Parquet", "Hugging Face's streaming", "datasets"),
+}
+
+
+def _remote_format_rates(parts: Mapping[str, Any]) -> list[str]:
+    rows = parts["remote-formats"]["rows"]
+
+    def rate(row: Mapping[str, Any]) -> str:
+        first = value_text(row["first batch, s"][0], ".1f")
+        return f"{value_text(row['images/s'][0], ',.0f')}; first batch after {first} s"
+
+    lines = []
+    for name, (title, peer, loader) in _REMOTE_FORMATS.items():
+        mine = _row(rows, loader="aioloader", format=name)
+        cells = ("", "", "")
+        if peer:
+            other = rate(_row(rows, loader=loader, format=name))
+            cells = (f"{peer}: {other}", value_text(mine["whole epoch"]), value_text(mine["later batches"]))
+        lines.append((title, rate(mine), *cells))
+    heads = ("format", "aioloader, images/s", "baseline, images/s", "whole epoch", "after the first batch")
+    return table(heads, lines)
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], list[str]]]] = {
     "windows": (("windows",), _windows),
     "scale": (("scale",), _scale),
@@ -564,5 +644,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], list[str]
     "viewing": (("viewing",), _viewing_table),
     "executors": (("loaders",), _executors),
     "remote-lag": (("remote",), _remote_lag),
+    "remote-rates": (("remote", "remote-faults"), _remote_rates),
+    "remote-formats": (("remote-formats",), _remote_format_rates),
 }
 """Marked tables of other pages: the parts that they need, and the function that makes the lines from the parts."""
