@@ -81,7 +81,8 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/remote.md": (
         ("30 s\\), a listing|`timeout`", "limit"),
         ("The copies take about 5 %", "remote-crops"),
-        ("503s|faults|When the server was", "remote-faults"),
+        ("When the server was", "remote"),
+        ("503s|faults", "remote-faults"),
         (r"\[targets\]", "limit"),
         ("of the bytes in|0.048 of the bytes", "remote-crops"),
         ("Cold epochs", "remote-formats"),

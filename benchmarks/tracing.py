@@ -107,7 +107,7 @@ def compare(
 
     Args:
         name: of what a figure is for.
-        run: makes so many after the first, with a trace in this file or without.
+        run: makes this number after the first, with a trace in this file or without.
         count: how many.
         rounds: turns of each.
         scratch: folder of the trace.
