@@ -95,7 +95,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("^Workers for one event loop >", "many-workers"),
     ),
     "docs/torch.md": (
-        ("1.23 times as|unchanged Pillow script|which made the Pillow script", "torch-adapter"),
+        ("1.26 times as|unchanged Pillow script|which made the Pillow script", "torch-adapter"),
     ),
     "docs/training-recipes.md": (),
     "docs/troubleshooting.md": (("has 64 MB in a Docker", "limit"), ("> >", "message")),
