@@ -3,9 +3,9 @@
     python .ci/torchdata_tests.py CHECKOUT              # of torchdata, for example of v0.11.0
     python .ci/torchdata_tests.py CHECKOUT --original   # with torchdata's own class, for comparison
 
-Needs torch, torchdata, pytest, parameterized and expecttest. Each test runs in a fork, which is ended after two minutes. Prints the
-tests that do not pass, with the last line of their error, and the counts of each file. Not a part of `.ci/run`: some of
-these tests need what differs on purpose; docs/torch.md lists it.
+Needs torch, torchdata, pytest, parameterized and expecttest. Each test runs in a fork, which is ended after two
+minutes. Prints the tests that do not pass, with the last line of their error, and the counts of each file. It is not
+part of `.ci/run`: some of these tests need what differs on purpose; docs/torch.md lists it.
 """
 
 from __future__ import annotations

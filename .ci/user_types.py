@@ -2,8 +2,9 @@
 
 Pyright, in its standard mode, checks all of them as an editor would show them. ``mypy --strict`` checks examples/ and
 the typed program `tests/user_types.py`, and the pages without the rules that functions have annotations and that a name
-has one type. The blocks of a page are one program, in a file whose line numbers are those of the page, and so are the
-cells of the notebook. Names that the reader has, such as ``step``, may have any type.
+has one type. The blocks of a page are one program, in a file whose line numbers are those of the page. So are the cells
+of the notebook; mypy cannot read them, because they await. Names that the reader has, such as ``step``, may have any
+type.
 
     python .ci/user_types.py            # needs the extra dev
 """
@@ -16,7 +17,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,22 +36,15 @@ RULES = {
     "reportRedeclaration": False,  # a page has several variants of a function
 }
 
+# A name of two blocks may have two types, and no annotation says what an empty list of the reader will hold.
 UNTYPED = (
     *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls", "--check-untyped-defs"),
+    *("--allow-untyped-decorators", "--allow-subclassing-any", "--allow-any-generics"),
+    *("--allow-redefinition", "--ignore-missing-imports"),
     *(
-        "--allow-untyped-decorators",
-        "--allow-subclassing-any",
-        "--allow-any-generics",
-        "--allow-redefinition",
+        f"--disable-error-code={code}"
+        for code in ("import-untyped", "no-redef", "assignment", "var-annotated")
     ),
-    *(
-        "--ignore-missing-imports",
-        "--disable-error-code",
-        "import-untyped",
-        "--disable-error-code",
-        "no-redef",
-    ),
-    *("--disable-error-code", "assignment"),  # a name of two blocks may have two types
 )
 """Options of mypy for the pages, whose functions have no annotations, as in most scripts."""
 
@@ -59,6 +52,13 @@ PARTS_OF_AN_EXAMPLE = "end-to-end.md"
 """Page that shows parts of a program of examples/, which is checked whole."""
 
 KNOWN = {
+    "cells of a notebook await outside of functions": re.compile(
+        r'"await" allowed only within async function|Use of "async" not allowed outside of async function'
+    ),
+    "mypy gives a dict of options one type of values": re.compile(
+        r'"\*\*dict\[str, (object|int)\]"|No overload variant of "images" .*"dict\[str, object\]"'
+    ),
+    "names of the reader": re.compile(rf'(Name|Cannot determine type of) "({"|".join(READERS.split())})"'),
     "torch's Dataset is a class, no protocol: other datasets need a cast": re.compile(
         r'"Dataset.*" cannot be assigned to parameter "dataset" of type "Dataset\[_T'
     ),
@@ -86,11 +86,10 @@ def lay(folder: Path) -> dict[str, str]:
 
 
 def cells(path: Path) -> str:
-    """Return the cells of a notebook as one async function, because they may await."""
+    """Return the cells of a notebook as one program, without the lines that are not Python."""
     found = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
-    lines = ["pass" if line.startswith(("%", "!")) else line for line in code.splitlines()]
-    return "async def notebook() -> None:\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
+    return "\n".join("" if line.startswith(("%", "!")) else line for line in code.splitlines()) + "\n"
 
 
 def check_with_pyright() -> list[str]:
@@ -154,18 +153,17 @@ def check_pages_with_mypy(cache: str) -> list[str]:
             *UNTYPED,
         ]
         done = subprocess.run(
-            [*command, *sorted(pages)],
+            [*command, *sorted(name for name, page in pages.items() if page.endswith(".md"))],
             env={**os.environ, "MYPYPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=False,
             cwd=name,
         )
-    undefined = re.compile(rf'Name "(?:{"|".join(READERS.split())})" is not defined')
     found = []
     for line in done.stdout.splitlines():
         file, _, rest = line.partition(":")
-        if file in pages and ": error: " in line and not undefined.search(line):
+        if file in pages and ": error: " in line and not any(known.search(line) for known in KNOWN.values()):
             found.append(f"{pages[file]}:{rest}")
     return found + done.stderr.splitlines()
 

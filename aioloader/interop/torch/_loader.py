@@ -8,7 +8,7 @@ import multiprocessing
 import warnings
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 import torch
 import torch.utils.data
@@ -60,11 +60,18 @@ from aioloader.loader import sync_loader as sync
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
+
     from aioloader.metrics import Stats
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 _log = logging.getLogger("aioloader")
 _START_S = 10.0
-T = TypeVar("T")
 _STATE_PARTS = ("engine", "batch_size", "generators", "present", "begun")
 # Samplers that return whole numbers.
 _BY_NUMBER = (
