@@ -34,6 +34,7 @@ from aioloader import transforms
 from aioloader.executors import ProcessExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.usage import process_tree
+from aioloader.transforms.antialias import axis_filter
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.figures import Row, add_json_option, write_figures
 from benchmarks.main_job import write_rec
@@ -233,6 +234,7 @@ class Soak:
                 scope.cancel()
 
     def _look(self) -> None:
+        axis_filter.cache_clear()  # of bounded length; crops of random sizes fill it with filters of random sizes
         gc.collect()
         with suppress(AttributeError):  # glibc's: free memory that the allocator keeps is not a leak
             ctypes.CDLL(None).malloc_trim(0)

@@ -202,8 +202,8 @@ class Unpicklable(Rows):
 
 def test_descriptors_do_not_outlive_the_loader() -> None:
     before = psutil.Process().num_fds()
-    rows = Rows(np.arange(1 << 20).reshape(-1, 4))
-    loader = DataLoader(rows, 1 << 16, num_workers=2, executor="process")
+    rows = Rows(np.arange(1 << 16).reshape(-1, 4))
+    loader = DataLoader(rows, 1 << 12, num_workers=2, executor="process")
     for _ in range(2):
         assert sum(int(np.sum(batch)) for batch in loader) == rows.values.sum()
     loader.close()
