@@ -11,8 +11,8 @@ part of `.ci/run`: some of these tests need what differs on purpose; docs/torch.
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import pickle
 import select
 import signal
 import sys
@@ -28,14 +28,14 @@ LIMIT_S = 120.0
 
 
 class Forks:
-    """Plugin of pytest that runs each test in a fork and collects the outcomes.
+    """Plugin of pytest that runs each test in a fork, and prints those that do not pass.
 
     Attributes:
-        outcomes: (file, test, outcome, last line of the error) of each test.
+        outcomes: file and outcome of each test.
     """
 
     def __init__(self) -> None:
-        self.outcomes: list[tuple[str, str, str, str]] = []
+        self.outcomes: list[tuple[str, str]] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
@@ -45,20 +45,23 @@ class Forks:
         if child == 0:
             os.setpgid(0, 0)
             os.close(receiving)
-            with os.fdopen(sending, "wb") as answer:
-                pickle.dump(_outcome(item), answer)
+            with os.fdopen(sending, "w") as answer:
+                answer.write(json.dumps(_outcome(item)) + "\n")
             os._exit(0)
         os.close(sending)
-        with os.fdopen(receiving, "rb") as answer:
+        with os.fdopen(receiving) as answer:
+            # A line, because processes that the test started may hold the other end of the pipe.
             ready, _, _ = select.select([answer], [], [], LIMIT_S)
-            data = answer.read() if ready else b""
-        outcome, line = pickle.loads(data) if data else ("hung or died", "")
+            text = answer.readline() if ready else ""
+        outcome, line = json.loads(text) if text else ("hung or died", "")
         try:
             os.killpg(child, signal.SIGKILL)  # processes that it left behind, too
         except ProcessLookupError:
             pass
         os.waitpid(child, 0)
-        self.outcomes.append((item.path.name, item.name, outcome, line))
+        self.outcomes.append((item.path.name, outcome))
+        if outcome not in ("passed", "skipped"):
+            print(f"\n{outcome}: {item.path.name}::{item.name}: {line[:160]}", flush=True)
         return True
 
 
@@ -96,11 +99,8 @@ def main() -> int:
     # Their settings are not this project's.
     words += ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder), "-W", "ignore"]
     status = pytest.main([*words, *(["-k", options.k] if options.k else [])], plugins=[forks])
-    for file, name, outcome, line in forks.outcomes:
-        if outcome not in ("passed", "skipped"):
-            print(f"{outcome}: {file}::{name}: {line[:160]}")
     for file in FILES:
-        counts = Counter(outcome for name, _, outcome, _ in forks.outcomes if name == file)
+        counts = Counter(outcome for name, outcome in forks.outcomes if name == file)
         print(
             f"{file}: {counts.total()} tests",
             *(f"{count} {outcome}" for outcome, count in sorted(counts.items())),
