@@ -216,9 +216,9 @@ PARTS = {
         ),
         Part(
             "soak",
-            "Ten minutes of faults",
-            "benchmarks.soak --data {data} --minutes 10",
-            10,
+            "Five minutes of faults",
+            "benchmarks.soak --data {data} --minutes 5",
+            5,
             "A worker is killed every second; reads are slow or fail, samples raise, epochs are left and resumed. "
             "Every batch is compared with the plan.",
         ),
