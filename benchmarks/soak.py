@@ -18,6 +18,7 @@ import hashlib
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -370,6 +371,10 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="a few seconds: a check that it runs")
     add_json_option(parser)
     options = parser.parse_args()
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        # Threads that begin to allocate in further arenas of glibc's allocator would look like growth.
+        os.environ["MALLOC_ARENA_MAX"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     if options.smoke:
         options.minutes, options.round_s, options.kill_s, options.repeat = 0.1, 1.5, 0.4, 2
     with tempfile.TemporaryDirectory() as scratch:
