@@ -46,7 +46,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("fills 98.6 % of a budget", "fill"),
         ("holds the event loop for|made in a thread, by numpy", "large-results"),
         ("A chunk costs the loop 0.1|0.1 to 0.2 ms, however", "many-workers"),
-        ("MiB a$|MiB a minute", "soak"),
+        ("MiB a minute", "soak"),
         ("early stop|boxes then take", "crop-index"),
         ("of the bytes in 1.2 requests|as much as some tens of KiB", "remote-crops"),
         ("so that of photographs", "tar-index"),
