@@ -205,6 +205,7 @@ def sent(calls: int, *, shared: bool) -> float:
         if memory is None:
             np.stack(received, out=stacked)
     spent = time.process_time() - begin + ours.recv()
+    ours.close()
     child.join()
     return spent / (batches * _BATCH) * 1e6
 

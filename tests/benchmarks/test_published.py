@@ -177,6 +177,10 @@ def test_targets_of_other_parts_are_listed_where_they_were_missed() -> None:
     assert missed(page, {"remote-faults": _part("remote-faults", rows)})[-1] == (
         "| remote-faults | times the same without faults | 0.85x | 0.84x |"
     )
+    tars = {"loader": "aioloader", "format": "tar", "whole epoch": [0.4, 0.3, 0.5], "goal": 3.0}
+    assert missed(page, {"remote-formats": _part("remote-formats", [tars])})[-1] == (
+        "| remote-formats | tar, times WebDataset | 3.00x | 0.40x |"
+    )
     rows[0]["to the clean run"] = [0.85, 0.8, 0.9]
     assert missed(page, {"remote-faults": _part("remote-faults", rows)}) == missed(page, {})
 

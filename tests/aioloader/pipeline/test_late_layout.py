@@ -15,11 +15,21 @@ from aioloader.pipeline import epoch_runner
 from aioloader.pipeline.dispatch import Started
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import RunOn
 
 EXECUTORS = ["thread", "process"]
+
+
+def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Wait in a worker for a condition on files: workers share nothing else."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        time.sleep(0.001)  # between two looks at the files, which announce nothing
 
 
 class Together:
@@ -43,11 +53,9 @@ class Together:
 
     def __getitem__(self, index: int) -> Any:
         (self.folder / str(index)).touch()
-        deadline = time.monotonic() + 20
-        while len(list(self.folder.iterdir())) < self.together:
-            if time.monotonic() > deadline:
-                raise TimeoutError("the other samples did not begin")
-            time.sleep(0.001)  # the workers share nothing but the folder
+        wait_until(
+            lambda: len(list(self.folder.iterdir())) >= self.together, "the other samples did not begin"
+        )
         if index in self.failing:
             raise ValueError(f"sample {index}")
         return np.full((self.side, self.side), index, np.float32), index
@@ -137,11 +145,8 @@ class SlowFirst(Together):
     """Dataset whose sample 0 is made when the caller has some of the others."""
 
     def __getitem__(self, index: int) -> Any:
-        deadline = time.monotonic() + 20
-        while index == 0 and not (self.folder / "taken").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the other samples were not delivered")
-            time.sleep(0.001)  # the workers share nothing but the folder
+        if index == 0:
+            wait_until((self.folder / "taken").exists, "the other samples were not delivered")
         return index
 
 
