@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         ResumeError,
         SampleError,
         ServiceClosedError,
+        ServiceMemoryError,
         ServiceOverloadedError,
         TooManyErrorsError,
         WorkerError,
@@ -106,6 +107,7 @@ __all__ = (
     "Rng",
     "SampleError",
     "ServiceClosedError",
+    "ServiceMemoryError",
     "ServiceOverloadedError",
     "SimpleDataset",
     "TFRecordDataset",
@@ -135,8 +137,8 @@ _NAMES_OF = {
     "aioloader.errors": (
         "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
         "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError "
-        "LoaderError NotResumableError ReceiptError ResumeError SampleError ServiceClosedError ServiceOverloadedError "
-        "TooManyErrorsError WorkerError"
+        "LoaderError NotResumableError ReceiptError ResumeError SampleError ServiceClosedError ServiceMemoryError "
+        "ServiceOverloadedError TooManyErrorsError WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",
     "aioloader.images": "images",

@@ -49,6 +49,7 @@ __all__ = (
     "SampleError",
     "SampleFormatError",
     "ServiceClosedError",
+    "ServiceMemoryError",
     "ServiceOverloadedError",
     "SpanTooShortError",
     "StalledError",
@@ -740,6 +741,28 @@ class ServiceOverloadedError(ImageServiceError):
         )
         self.pending = pending
         self.max_pending = max_pending
+
+
+class ServiceMemoryError(ImageServiceError):
+    """Error raised by a service whose slab memory has no room for an image.
+
+    Attributes:
+        nbytes: bytes that the image needs, encoded and made, with those that share its worker's work.
+        memory_limit: bytes of the slab memory.
+        held: bytes of images that callers keep.
+    """
+
+    def __init__(self, nbytes: int, memory_limit: int, held: int) -> None:
+        super().__init__(
+            f"an image needs {nbytes:,} bytes, and memory_limit={memory_limit:,} has no room for them, because callers "
+            f"hold {held:,}: raise memory_limit, or keep fewer images"
+            if nbytes <= memory_limit
+            else f"an image needs {nbytes:,} bytes, more than memory_limit={memory_limit:,}: raise memory_limit, or "
+            "refuse such images with max_pixels"
+        )
+        self.nbytes = nbytes
+        self.memory_limit = memory_limit
+        self.held = held
 
 
 class ImageTimeoutError(ImageServiceError, TimeoutError):

@@ -36,7 +36,8 @@ class Job:
         chunk: the chunk that it is made in; None before and after.
         began: time at which it entered the service (seconds, `time.perf_counter`).
         abandoned: nobody waits any more.
-        nbytes: bytes that the image will take, once its header is known.
+        pixels: of the encoded image, if the processor does not announce the size of its result.
+        nbytes: bytes that the image will take, or may take, once its header is known.
         shape: of its first array, if the processor announces it.
         queued_at, sent_at: when it was read, and when it was sent to a worker.
         trace: records its stages, or None.
@@ -53,6 +54,7 @@ class Job:
     scope: anyio.CancelScope | None = None
     chunk: ChunkInWork | None = None
     abandoned: bool = False
+    pixels: int = 0
     nbytes: int = 0
     shape: tuple[int, ...] | None = None
     queued_at: float = 0.0

@@ -10,7 +10,7 @@ import anyio
 import numpy as np
 
 from aioloader.abc import SizedProcessor
-from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError
+from aioloader.errors import ImageError, ImageTooLargeError, ServiceMemoryError
 from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
 from aioloader.foundation.types import (
@@ -27,6 +27,7 @@ from aioloader.foundation.types import (
     next_layout_number,
 )
 from aioloader.service.probe import decoded_size
+from aioloader.service.result_size import ResultSizes
 from aioloader.transforms.formats import read_header
 from aioloader.transforms.frames import count_frames
 
@@ -108,10 +109,12 @@ class ImageMaker:
         self._max_frames = max_frames
         self._cache = cache
         self._threads = threads
-        self._per_pixel = 12.0  # bytes of a result, as for float32
+        # Of a processor that does not announce its results.
+        self._sizes = None if self._sized is not None or self._plain else ResultSizes()
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
         self._layouts: dict[tuple[int, ...], RowLayout] = {}
+        self._without_room = 0  # chunks in work that wait for memory
         self.in_work = 0
         self.memory_wait_s = 0.0
         self.copies = 0
@@ -149,11 +152,12 @@ class ImageMaker:
                 job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
             except Exception as error:
                 raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
-        elif self._plain:
+        elif self._sizes is not None:
+            job.pixels = pixels
+            job.nbytes = self._sizes.expect(pixels) + _ROOM
+        else:
             size = decoded_size(memoryview(job.image.payload), header, exif=self._exif, processor=None)
             job.nbytes, job.shape = pixels * 3 + _ROOM, (*size, 3)
-        else:
-            job.nbytes = int(pixels * self._per_pixel) + _ROOM
 
     def room_in_chunk(self, first: Job, waiting: int) -> int:
         """Return how many images may be in the chunk of an image that is next.
@@ -181,7 +185,7 @@ class ImageMaker:
         """Make the images of a chunk.
 
         Raises:
-            ImageServiceError: they do not fit into the memory.
+            ServiceMemoryError: they do not fit into the memory.
             WorkerError: no worker can be started.
 
         On cancellation the workers let go of the images, and their memory is freed when no worker can write to it.
@@ -197,7 +201,9 @@ class ImageMaker:
             given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
             places, rows = ([], 0) if layout is None else layout.offsets(len(jobs))
             room = _ROOM if rows else sum(job.nbytes for job in jobs)
-            made = await self._allocate(rows + room, owned, lasting=True)
+            # A result of unknown size that does not fit in the slab comes by value.
+            least = rows + room if self._sizes is None else _ROOM
+            made = await self._allocate(rows + room, owned, lasting=True, least=least)
             table = await self._fill(jobs, payloads, given)
             keeps = len(jobs) == 1 and not self._is_small(jobs[0])
             holders.enter()
@@ -228,20 +234,55 @@ class ImageMaker:
             self.in_work -= 1
             holders.leave()
 
-    async def _allocate(self, nbytes: int, owned: list[Slab], *, lasting: bool = False) -> Slab:
-        began = perf_counter()
-        while (slab := self._memory.allocate(nbytes, lasting=lasting)) is None:
-            # Images that callers hold are freed whenever they drop them, which sends no signal.
-            if not self._cache.drop_oldest():
-                if self.in_work == 1 and perf_counter() - began > _PATIENCE_S:
-                    raise ImageServiceError(
-                        f"an image needs {nbytes:,} bytes, and memory_limit={self._memory.limit:,} has no room for "
-                        f"them, because callers hold {self._memory.leased:,}: raise memory_limit, or keep fewer images"
-                    )
-                await anyio.sleep(_POLL_S)
-            self.memory_wait_s += perf_counter() - began
+    async def _allocate(
+        self, nbytes: int, owned: list[Slab], *, lasting: bool = False, least: int | None = None
+    ) -> Slab:
+        """Take a slab, and wait for it if there is no room.
+
+        Args:
+            nbytes: of the slab.
+            owned: gets the slab.
+            lasting: callers will hold it.
+            least: bytes that do where waiting for more would not help; None: `nbytes`.
+
+        Raises:
+            ServiceMemoryError: it does not fit, and waiting would not help.
+        """
+        memory = self._memory
+        least = nbytes if least is None else least
+        nbytes = max(least, min(nbytes, memory.limit // 2))  # callers may hold the other half
+        needed = least + sum(slab.nbytes for slab in owned)  # encoded and made
+        if needed > memory.limit:
+            raise ServiceMemoryError(needed, memory.limit, memory.leased)
+        slab = memory.allocate(nbytes, lasting=lasting)
+        if slab is None:
+            began = perf_counter()
+            self._without_room += 1
+            try:
+                slab = await self._wait_for_room(nbytes, least, needed, lasting)
+            finally:
+                self._without_room -= 1
+                self.memory_wait_s += perf_counter() - began
         owned.append(slab)
         return slab
+
+    async def _wait_for_room(self, nbytes: int, least: int, needed: int, lasting: bool) -> Slab:
+        memory = self._memory
+        stuck_at: float | None = None
+        while True:
+            # Images that callers hold are freed whenever they drop them, which sends no signal.
+            if not self._cache.drop_oldest():
+                if self._without_room < self.in_work:
+                    stuck_at = None  # the others will free theirs
+                elif nbytes > least:
+                    nbytes = least
+                elif stuck_at is None:
+                    stuck_at = perf_counter()
+                elif perf_counter() - stuck_at > _PATIENCE_S:
+                    raise ServiceMemoryError(needed, memory.limit, memory.leased)
+                await anyio.sleep(_POLL_S)
+            if (slab := memory.allocate(nbytes, lasting=lasting)) is not None:
+                return slab
 
     async def _fill(self, jobs: Sequence[Job], payloads: Sequence[memoryview], slab: Slab) -> Array:
         """Copy the bytes into the slab; return the index table of the chunk."""
@@ -267,11 +308,8 @@ class ImageMaker:
         if self._is_small(jobs[0]):
             seconds = (result.decode_s + result.transform_s + result.collate_s) / len(jobs)
             self._small_s = seconds if not self._small_s else 0.8 * self._small_s + 0.2 * seconds
-        # With a function as the processor a result may be of any size: there is room for the largest ratio so far.
-        if self._sized is None and not self._plain and len(jobs) == 1 and result.spill_nbytes:
-            expected = (jobs[0].nbytes - _ROOM) / self._per_pixel
-            if expected > 0:
-                self._per_pixel = max(self._per_pixel, result.spill_nbytes / expected)
+        if self._sizes is not None and len(jobs) == 1 and result.spill_nbytes:
+            self._sizes.learn(jobs[0].pixels, result.spill_nbytes)
 
     def _layout(self, jobs: Sequence[Job]) -> RowLayout | None:
         """Return the row of images of one shape that is known, so that workers write into the slab; else None."""

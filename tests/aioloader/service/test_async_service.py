@@ -125,9 +125,45 @@ def test_callers_who_hold_half_of_the_memory_receive_copies(run_on: Any) -> None
 def test_an_image_that_does_not_fit_into_the_memory_is_a_named_error(run_on: Any) -> None:
     async def main() -> None:
         async with AsyncImageService(num_workers=1, memory_limit=4 << 20) as service:
-            with pytest.raises(aioloader.ImageServiceError, match="memory_limit"):
+            with pytest.raises(aioloader.ServiceMemoryError, match="more than memory_limit") as caught:
                 await service.get(encode_raw(np.zeros((1500, 1500, 3), np.uint8)))
+            assert (caught.value.memory_limit, caught.value.held) == (4 << 20, 0)
+            assert caught.value.nbytes >= 1500 * 1500 * 3
             assert number_of(await service.get(numbered(5))) == 5
+
+    run_on(main)
+
+
+def test_images_that_find_no_memory_because_all_wait_for_it_are_named_errors(run_on: Any) -> None:
+    """Three chunks are in work at a time, so none of them waits for one that goes on."""
+
+    async def main() -> None:
+        async with AsyncImageService(num_workers=1, memory_limit=8 << 20) as service:
+            held = await service.get(jpeg(1000, 1000))
+            large = [jpeg(1450, 1450, seed=n) for n in range(5)]
+            found = await service.gather(large, on_error="return")
+            assert {type(each) for each in found} == {aioloader.ServiceMemoryError}
+            assert found[0].held >= held.nbytes
+            del held
+            assert (await service.get(large[0])).shape == (1450, 1450, 3)
+
+    run_on(main)
+
+
+def _enlarge(image: Any) -> Any:
+    return np.resize(image, (64, 64, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("executor", ["process", "thread"])
+def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(run_on: Any, executor: Any) -> None:
+    async def main() -> None:
+        options: dict[str, Any] = {"num_workers": 1, "memory_limit": 64 << 20, "executor": executor}
+        async with AsyncImageService(_enlarge, **options) as service:
+            for size in [1, 300, 1, 3000, 2999]:
+                image = await service.get(encode_raw(np.full((size, size, 3), size % 251, np.uint8)))
+                assert image.shape == (64, 64, 3)
+                assert (image == size % 251).all()
+            assert service.stats().memory_wait_s < 1
 
     run_on(main)
 

@@ -16,6 +16,7 @@ from aioloader.errors import (
     ImageTimeoutError,
     ImageTooLargeError,
     ServiceClosedError,
+    ServiceMemoryError,
     ServiceOverloadedError,
 )
 
@@ -30,6 +31,7 @@ from aioloader.errors import (
         ImageTimeoutError("x", 1.5, "queue"),
         ImageTooLargeError("x", "bytes", 10, 11, kind="bytes"),
         ServiceClosedError("closed"),
+        ServiceMemoryError(10, 20, 15),
         ServiceOverloadedError(3, 3),
     ],
     ids=lambda error: type(error).__name__,
