@@ -16,6 +16,7 @@ __all__ = (
     "AmbiguousPathError",
     "AspectRatioError",
     "BatchDtypeError",
+    "BatchMemoryError",
     "BatchShapeError",
     "BudgetError",
     "CropIndexBusyError",
@@ -310,6 +311,28 @@ class BudgetError(LoaderError, ValueError):
         self.item = item
         self.cost = cost
         self.budget = budget
+
+
+class BatchMemoryError(LoaderError):
+    """Error raised when a batch does not fit into slab memory.
+
+    Attributes:
+        samples: number of samples of the batch.
+        nbytes: bytes that they are known to need, encoded and made.
+        memory_limit: bytes of the slab memory.
+        held: bytes of batches that you keep, here or in forks of this process.
+    """
+
+    def __init__(self, samples: int, nbytes: int, memory_limit: int, held: int) -> None:
+        super().__init__(
+            f"a batch of {samples} samples needs {nbytes} bytes, but of memory_limit={memory_limit} bytes "
+            f"only {memory_limit - held} are not held by batches that you keep, here or in forks of this process: "
+            "raise memory_limit, make batches smaller, or keep fewer of them"
+        )
+        self.samples = samples
+        self.nbytes = nbytes
+        self.memory_limit = memory_limit
+        self.held = held
 
 
 class DecodeError(LoaderError, ValueError):

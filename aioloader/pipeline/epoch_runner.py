@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.errors import LoaderClosedError, LoaderError, single
+from aioloader.errors import BatchMemoryError, LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
 from aioloader.foundation.foreign_errors import add_note, printable
 from aioloader.foundation.replacement import fallback_indices
@@ -156,17 +156,15 @@ class BatchTask:
         fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
         self.context.largest_batch = max(self.context.largest_batch, fetched + self._arrays.nbytes)
 
-    def too_large(self) -> LoaderError:
+    def too_large(self) -> BatchMemoryError:
         """Return the error for a batch that does not fit into slab memory."""
         context, memory, rows = self.context, self.context.memory, self._arrays.rows
-        needed = self._fetch.nbytes + context.spill(rows)
+        # The sizes of files are not known before they were read.
+        needed = self._fetch.nbytes if self._fetch.slab is None else self._fetch.slab.nbytes
+        needed += context.spill(rows)
         if context.layout is not None:
             needed += context.layout.offsets(rows)[1]
-        return LoaderError(
-            f"a batch of {rows} samples needs {needed} bytes, but of memory_limit={memory.limit} bytes "
-            f"only {memory.limit - memory.leased - memory.forked} are not held by batches that you keep, here or in "
-            "forks of this process: raise memory_limit, make batches smaller, or keep fewer of them"
-        )
+        return BatchMemoryError(rows, needed, memory.limit, memory.leased + memory.forked)
 
     # -- samples -----------------------------------------------------------------------------------------------------
 

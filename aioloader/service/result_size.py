@@ -9,9 +9,10 @@ _PER_PIXEL = 12
 class ResultSizes:
     """Sizes of the results so far, of a processor that does not announce them.
 
-    The result may grow with the image (decoded, normalised) or not (resized, cropped), and a tiny image that is enlarged
-    has very many bytes for each of its pixels. So two figures are kept, the largest ratio to the pixels and the largest
-    size, and the smaller estimate is taken. It is too small only for a result that is larger than all before it.
+    The result may grow with the image (decoded, normalised) or not (resized, cropped), and a tiny image that is
+    enlarged has very many bytes for each of its pixels. So two figures are kept, the largest ratio to the pixels and
+    the largest size, and the smaller estimate is taken. It is too small only for a result that is larger than all
+    before it.
     """
 
     def __init__(self) -> None:

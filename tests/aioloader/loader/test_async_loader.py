@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
+from aioloader import (
+    ArrayDataset,
+    AsyncDataLoader,
+    DataLoader,
+    ImageFolderDataset,
+    SampleError,
+    SimpleDataset,
+)
+from aioloader.errors import BatchMemoryError
+from aioloader.tools.draw import draw_folder
+from aioloader.transforms import Resize
 from tests.aioloader.loader.samples import Numbers, collect, labels
 from tests.executors import pool
 
@@ -406,8 +416,23 @@ async def test_a_small_memory_limit_slows_but_does_not_stop(executor):
 async def test_a_batch_larger_than_memory_is_a_named_error(executor):
     options = {**pool(executor, 1), "memory_limit": 4096}
     async with AsyncDataLoader(Numbers(2000), 1000, **options) as loader:
-        with pytest.raises(aioloader.LoaderError, match="memory_limit=4096"):
+        with pytest.raises(BatchMemoryError, match="memory_limit=4096") as caught:
             await collect(loader)
+    assert (caught.value.samples, caught.value.memory_limit, caught.value.held) == (1000, 4096, 0)
+    assert caught.value.nbytes > 4096
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_batch_that_fits_only_before_it_is_decoded_names_all_bytes_that_it_needs(tmp_path, executor):
+    draw_folder(tmp_path, count=8, classes=2)
+    encoded = sum(file.stat().st_size for file in tmp_path.glob("*/*.jpg"))
+    dataset = ImageFolderDataset(tmp_path).transform_first(Resize((128, 128)))
+    options = {**pool(executor, 1), "memory_limit": encoded + 3 * 4096}
+    async with AsyncDataLoader(dataset, 8, **options) as loader:
+        with pytest.raises(BatchMemoryError) as caught:
+            await collect(loader)
+    assert caught.value.nbytes >= encoded + 8 * 128 * 128 * 3
+    assert caught.value.nbytes > caught.value.memory_limit
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
