@@ -126,7 +126,8 @@ class ToTensor(Transform):
     """float32 with channels first, divided by 255; any dtype in, nothing clipped. No draws.
 
     (height, width, channels) becomes (channels, height, width), and (n, height, width, channels) becomes (n, channels,
-    height, width); uint8 pixels are between 0 and 1 afterwards.
+    height, width); uint8 pixels are between 0 and 1 afterwards. Floats are divided too, as Gluon's `ToTensor` does
+    (torchvision's does not), so it must not follow ``ToDtype(..., scale=True)`` or another `ToTensor`.
     """
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
