@@ -151,11 +151,16 @@ def settings_note(run: dict[str, Any]) -> str:
 
 
 def busy_warning(rows: list[Row]) -> str:
-    """Return a warning if other programs kept the machine busy during the measurements, or ""."""
-    busy = [row.others_cpu_s.median for row in rows if row.others_cpu_s is not None]
-    if not busy or max(busy) < _BUSY_CORES:
+    """Return a warning that names the contenders during whose measurements other programs were busy, or ""."""
+    measured = [row for row in rows if row.others_cpu_s is not None]
+    busy = [
+        f"{row.case} {row.title} ({row.others_cpu_s.median:.1f})"
+        for row in measured
+        if row.others_cpu_s is not None and row.others_cpu_s.median >= _BUSY_CORES
+    ]
+    if not busy:
         return ""
     return (
-        f"Other programs kept up to {max(busy):.1f} cores busy during a contender's measurements (medians): "
-        "do not rely on these figures."
+        f"Other programs kept {_BUSY_CORES} cores or more busy during {len(busy)} of {len(measured)} measurements "
+        f"(medians of the rounds): do not rely on the figures of {', '.join(busy)}."
     )
