@@ -170,7 +170,7 @@ def codes(table: HuffmanTable) -> Mapping[int, Code]:
 def extended(table: HuffmanTable, wanted: Iterable[int]) -> HuffmanTable:
     """Return a table with more symbols, behind all its codes, so that no code of the table changes.
 
-    There is always room: the code of ones only, which no table uses, is made longer.
+    The code of ones only, which no table uses, is made longer where there is no other room.
 
     Args:
         table: the table.
