@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +15,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -167,7 +167,7 @@ class ImageFolderDataset(FileDataset):
         notes = _Notes()
         self.items = self._list_images(None if synsets is None else list(synsets), notes)
         for message in notes.messages:
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warn_caller(message, UserWarning)
         if crop_index != AUTO:
             self._crops.open(self._paths)
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from aioloader.datasets.record import ImageRecordDataset, RecordTable, RecordTab
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import LayoutError
+from aioloader.foundation.caller import warn_caller
 from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
@@ -170,11 +170,10 @@ class InsightFaceDataset(ImageRecordDataset):
                 key=0,
             )
         if images.first_missing is not None:
-            warnings.warn(
+            warn_caller(
                 f"{self._idx_path} lacks {header.first - 1 - images.count} of the {header.first - 1} images that the "
                 f"set's header announces, the first with the key {images.first_missing}; they are left out",
                 UserWarning,
-                stacklevel=4,
             )
         return images
 
@@ -260,11 +259,10 @@ class InsightFaceDataset(ImageRecordDataset):
             known = self._property_if_any()
             count = records if known is None and records else self._property().num_classes
             if header is not None and records and abs(count - records) > slack(header.end):
-                warnings.warn(
+                warn_caller(
                     f"{self._property_path} announces {count} identities, but the header of {self._path} "
                     f"has {records}; num_classes is {count}",
                     UserWarning,
-                    stacklevel=2,
                 )
             self._num_classes = count
         return self._num_classes

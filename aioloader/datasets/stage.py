@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
 from aioloader.transforms.base import Compose, bind, is_native
@@ -162,16 +162,13 @@ def _name(fn: Any) -> str:
 def stage_of_argument(dataset: object, transform: Callable[..., Any] | None) -> Stage | None:
     """Return the stage of Gluon's deprecated argument `transform` of a dataset; None without it.
 
-    The constructor itself must call this function, so that the warning points at the constructor's caller.
-
     Warns:
         DeprecationWarning: the argument is given.
     """
     if transform is None:
         return None
-    warnings.warn(
+    warn_caller(
         f"{type(dataset).__name__}(transform=...) is deprecated; use .transform(fn) or .transform_first(fn)",
         DeprecationWarning,
-        stacklevel=3,
     )
     return Stage(transform, first=False)

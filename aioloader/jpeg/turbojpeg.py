@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import warnings
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioloader.foundation.caller import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +83,10 @@ def turbojpeg_library() -> Library | None:
         return None
     found = _load(named)
     if found is None:
-        warnings.warn(
+        warn_caller(
             f"{LIBRARY_VARIABLE} names {named!r}, which cannot be loaded or is not libjpeg-turbo of version 3; "
             "crops are decoded without it. Name another file, or set the variable to nothing",
             RuntimeWarning,
-            stacklevel=3,
         )
     return found
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import TYPE_CHECKING, Any
+
+from aioloader.foundation.caller import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +38,10 @@ def get_register_func(base_class: type, nickname: str) -> Callable[..., Any]:
             raise AssertionError(f"Can only register subclass of {base_class.__name__}")
         key = (name or klass.__name__).lower()
         if key in known:
-            warnings.warn(
+            warn_caller(
                 f"New {nickname} {klass.__module__}.{klass.__name__} registered with name {key} overrides existing "
                 f"{nickname} {known[key].__module__}.{known[key].__name__}",
                 UserWarning,
-                stacklevel=2,
             )
         known[key] = klass
         return klass

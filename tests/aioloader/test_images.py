@@ -1,6 +1,7 @@
 """Tests of `aioloader.images`: accepted paths, and errors at the call."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -109,6 +110,16 @@ def test_a_batch_sampler_takes_the_place_of_size_and_shuffling(photo_rec):
 def test_a_folder_without_images_is_refused_at_the_call(tmp_path):
     with pytest.raises(ValueError, match="an empty folder: it needs a sub-folder with images"):
         aioloader.images(tmp_path)
+
+
+def test_warnings_name_the_line_of_the_caller(photo_folder, tmp_path):
+    shutil.copytree(photo_folder, tmp_path / "set")
+    (tmp_path / "set" / "notes.txt").write_text("x")
+    (tmp_path / "set" / "empty").mkdir()
+    with pytest.warns(UserWarning, match="Ignoring|classes") as caught:
+        aioloader.images(tmp_path / "set", blocking=True).close()
+    assert sorted(str(each.message).split()[0] for each in caught) == ["1", "Ignoring"]
+    assert {each.filename for each in caught} == {__file__}
 
 
 def test_names_of_fields_are_refused_for_records(photo_rec):

@@ -6,7 +6,6 @@ Items are (encoded image, label): datasets whose bytes the loader reads in bulk.
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.imagelist import Entry, list_entry, read_list
 from aioloader.datasets.record import RecordTable
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
@@ -197,10 +197,9 @@ def open_images(
     path_imgrec = os.fspath(path_imgrec)
     if not path_imgidx:
         if entries is not None:
-            warnings.warn(
+            warn_caller(
                 "the list of labels has no effect without path_imgidx, because a record's entry is found by its key",
                 UserWarning,
-                stacklevel=3,
             )
         reader = MXRecordIO(path_imgrec, "r")
         offsets = Index.scan(path_imgrec).offsets
@@ -218,11 +217,10 @@ def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
         key: (_label_array(key, labels, dtype), path) for key, labels, path in found
     }
     if len(entries) < len(found):
-        warnings.warn(
+        warn_caller(
             f"{len(found) - len(entries)} of {len(found)} entries of the list of labels have the key of a later one, "
             "which replaces them: give every entry a different key",
             UserWarning,
-            stacklevel=4,
         )
     return entries
 

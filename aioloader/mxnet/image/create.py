@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.image.augmenter import (
     Augmenter,
@@ -149,9 +149,8 @@ def augmenters(
     if aug_list is None:
         return create(data_shape, **options)
     if options:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(options)}: without effect, because aug_list says what is done to the images",
             UserWarning,
-            stacklevel=3,
         )
     return aug_list

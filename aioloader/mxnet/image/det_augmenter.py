@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numbers
 import random
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.image._arrays import as_float, as_image, own
 from aioloader.mxnet.image.augmenter import Augmenter, Described, ForceResizeAug, ResizeAug
@@ -188,7 +188,7 @@ class _Proposing(DetAugmenter):
         return self._transform is not None
 
     def _skip(self, error: ValueError) -> None:
-        warnings.warn(f"Skip {type(self).__name__}: {error}", UserWarning, stacklevel=3)
+        warn_caller(f"Skip {type(self).__name__}: {error}", UserWarning)
 
     def __call__(self, src: Any, label: Any) -> tuple[Array, Array]:
         """Return image and label, changed, or unchanged if no attempt succeeds."""

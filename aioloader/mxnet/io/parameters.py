@@ -10,10 +10,10 @@ import ast
 import difflib
 import inspect
 import textwrap
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioloader.foundation.caller import warn_caller
 from aioloader.mxnet.base import MXNetError
 
 if TYPE_CHECKING:
@@ -230,9 +230,7 @@ def read_parameters(
         text = f"{iterator} does not know the argument(s) {', '.join(_with_hint(name, declared) for name in unknown)}"
         if values.get("strict"):
             raise TypeError(text)
-        warnings.warn(
-            f"{text} (ignored; strict=True makes it an error)", UnknownParameterWarning, stacklevel=3
-        )
+        warn_caller(f"{text} (ignored; strict=True makes it an error)", UnknownParameterWarning)
     reasons = {name: parameter.idle for name, parameter in declared.items() if parameter.idle}
     if idle_here is not None:
         reasons |= {
@@ -242,7 +240,7 @@ def read_parameters(
         }
     idle = [f"{name} has no effect: {reasons[name]}" for name in given if name in reasons]
     if idle:
-        warnings.warn(f"{iterator}: {'; '.join(idle)}", UnusedParameterWarning, stacklevel=3)
+        warn_caller(f"{iterator}: {'; '.join(idle)}", UnusedParameterWarning)
     return values
 
 
