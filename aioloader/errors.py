@@ -426,10 +426,18 @@ class AmbiguousPathError(LoaderError, ValueError):
         choices: a path or pattern for each data set.
         reason: description of what the folder contains.
         images: True if its own sub-folders of images are one of the data sets.
+        nested: True if each choice is a folder with a sub-folder of images for each class.
     """
 
     def __init__(
-        self, path: str, choices: Sequence[str], reason: str, *, images: bool = False, advice: str = ""
+        self,
+        path: str,
+        choices: Sequence[str],
+        reason: str,
+        *,
+        images: bool = False,
+        nested: bool = False,
+        advice: str = "",
     ) -> None:
         text = f"{path!r} contains {reason}: pass one of {', '.join(map(repr, choices))}"
         super().__init__(f"{text}{advice}")
@@ -437,6 +445,7 @@ class AmbiguousPathError(LoaderError, ValueError):
         self.choices = tuple(choices)
         self.reason = reason
         self.images = images
+        self.nested = nested
 
 
 class MissingFieldError(LoaderError, ValueError):

@@ -282,7 +282,7 @@ _NOT_LETTERS = re.compile(r"[^a-z]+")
 
 
 def split_of(name: str) -> str:
-    """Return the word for a split ("train", "test", "validation", ...) in the name of a file; "" without one."""
+    """Return the word for a split ("train", "test", ...) in the name of a file or folder; "" without one."""
     return next((word for word in _NOT_LETTERS.split(name.lower()) if word in _SPLITS), "")
 
 
@@ -292,6 +292,11 @@ def by_split(names: Iterable[str]) -> dict[str, list[str]]:
     for name in sorted(names):
         found.setdefault(split_of(name), []).append(name)
     return found
+
+
+def of_several_splits(names: Iterable[str]) -> bool:
+    """Return True if the names of folders contain at least two different words for splits."""
+    return len(set(map(split_of, names)) - {""}) > 1
 
 
 def pattern_for(names: Sequence[str], others: Iterable[str]) -> str:

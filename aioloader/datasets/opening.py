@@ -35,6 +35,7 @@ from aioloader.datasets.kinds import (
     is_numbered,
     kind_of_bytes,
     kind_of_name,
+    of_several_splits,
     pattern_for,
 )
 from aioloader.datasets.record import ImageRecordDataset
@@ -44,7 +45,7 @@ from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import WEB, is_url, join, name_of, path_of, redact_url, scheme_of, sibling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
     from aioloader.datasets.files import FileDataset
@@ -397,6 +398,8 @@ def _in_folder(path: str) -> Recognized:
             raise _unknown(path, foreign)
     shards = level.by_kind()
     inside = _search(level)
+    if not shards and not inside.sets and (not inside.images or of_several_splits(level.folders)):
+        _refuse_nested(level, inside)
     if inside.images and list(shards) == [RECORDS]:
         shards = {}  # a packed copy of the images
     if shards:
@@ -406,11 +409,10 @@ def _in_folder(path: str) -> Recognized:
     if len(inside.sets) == 1 and not inside.images:
         return _in_folder(level.at(inside.sets[0]))
     if inside.sets:
-        named = ", ".join(inside.sets[:_MOST_NAMED]) + (", ..." if len(inside.sets) > _MOST_NAMED else "")
         raise AmbiguousPathError(
             redact_url(path),
             [level.at(name) for name in inside.sets],
-            f"{_IMAGES + ' and ' if inside.images else ''}data sets in sub-folders ({named})",
+            f"{_IMAGES + ' and ' if inside.images else ''}data sets in sub-folders ({_named(inside.sets)})",
             images=inside.images,
         )
     raise _nothing_in(level)
@@ -422,25 +424,76 @@ class _Inside(NamedTuple):
     Attributes:
         images: one of them has images.
         sets: names of those with shards.
+        others: those with neither.
     """
 
     images: bool
     sets: list[str]
+    others: list[_Level]
 
 
 def _search(level: _Level) -> _Inside:
     """Search the sub-folders of a folder for images and shards."""
-    images, sets = False, []
-    for name in level.folders[: _MOST_SEARCHED_AT_URL if is_url(level.path) else _MOST_SEARCHED]:
-        try:
-            inner = _level(level.at(name), most=_MOST_ENTRIES)
-        except PermissionError:
-            continue  # such as lost+found
+    images = False
+    sets: list[str] = []
+    others: list[_Level] = []
+    for name, inner in _sub_folders(level, _most_searched(level)):
         if inner.has_images():
             images = True
         elif MDS_INDEX in inner.files or inner.by_kind():
             sets.append(name)
-    return _Inside(images, sets)
+        else:
+            others.append(inner)
+    return _Inside(images, sets, others)
+
+
+def _most_searched(level: _Level) -> int:
+    return _MOST_SEARCHED_AT_URL if is_url(level.path) else _MOST_SEARCHED
+
+
+def _sub_folders(level: _Level, most: int) -> Iterator[tuple[str, _Level]]:
+    """Yield the names and the entries of the first sub-folders of a folder."""
+    for name in level.folders[:most]:
+        try:
+            yield name, _level(level.at(name), most=_MOST_ENTRIES)
+        except PermissionError:
+            continue  # such as lost+found
+
+
+def _refuse_nested(level: _Level, inside: _Inside) -> None:
+    """Raise if sub-folders of a folder are data sets themselves, with a sub-folder of images for each class.
+
+    Raises:
+        AmbiguousPathError: several are, or one of them, next to another split.
+        UnknownFormatError: one is.
+    """
+    most = _most_searched(level)
+    nested: list[str] = []
+    for inner in inside.others:
+        for _, inmost in _sub_folders(inner, most):
+            most -= 1
+            if inmost.has_images():
+                nested.append(inner.path)
+                break
+    if len(nested) > 1 or (nested and inside.images):
+        names = [name_of(path) if is_url(path) else os.path.basename(path) for path in nested]
+        raise AmbiguousPathError(
+            redact_url(level.path),
+            nested,
+            f"folders with a sub-folder of images for each class ({_named(names)})",
+            nested=True,
+        )
+    if nested:
+        raise UnknownFormatError(
+            redact_url(level.path),
+            f"a folder without a data set ({_counts(level)})",
+            advice=f"{redact_url(nested[0])!r} has a sub-folder of images for each class: pass it instead",
+            supported=SUPPORTED,
+        )
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
 def _of_shards(level: _Level, shards: dict[Kind, list[str]], *, images: bool) -> Recognized:

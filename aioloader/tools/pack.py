@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from aioloader.crop_index.building import check_builder
 from aioloader.crop_index.places import record_index
 from aioloader.datasets.fields import field_names
-from aioloader.datasets.kinds import FACES, FOLDER, HEAD_NBYTES, foreign_name, kind_of_name
+from aioloader.datasets.kinds import (
+    FACES,
+    FOLDER,
+    HEAD_NBYTES,
+    foreign_name,
+    kind_of_name,
+    of_several_splits,
+)
 from aioloader.datasets.opening import Recognized, make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
@@ -388,10 +395,10 @@ def _source(
     folder = not is_url(name) and os.path.isdir(name)
     try:
         found = _recognized(name)
-    except UnknownFormatError as unknown:
-        if not folder:
+    except (UnknownFormatError, AmbiguousPathError) as error:
+        if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
             raise
-        return _deep_folder(name, fields, unknown)
+        return _deep_folder(name, fields, error)
     if folder and found.kind is FOLDER:
         fields.refuse("a folder of images")
         return folder_source(name)
@@ -441,16 +448,25 @@ def _recognized(path: str) -> Recognized:
         ) from None
 
 
-def _deep_folder(path: str, fields: _Fields, unknown: UnknownFormatError) -> Source:
+def _deep_folder(path: str, fields: _Fields, error: UnknownFormatError | AmbiguousPathError) -> Source:
     """Return the images of a folder that only lie deeper than in its sub-folders.
 
     Raises:
-        UnknownFormatError: it has none; this is `unknown`, which describes what it has.
+        UnknownFormatError, AmbiguousPathError: it has none; this is `error`, which describes what it has.
+        AmbiguousPathError: its sub-folders are splits, and not classes.
     """
     try:
         found = folder_source(path)
     except UnknownFormatError:
-        raise unknown from None
+        raise error from None
+    if of_several_splits(found.classes):
+        raise AmbiguousPathError(
+            path,
+            [os.path.join(path, name) for name in found.classes],
+            "folders of images of several splits",
+            nested=True,
+            advice="; or kind='folder' (--from folder) for all images, where each of these folders is one class",
+        ) from None
     fields.refuse("a folder of images")
     return found
 

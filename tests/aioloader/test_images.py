@@ -8,7 +8,8 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.errors import EmptyDatasetError
+from aioloader.cli import main
+from aioloader.errors import AmbiguousPathError, EmptyDatasetError
 from tests.aioloader.format_sets import FORMATS, Sample
 
 
@@ -110,6 +111,17 @@ def test_a_batch_sampler_takes_the_place_of_size_and_shuffling(photo_rec):
 def test_a_folder_without_images_is_refused_at_the_call(tmp_path):
     with pytest.raises(ValueError, match="an empty folder: it needs a sub-folder with images"):
         aioloader.images(tmp_path)
+
+
+def test_splits_of_a_folder_are_refused_at_the_call(photo_folder, tmp_path, capsys):
+    for split in ("train", "val"):
+        shutil.copytree(photo_folder, tmp_path / split)
+    for function in (aioloader.images, aioloader.open_dataset):
+        with pytest.raises(AmbiguousPathError) as caught:
+            function(tmp_path)
+        assert caught.value.choices == (f"{tmp_path}/train", f"{tmp_path}/val")
+    assert main(["inspect", str(tmp_path)]) == 1
+    assert f"pass one of '{tmp_path}/train', '{tmp_path}/val'" in capsys.readouterr().err
 
 
 def test_warnings_name_the_line_of_the_caller(photo_folder, tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 
 from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
+from aioloader.datasets.kinds import of_several_splits
 from aioloader.datasets.opening import recognize
 from aioloader.storage.urls import is_url
 from aioloader.tools.inspect.crops import crop_indexes
@@ -35,13 +36,15 @@ def inspect_folder(path: str, options: Options) -> Inspection:
     Raises:
         OSError: the folder cannot be read.
         UnknownFormatError: there are no images in it; the error is a ValueError.
+        AmbiguousPathError: its sub-folders are splits, and not classes; the error is a ValueError.
     """
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         dataset = ImageFolderDataset(path)
     items = dataset.items
-    if not items:
+    if not items or of_several_splits(dataset.synsets):
         recognize(path)  # an error that describes the folder
+    if not items:
         raise ValueError(f"there are no images in {path!r}")
     seconds = options.seconds
     tick = options.stage("reading file sizes", len(items))

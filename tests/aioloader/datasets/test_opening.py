@@ -188,6 +188,27 @@ def test_several_sub_folders(tmp_path: Path) -> None:
     assert error.choices == tuple(f"{tmp_path}/{name}" for name in ("test", "train", "val"))
 
 
+def test_splits_with_folders_of_classes(tmp_path: Path) -> None:
+    put(tmp_path, "train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg", "docs/notes.txt")
+    error = ambiguous(tmp_path)
+    assert error.choices == (f"{tmp_path}/train", f"{tmp_path}/val")
+    assert error.nested
+    for choice in error.choices:
+        assert recognize(choice).kind is FOLDER
+
+
+def test_a_split_of_classes_next_to_a_split_without(tmp_path: Path) -> None:
+    put(tmp_path, "train/cat/0.jpg", "val/cat/0.jpg", "test/0.jpg")
+    assert ambiguous(tmp_path).choices == (f"{tmp_path}/train", f"{tmp_path}/val")
+    shutil.rmtree(tmp_path / "val")
+    assert ambiguous(tmp_path).choices == (f"{tmp_path}/train",)
+
+
+def test_folders_in_a_class_are_no_data_set(tmp_path: Path) -> None:
+    put(tmp_path, "train/0.jpg", "train/old/0.jpg", "bus/old/0.jpg", "car/0.jpg")
+    assert recognize(tmp_path).kind is FOLDER
+
+
 def test_choices_in_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
     folder = put(tmp_path / "set [1]", "train-0.tar", "train-1.tar", "val-0.tar")
     assert "set [[]1]" in ambiguous(folder).choices[0]
@@ -266,12 +287,17 @@ def _empty(folder: Path) -> None:
     (folder / "class").mkdir()
 
 
+def _nested(folder: Path) -> None:
+    put(folder, "images/cat/0.jpg", "images/dog/0.jpg", "docs/notes.txt")
+
+
 @pytest.mark.parametrize(
     ("fill", "message"),
     [
         (_flat, r"a sub-folder with images \(\.jpg, \.jpeg, \.png\) for each class"),
         (_archive, "'train.zip' in it is a ZIP archive: extract it"),
         (_empty, "a sub-folder with images"),
+        (_nested, "images' has a sub-folder of images for each class: pass it instead"),
     ],
 )
 def test_a_folder_without_a_data_set(fill: Callable[[Path], None], message: str, tmp_path: Path) -> None:

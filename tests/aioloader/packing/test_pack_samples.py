@@ -445,6 +445,28 @@ def test_images_and_shards_in_one_folder(shards: Path, tmp_path: Path) -> None:
     assert pack(source, source / "out").records == 1  # its own output does not count
 
 
+@pytest.mark.parametrize("suffix", ["jpg", "webp"])  # open_dataset does not read the second
+def test_splits_of_images_are_not_packed_as_classes(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / "set"
+    for name in ("train/cat", "train/dog", "val/cat"):
+        (source / name).mkdir(parents=True)
+        (source / name / f"0.{suffix}").write_bytes(images()[0])
+    with pytest.raises(AmbiguousPathError, match=r"or kind='folder' \(--from folder\)") as caught:
+        pack(source, tmp_path / "out")
+    assert caught.value.choices == (f"{source}/train", f"{source}/val")
+    assert not list(tmp_path.glob("out*"))
+    assert pack(source, tmp_path / "out", kind="folder").classes == ("train", "val")
+    assert pack(source / "train", tmp_path / "out").classes == ("cat", "dog")
+
+
+def test_folders_in_classes_are_packed(tmp_path: Path) -> None:
+    source = tmp_path / "set"
+    for name in ("train/old", "train/new", "bus/old"):  # two kinds of vehicles
+        (source / name).mkdir(parents=True)
+        (source / name / "0.jpg").write_bytes(images()[0])
+    assert pack(source, tmp_path / "out").classes == ("bus", "train")
+
+
 def test_a_folder_without_a_data_set(tmp_path: Path) -> None:
     source = tmp_path / "set"
     deep = source / "a" / "b"

@@ -80,6 +80,13 @@ def test_splits_of_a_bucket(put: Any) -> None:
     assert [len(recognize(choice).paths) for choice in caught.value.choices] == [1, 2]
 
 
+def test_splits_of_images_in_a_bucket(put: Any) -> None:
+    url = put("nested", dict.fromkeys(("train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg"), b"x"))
+    with pytest.raises(AmbiguousPathError) as caught:
+        recognize(url)
+    assert caught.value.choices == (f"{url}/train", f"{url}/val")
+
+
 def test_record_files_of_a_bucket_are_one_dataset(bucket: str) -> None:
     dataset = aioloader.open_dataset(f"s3://{bucket}/set 1", crop_index=None)
     assert isinstance(dataset, aioloader.ImageRecordDataset)
