@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import bisect
 import operator
+import reprlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -25,7 +27,7 @@ from aioloader.samplers import Sampler
 from aioloader.samplers.training import class_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable
 
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
 
@@ -230,23 +232,25 @@ class Dataset(Generic[T_co]):
             length = min(length, count)
         return IndexedView(self, np.arange(length, dtype=np.int64))
 
-    def sample(self, sampler: Sampler | PositionalSampler) -> Dataset[T_co]:
-        """Return the samples that a sampler selects, in its order; the sampler is iterated once, now.
+    def sample(self, sampler: Sampler | PositionalSampler | Sequence[int] | IntArray) -> Dataset[T_co]:
+        """Return the samples at several indices, in their order.
+
+        Args:
+            sampler: the indices: a list, an integer array of one axis or another sequence; negative ones count from
+                the end. Or a sampler, which is iterated once, now.
 
         Raises:
-            TypeError: `sampler` is not a sampler.
-            IndexError: the sampler yields an index outside of this dataset.
+            TypeError: `sampler` is neither, or an index is not a whole number.
+            IndexError: an index is outside of this dataset.
         """
-        if not isinstance(sampler, (Sampler, PositionalSampler)):
-            raise TypeError(
-                f"the sampler must be an aioloader.Sampler, or have the methods of one, got {type(sampler).__name__}"
-            )
-        indices = np.fromiter((int(index) for index in sampler), dtype=np.int64)
+        sampled = isinstance(sampler, (Sampler, PositionalSampler))
+        indices = np.fromiter(map(int, sampler), dtype=np.int64) if sampled else _as_indices(sampler)
         length = len(self)
         outside = indices[(indices < -length) | (indices >= length)]
         if len(outside):
-            raise IndexError(f"the sampler yielded index {outside[0]}, but the dataset has {length} samples")
-        return IndexedView(self, np.where(indices < 0, indices + length, indices))
+            found = f"the sampler yielded index {outside[0]}" if sampled else f"sample() got index {outside[0]}"
+            raise IndexError(f"{found}, but the dataset has {length} samples")
+        return IndexedView(self, np.where(indices < 0, indices + length, indices).astype(np.int64))
 
 
 class IndexedView(Dataset):
@@ -316,6 +320,32 @@ class TransformedView(Dataset):
 
     def class_names(self) -> list[str]:
         return _class_names(self._parent)
+
+
+def _as_indices(given: Any) -> IntArray:
+    """Return a sequence or an array of indices as an integer array.
+
+    Raises:
+        TypeError: it is neither, or does not consist of whole numbers.
+    """
+    if isinstance(given, (str, bytes)) or not (isinstance(given, Sequence) or hasattr(given, "__array__")):
+        raise TypeError(
+            "sample() takes a list or an array of indices, or an aioloader.samplers.Sampler, got "
+            f"{type(given).__name__}"
+        )
+    if not len(given):
+        return np.empty(0, np.int64)
+    try:
+        indices = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        indices = np.empty((0, 0))
+    if indices.dtype == bool:
+        raise TypeError("sample() takes indices, and got booleans: pass numpy.flatnonzero(mask)")
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise TypeError(
+            f"sample() takes indices, whole numbers in one list or an array of one axis, got {reprlib.repr(given)}"
+        )
+    return indices
 
 
 def _class_names(dataset: MapDataset[Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioloader
 from aioloader.datasets import ArrayDataset, Dataset, SimpleDataset
 from aioloader.datasets.stage import Stage
 from aioloader.rng import Rng
@@ -184,11 +185,50 @@ def test_sample_draws_the_indices_once() -> None:
     assert list(numbers(5).sample(Backwards())) == [2, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [3, 1, -1],
+        (3, 1, 4),
+        np.array([3, 1, 4], np.uint8),
+        np.array([3, 1, -1]),
+        [np.int64(3), np.int32(1), 4],
+    ],
+)
+def test_sample_takes_indices(indices: Any) -> None:
+    view = numbers(5).sample(indices)
+    assert list(view) == [3, 1, 4]
+    with aioloader.DataLoader(view, 3, num_workers=0) as loader:
+        assert next(iter(loader)).tolist() == [3, 1, 4]
+
+
+def test_sample_takes_ranges_and_nothing() -> None:
+    assert list(numbers(5).sample(range(4, 0, -2))) == [4, 2]
+    assert list(numbers(5).sample([])) == []
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        ([1, 5], IndexError, r"sample\(\) got index 5, but the dataset has 5 samples"),
+        (np.array([2**64 - 1], np.uint64), IndexError, "got index 18446744073709551615"),
+        ([-6], IndexError, "got index -6"),
+        ([1.0], TypeError, r"whole numbers in one list or an array of one axis, got \[1.0\]"),
+        ([[1, 2]], TypeError, "whole numbers in one list"),
+        ([[1, 2], [3]], TypeError, "whole numbers in one list"),
+        (["1"], TypeError, "whole numbers in one list"),
+        ([True, False], TypeError, r"got booleans: pass numpy.flatnonzero\(mask\)"),
+        ("12", TypeError, r"a list or an array of indices, or an aioloader\.samplers\.Sampler, got str"),
+        (3, TypeError, "got int"),
+        (iter([1]), TypeError, "got list_iterator"),
+    ],
+)
+def test_sample_refuses_other_indices(indices: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        numbers(5).sample(indices)
+
+
 def test_sample_wants_a_sampler_whose_indices_exist() -> None:
-    with pytest.raises(
-        TypeError, match=r"the sampler must be an aioloader\.Sampler, or have the methods of one, got list"
-    ):
-        numbers(5).sample([1, 2])  # type: ignore[arg-type]
     with pytest.raises(IndexError, match="index 5, but the dataset has 5"):
         numbers(5).sample(SequentialSampler(6))
     with pytest.raises(TypeError):
