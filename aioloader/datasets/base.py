@@ -248,7 +248,9 @@ class Dataset(Generic[T_co]):
         length = len(self)
         outside = indices[(indices < -length) | (indices >= length)]
         if len(outside):
-            found = f"the sampler yielded index {outside[0]}" if sampled else f"sample() got index {outside[0]}"
+            found = (
+                f"the sampler yielded index {outside[0]}" if sampled else f"sample() got index {outside[0]}"
+            )
             raise IndexError(f"{found}, but the dataset has {length} samples")
         return IndexedView(self, np.where(indices < 0, indices + length, indices).astype(np.int64))
 

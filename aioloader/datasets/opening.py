@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -115,6 +116,8 @@ def recognize(path: Paths) -> Recognized:
         FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `open_dataset`.
     """
     if not isinstance(path, (str, os.PathLike)):
+        if not isinstance(path, Iterable):
+            raise TypeError(f"path must be a path or a list of paths, got {path!r}")
         return _one_kind(_files(path))
     name = path_of(path)
     if is_pattern(name):

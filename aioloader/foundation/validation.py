@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+# How similar a name and its misspelling with one wrong letter are, by difflib.
+_TYPING_ERROR = 0.9
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -58,11 +61,24 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str], advic
         if name in advice:
             raise TypeError(f"{owner} has no argument {name}: {advice[name]}")
         if name not in known:
-            import difflib  # of use only here
-
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = closest_name(name, known)
+            hint = f"; did you mean {near}?" if near else ""
             raise TypeError(f"{owner} has no argument {name}{hint}")
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that the caller may have meant by another one, or None."""
+    import difflib  # of use only here
+
+    known = tuple(known)
+    # A name with a word too many or too few, such as "image_size" for "size", shares more letters with others.
+    ways = (
+        difflib.get_close_matches(name, known, 1, _TYPING_ERROR),
+        sorted((each for each in known if name.endswith(f"_{each}")), key=len, reverse=True),
+        sorted((each for each in known if each.endswith(f"_{name}")), key=len),
+        difflib.get_close_matches(name, known, 1),
+    )
+    return next((found[0] for found in ways if found), None)
 
 
 def _positions_of(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -68,6 +68,11 @@ def _check_dataset(dataset: object) -> None:
     Raises:
         TypeError: they cannot.
     """
+    if isinstance(dataset, (str, os.PathLike)):
+        raise TypeError(
+            f"a {type(dataset).__name__} is not a dataset: pass aioloader.open_dataset({dataset!r}), or use "
+            f"aioloader.images({dataset!r}), which returns a loader"
+        )
     if hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
         raise TypeError(
             "to load from an async iterable, pass the loader aioloader.IterableDataset(...) of it"

@@ -12,6 +12,7 @@ from aioloader.abc import StartingExecutor
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.supervisor import spawn
 from aioloader.foundation.threads import run_in_own_thread
+from aioloader.foundation.validation import advises
 from aioloader.service.engine import ServiceEngine
 from aioloader.service.mapping import Mapping
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
@@ -90,6 +91,7 @@ class AsyncImageService:
     It is open inside ``async with``, once. All methods belong to the event loop in which it was entered.
     """
 
+    @advises({})
     def __init__(
         self,
         processor: Callable[..., Any] | None = None,

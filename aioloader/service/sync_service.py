@@ -13,6 +13,7 @@ import anyio
 
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
+from aioloader.foundation.validation import advises
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
 from aioloader.service.options import CANNOT_BE_PICKLED
@@ -152,6 +153,7 @@ class ImageService:
     `AsyncImageService`. A service that is garbage-collected ends its workers.
     """
 
+    @advises({})
     def __init__(
         self,
         processor: Callable[..., Any] | None = None,

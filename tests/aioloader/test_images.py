@@ -42,6 +42,8 @@ def test_other_files_are_refused_at_the_call(tmp_path, name, message):
     ("name", "message"),
     [
         ("batchsize", "images has no argument batchsize; did you mean batch_size?"),
+        ("image_size", "images has no argument image_size; did you mean size?"),
+        ("workers", "images has no argument workers; did you mean num_workers?"),
         ("num_worker", "images has no argument num_worker; did you mean num_workers?"),
         ("generator", "images has no argument generator: pass seed="),
         ("dataset", "images has no argument dataset"),
@@ -94,6 +96,13 @@ def test_blocks_can_be_chosen_for_parquet(made, photo_rec, tmp_path):
     assert sorted(sorted(one_at_a_time[start : start + 4]) for start in range(0, 40, 4)) == rows_of_groups
     assert sorted(order(shuffle_blocks=None, blocks_limit="1GB")) == list(range(40))
     assert order(shuffle_blocks=None) not in (one_at_a_time, list(range(40)))
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_not_a_path_is_refused(path):
+    for function in (aioloader.images, aioloader.open_dataset):
+        with pytest.raises(TypeError, match=f"path must be a path or a list of paths, got {path}"):
+            function(path)
 
 
 def test_a_missing_path_is_a_file_not_found_error(tmp_path):

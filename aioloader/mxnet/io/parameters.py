@@ -7,13 +7,13 @@ iterator's arguments; its documentation is generated from that table.
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.validation import closest_name
 from aioloader.mxnet.base import MXNetError
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class MissingParameterError(MXNetError, ValueError):
 
 
 REQUIRED: Any = object()
-# How similar a name and its misspelling with one wrong letter are, by difflib.
-_TYPING_ERROR = 0.9
 
 
 @dataclass(frozen=True)
@@ -245,11 +243,8 @@ def read_parameters(
 
 
 def _with_hint(name: str, declared: Mapping[str, Parameter]) -> str:
-    near = difflib.get_close_matches(name, declared, 1, _TYPING_ERROR)
-    # For a known name with words in front, such as "max_random_h", other names may share more letters.
-    near = near or sorted((known for known in declared if name.endswith(f"_{known}")), key=len)[-1:]
-    near = near or difflib.get_close_matches(name, declared, 1)
-    return f"{name}; did you mean {near[0]}?" if near else name
+    near = closest_name(name, declared)
+    return f"{name} (did you mean {near}?)" if near else name
 
 
 def documented(declared: Mapping[str, Parameter]) -> Callable[[F], F]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,11 @@ def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
         ((number for number in range(3)), r"a generator can be iterated once.*IterableDataset\(function\)"),
         (iter([1]), r"a list_iterator can be iterated once"),
         (5, "__len__ and __getitem__, but int lacks one of them"),
+        (
+            "photos",
+            r"a str is not a dataset: pass aioloader.open_dataset\('photos'\), or use aioloader.images\(",
+        ),
+        (Path("photos"), r"a PosixPath is not a dataset"),
     ],
 )
 @pytest.mark.parametrize("loader", LOADERS)

@@ -161,7 +161,7 @@ def test_only_keywords(ten_rows: str) -> None:
 
 
 def test_unknown_arguments_are_reported(ten_rows: str) -> None:
-    with pytest.warns(UnknownParameterWarning, match="batch_sise; did you mean batch_size") as caught:
+    with pytest.warns(UnknownParameterWarning, match=r"batch_sise \(did you mean batch_size") as caught:
         iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4, batch_sise=5)
     assert caught[0].filename == __file__
     assert iterator.batch_size == 4

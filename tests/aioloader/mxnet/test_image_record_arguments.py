@@ -32,12 +32,18 @@ from tests.aioloader.mxnet.image_records import make
     ],
 )
 def test_unknown_arguments_are_reported_with_the_closest_name(ten: str, unknown: str, meant: str) -> None:
-    with pytest.warns(UnknownParameterWarning, match=rf"{unknown}; did you mean {meant}\?") as caught:
+    with pytest.warns(UnknownParameterWarning, match=rf"{unknown} \(did you mean {meant}\?\)") as caught:
         make(ten, **{unknown: 1})
     assert len(caught) == 1
     assert caught[0].filename.endswith("image_records.py")
-    with pytest.raises(TypeError, match=rf"{unknown}; did you mean {meant}\?"):
+    with pytest.raises(TypeError, match=rf"{unknown} \(did you mean {meant}\?\)"):
         make(ten, **{unknown: 1}, strict=True)
+
+
+def test_several_unknown_arguments_are_reported_at_once(ten: str) -> None:
+    meant = r"rand_miror \(did you mean rand_mirror\?\), max_random_h \(did you mean random_h\?\) \(ignored"
+    with pytest.warns(UnknownParameterWarning, match=meant):
+        make(ten, rand_miror=1, max_random_h=1)
 
 
 @pytest.mark.parametrize(

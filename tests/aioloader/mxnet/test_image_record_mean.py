@@ -75,7 +75,7 @@ def test_channel_means_count_only_while_a_mean_image_is_made(tmp_path: Path) -> 
 def test_every_class_comes_as_often_as_it_is_there(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (500, 32, 32, 3), np.uint8)
     path = write(tmp_path / "train.rec", images, [float(number % 10) for number in range(500)])
-    with pytest.warns(UnknownParameterWarning, match=r"and_mirror; did you mean rand_mirror\?"):
+    with pytest.warns(UnknownParameterWarning, match=r"and_mirror \(did you mean rand_mirror\?\)"):
         iterator = mx.io.ImageRecordIter(
             path_imgrec=path,
             mean_img=str(tmp_path / "cifar10_mean.bin"),

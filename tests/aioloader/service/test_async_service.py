@@ -473,6 +473,7 @@ def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
         ({"executor": aioloader.executors.ThreadExecutor}, TypeError, "executor must be"),
         ({"executor": "inline"}, ValueError, "executor must be"),
         ({"allow": "bytes"}, TypeError, "allow"),
+        ({"workers": 2}, TypeError, r"Service has no argument workers; did you mean num_workers\?"),
         ({"allow": ("urls",)}, ValueError, "urls"),
         ({"allow": ("path",)}, ValueError, "root"),
         ({"root": "."}, ValueError, "path"),
