@@ -259,15 +259,37 @@ class BatchShapeError(LoaderError, ValueError):
         place: place of the sample among those that the batchify function was called with.
         shape: shape of its array, or None if it has a nesting of lists that does not fit.
         expected: the shape or the limit that it does not fit, as text.
+        field: the field of the sample, such as "[1]", "['boxes']" or ".label"; "" if the sample is one array, or the
+            batchify function does not treat fields separately.
+        index: index of the sample in the dataset, or None; known where the loader stacks the samples itself.
     """
 
     def __init__(
-        self, reason: str, *, place: int, shape: tuple[int, ...] | None = None, expected: str = ""
+        self,
+        reason: str,
+        *,
+        place: int,
+        shape: tuple[int, ...] | None = None,
+        expected: str = "",
+        field: str = "",
     ) -> None:
-        super().__init__(reason)
+        super().__init__(f"field {field}: {reason}" if field else reason)
         self.place = place
         self.shape = shape
         self.expected = expected
+        self.field = field
+        self.index: int | None = None
+        self._reason = reason
+
+    def in_field(self, field: str) -> BatchShapeError:
+        """Return the same error, for a field around that of this error."""
+        return BatchShapeError(
+            self._reason,
+            place=self.place,
+            shape=self.shape,
+            expected=self.expected,
+            field=f"{field}{self.field}",
+        )
 
 
 class BatchDtypeError(LoaderError, TypeError):

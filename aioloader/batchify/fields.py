@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from aioloader.errors import BatchShapeError
 from aioloader.foundation.pytree import LEAF, Structure, flatten, unflatten
 
 
@@ -80,7 +83,8 @@ def collate_by_field(samples: Sequence[Any], out: Any, collate: Callable[[list[A
     """Call `collate` with the values of each field and where to write them, and return the results as a sample is."""
     structure, columns = columns_of(samples)
     outs = out_leaves(structure, out, len(columns))
-    return unflatten(structure, [collate(column, to) for column, to in zip(columns, outs, strict=True)])
+    pairs = zip(columns, outs, strict=True)
+    return unflatten(structure, _collated(structure, (partial(collate, *pair) for pair in pairs)))
 
 
 def collate_fields(
@@ -88,4 +92,31 @@ def collate_fields(
 ) -> Any:
     """Call `collate` with the values of each field; see `columns_of`. Its results may have parts themselves."""
     structure, columns = columns_of(samples, is_leaf)
-    return unflatten(structure, [collate(column) for column in columns])
+    return unflatten(structure, _collated(structure, (partial(collate, column) for column in columns)))
+
+
+def _collated(structure: Structure, calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Call the function of each field; its `BatchShapeError` gets the field's name."""
+    return [_collate_one(structure, number, call) for number, call in enumerate(calls)]
+
+
+def _collate_one(structure: Structure, number: int, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except BatchShapeError as error:
+        raise error.in_field(_fields_of(structure)[number]) from None
+
+
+def _fields_of(structure: Structure) -> list[str]:
+    """Return the path of each leaf of a structure, such as "[1]", "['box']" or ".label"; "" of a single one."""
+    if structure is LEAF:
+        return [""]
+    kind, what, children = structure
+    if kind == "dict":
+        steps = [f"[{key!r}]" for key in what]
+    elif kind in ("tuple", "list"):
+        steps = [f"[{place}]" for place in range(len(children))]
+    else:
+        names = what._fields if kind == "namedtuple" else [each.name for each in dataclasses.fields(what)]
+        steps = [f".{name}" for name in names]
+    return [step + rest for step, child in zip(steps, children, strict=True) for rest in _fields_of(child)]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.batchify.allocation import Part
+from aioloader.errors import BatchShapeError
 from aioloader.foundation.validation import require
 from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aioloader.abc import Allocate
 
@@ -58,19 +60,26 @@ class Group:
         columns = self._split(samples)
         rng = default_rng() if rng is None else rng
         if out is None:
-            return tuple([part(column, rng) for part, column in zip(self._parts, columns, strict=True)])
+            return self._collated(partial(part, column, rng) for part, column in self._pairs(columns))
         require(len(out) == len(columns), f"out must have {len(columns)} entries, got {len(out)}")
-        return tuple(
-            [part(column, rng, out=to) for part, column, to in zip(self._parts, columns, out, strict=True)]
-        )
+        pairs = zip(self._pairs(columns), out, strict=True)
+        return self._collated(partial(part, column, rng, out=to) for (part, column), to in pairs)
 
     def collate(
         self, samples: Sequence[Any], allocate: Allocate, *, rng: Rng | None = None
     ) -> tuple[Any, ...]:
         """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
         rng = default_rng() if rng is None else rng
-        pairs = zip(self._parts, self._split(samples), strict=True)
-        return tuple([part.collate(column, allocate, rng) for part, column in pairs])
+        pairs = self._pairs(self._split(samples))
+        return self._collated(partial(part.collate, column, allocate, rng) for part, column in pairs)
+
+    def _pairs(self, columns: list[list[Any]]) -> Iterator[tuple[Part, list[Any]]]:
+        return zip(self._parts, columns, strict=True)
+
+    @staticmethod
+    def _collated(calls: Iterable[Callable[[], Any]]) -> tuple[Any, ...]:
+        """Call the function of each field; its `BatchShapeError` gets the field's name."""
+        return tuple([_collate_one(number, call) for number, call in enumerate(calls)])
 
     def _split(self, samples: Sequence[Any]) -> list[list[Any]]:
         if not len(samples):
@@ -80,3 +89,10 @@ class Group:
             found = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
             require(found == count, self._wrong_count.format(count=count, place=place, found=found))
         return [[sample[field] for sample in samples] for field in range(count)]
+
+
+def _collate_one(number: int, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except BatchShapeError as error:
+        raise error.in_field(f"[{number}]") from None

@@ -9,6 +9,7 @@ import numpy as np
 from aioloader.batchify.allocation import new_array
 from aioloader.batchify.arrays import check_out, is_numeric
 from aioloader.batchify.fields import collate_by_field
+from aioloader.errors import BatchShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,8 @@ def stack_leaves(
         allocate: returns the memory of the result if there is no `out`.
 
     Raises:
-        ValueError: there are no values, or arrays of unequal shapes, or `out` does not fit.
+        BatchShapeError: the arrays have unequal shapes.
+        ValueError: there are no values, or `out` does not fit.
     """
     if not values:
         raise ValueError("there are no samples to collate")
@@ -48,15 +50,27 @@ def stack_leaves(
     shape = arrays[0].shape
     for place, array in enumerate(arrays):
         if array.shape != shape:
-            raise ValueError(
+            raise BatchShapeError(
                 f"samples of different shapes cannot be stacked: sample 0 has shape {shape}, sample {place} has "
-                f"shape {array.shape}; make them equal (Resize, a crop) or use aioloader.batchify.Pad()"
+                f"shape {array.shape}; {_advice(len(shape), array.ndim)}",
+                place=place,
+                shape=array.shape,
+                expected=str(shape),
             )
     if out is None:
         out = allocate((len(arrays), *shape), np.result_type(*arrays))
     else:
         check_out(out, (len(arrays), *shape))
     return np.stack(arrays, out=out, casting="same_kind")
+
+
+def _advice(axes: int, others: int) -> str:
+    """Return what helps against arrays of different shapes, with these numbers of axes."""
+    if axes != others:
+        return "make them equal in a transform, or use aioloader.batchify.AsList()"
+    if axes == 3:
+        return "make them equal (Resize, a crop) or use aioloader.batchify.Pad()"
+    return "make them equal in a transform, or use aioloader.batchify.Pad() or Ragged()"
 
 
 def _deliver(result: Array, out: Array | None, allocate: Allocate) -> Array:
@@ -82,7 +96,8 @@ def default_batchify_fn(samples: Sequence[Any], out: Any = None) -> Any:
         The batch, in the structure of a sample.
 
     Raises:
-        ValueError: the samples differ in structure or shape, or `out` does not fit them.
+        BatchShapeError: the samples differ in the shape of a field; the error is a ValueError and names it.
+        ValueError: the samples differ in structure, or `out` does not fit them.
     """
     return collate_by_field(samples, out, stack_leaves)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.errors import LoaderError, SampleError
+from aioloader.errors import BatchShapeError, LoaderError, SampleError
 from aioloader.foundation.foreign_errors import add_note, describe, printable
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -101,7 +101,14 @@ def deliver(
             error.replaced_by = (
                 int(index_table[INDEX, fill[failure.row]]) if replacement is None else replacement
             )
-    batch, samples = collate(context, result, arrays, fill, copy=copy)
+    try:
+        batch, samples = collate(context, result, arrays, fill, copy=copy)
+    except BatchShapeError as error:
+        if plan.samples is None:
+            row = sorted({*result.written, *result.values, *fill})[error.place]
+            error.index = int(index_table[INDEX, row])
+            add_note(error, f"sample {error.place} has the index {error.index} in the dataset")
+        raise
     return Delivery(plan.consumed, batch, samples, skipped=errors)
 
 

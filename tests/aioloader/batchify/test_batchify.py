@@ -3,7 +3,7 @@
 import dataclasses
 import pickle
 from collections import namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from aioloader.batchify import Append, AsList, Group, Pad, Stack, default_batchify_fn, stack_leaves
+from aioloader.errors import BatchShapeError
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -361,3 +362,38 @@ def test_as_list_touches_nothing() -> None:
 )
 def test_batchify_functions_can_be_pickled(batchify: Any) -> None:
     assert type(pickle.loads(pickle.dumps(batchify))) is type(batchify)
+
+
+class _Labelled(NamedTuple):
+    image: Any
+    target: Any
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "field", "advice"),
+    [
+        (np.zeros((2, 3, 3)), np.zeros((3, 2, 3)), "", "(Resize, a crop) or use aioloader.batchify.Pad()"),
+        (
+            (1, np.zeros(2)),
+            (1, np.zeros(3)),
+            "[1]",
+            "in a transform, or use aioloader.batchify.Pad() or Ragged()",
+        ),
+        ((1, 2), (1, np.zeros(3)), "[1]", "in a transform, or use aioloader.batchify.AsList()"),
+        ({"a": 1, "b": [1, np.zeros(2)]}, {"b": [1, np.zeros(3)], "a": 1}, "['b'][1]", "Ragged()"),
+        (_Labelled(1, {"x": np.zeros(2)}), _Labelled(1, {"x": np.zeros(3)}), ".target['x']", "Ragged()"),
+    ],
+)
+def test_the_field_of_unequal_arrays_is_named(first: Any, second: Any, field: str, advice: str) -> None:
+    with pytest.raises(BatchShapeError) as caught:
+        Stack()([first, first, second])
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.field, error.place) == (field, 2)
+    begin = f"field {field}: samples" if field else "samples"
+    assert str(error).startswith(f"{begin} of different shapes cannot be stacked: sample 0 has shape ")
+    assert str(error).endswith(advice)
+
+
+def test_group_names_the_field() -> None:
+    with pytest.raises(BatchShapeError, match=r"^field \[1\]\['x'\]: samples"):
+        Group(Stack(), Stack())([(1, {"x": np.zeros(2)}), (1, {"x": np.zeros(3)})])

@@ -146,6 +146,21 @@ def test_a_sample_that_does_not_fit_is_named() -> None:
         list(loader)
     assert caught.value.place == 2
     assert caught.value.shape == (12, 12, 3)
+    assert caught.value.field == "[0]"
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_label_of_another_length_is_named_with_its_index(num_workers: int) -> None:
+    samples = [(np.zeros((4, 4, 3), np.uint8), label) for label in (0, 1, 2, np.zeros(2), 4, 5)]
+    with (
+        DataLoader(samples, 2, sampler=[5, 4, 2, 3], num_workers=num_workers) as loader,
+        pytest.raises(BatchShapeError, match=r"^field \[1\]: samples of different shapes") as caught,
+    ):
+        list(loader)
+    error = caught.value
+    assert (error.field, error.place, error.shape, error.expected) == ("[1]", 1, (2,), "()")
+    assert error.index == 3
+    assert "sample 1 has the index 3 in the dataset" in error.__notes__
 
 
 def test_a_class_that_overrides_call_alone_is_called() -> None:
