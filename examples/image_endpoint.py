@@ -161,8 +161,11 @@ def make_app(hosts: list[str] | None) -> Starlette:
             if failed:
                 place = failed[0]
                 raise images[place]
-        except aioloader.ServiceOverloadedError:
+        except (aioloader.ServiceOverloadedError, aioloader.ServiceClosedError):
             return JSONResponse({"error": "try again later"}, status_code=503)
+        except aioloader.ImageTimeoutError as error:
+            log.warning("image %d: %s", place, error)
+            return JSONResponse({"error": f"image {place}: it was not ready in time"}, status_code=504)
         except aioloader.ImageServiceError as error:
             log.warning("image %d: %s", place, error)
             return JSONResponse({"error": f"image {place}: {fault(refs[place], error)}"}, status_code=422)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import aioloader
 from tests.aioloader.service.images import jpeg
 from tests.aioloader.test_examples import EXAMPLES, example
 
@@ -145,6 +146,51 @@ async def test_a_long_body_is_refused_before_it_is_read(example_endpoint, monkey
     with pytest.raises(HTTPException) as refused:
         await example_endpoint.read_body(request_of([part, part]))
     assert refused.value.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (aioloader.ServiceOverloadedError(256, 256), 503),
+        (aioloader.ServiceClosedError("closed"), 503),
+        (aioloader.ImageTimeoutError("a.jpg", 20, "queue"), 504),
+        (aioloader.ImageNotAllowedError("a.jpg", "no"), 422),
+        (aioloader.ImageTooLargeError("a.jpg", "bytes", 1), 422),
+        (aioloader.ImageFetchError("a.jpg", "no", status=404), 422),
+        (aioloader.ImageError("a.jpg", "decode", "no"), 422),
+    ],
+)
+async def test_errors_have_the_statuses_that_the_page_lists(example_endpoint, monkeypatch, error, status):
+    async def fail(service, ref):
+        raise error
+
+    monkeypatch.setattr(aioloader.AsyncImageService, "probe", fail)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    body = iter(({"type": "http.request", "body": json.dumps({"images": ["data:,"]}).encode()},))
+
+    async def receive():
+        for message in body:
+            return message
+        await asyncio.Event().wait()  # the client stays
+        raise AssertionError
+
+    scope = {"type": "http", "method": "POST", "path": "/classify", "headers": [], "query_string": b""}
+    await example_endpoint.make_app(None)(scope, receive, send)
+    assert sent[0]["status"] == status
+    page = (EXAMPLES.parent / "docs" / "images-on-demand.md").read_text(encoding="utf-8")
+    (row,) = (
+        line
+        for line in page.splitlines()
+        if line.startswith("|")
+        and f"`{type(error).__name__}`" in line
+        and len(line.split("|")) == 5
+        and line.split("|")[2].strip().isdecimal()
+    )
+    assert row.split("|")[2].strip() == str(status)
 
 
 async def test_a_client_that_goes_away_in_its_upload_is_no_error(example_endpoint):

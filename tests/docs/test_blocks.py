@@ -46,6 +46,7 @@ NOT_RUN = {
     "aioloader index s3://bucket/train/": "the same",
     "torchrun": "several processes: tests/aioloader/interop/test_end_to_end.py",
     "cp": "copies of the checkpoints of torchrun",
+    "uvicorn": "a server that runs until Ctrl-C: tests/docs/worlds.py asks its application",
     "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
     "aioloader view shards/train-{000..127}.tar": "the same",
 }
@@ -81,6 +82,7 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "rich",
+    "starlette",
     "tqdm",
 }
 

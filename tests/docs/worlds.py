@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -289,6 +291,46 @@ def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     return {}
 
 
+def _after_images_on_demand(names: dict[str, Any]) -> None:
+    """Ask the page's endpoint for images, without a server."""
+    program = Path("server.py")
+    if not program.exists():  # starlette is not there
+        return
+    endpoint: dict[str, Any] = {"__name__": "server"}
+    exec(compile(program.read_text(encoding="utf-8"), program, "exec"), endpoint)
+    data = Path("photos/circle/00000.jpg").read_bytes()
+    good, damaged = (
+        "data:image/jpeg;base64," + base64.b64encode(each).decode() for each in (data, data[:99])
+    )
+
+    async def ask_all() -> list[tuple[int, Any]]:
+        app = endpoint["app"]
+        async with app.router.lifespan_context(app):
+            values: tuple[Any, ...] = ([good, good], [good, damaged], ["photos/a.jpg"], ["data:,"], [3], good)
+            found = [await _ask(app, "/brightness", {"images": images}) for images in values]
+        return [*found, await _ask(app, "/brightness", {"images": [good]})]  # closed
+
+    first, *others = anyio.run(ask_all)
+    assert (first[0], len(first[1])) == (200, 2)
+    assert first[1][0] == first[1][1] == pytest.approx(100, abs=100)
+    assert [status for status, _ in others] == [422, 422, 422, 400, 400, 503]
+
+
+async def _ask(app: Any, path: str, value: Any) -> tuple[int, Any]:
+    """Post JSON to an ASGI application; return the status and the answer."""
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": json.dumps(value).encode()}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
 _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
     "crop-index.md": _crop_index,
@@ -306,11 +348,11 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "custom.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
     "failure.md": _failure,
-    "troubleshooting.md": lambda *_: {"step": Step()},
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": _after_readme,
     "diagnosis.md": _after_diagnosis,
+    "images-on-demand.md": _after_images_on_demand,
     "sampling.md": _after_sampling,
 }
 
