@@ -42,6 +42,8 @@ __all__ = ("explain",)
 
 # A gain below this is not worth a change.
 _HARDLY_MORE = 1.05
+# A start-up of a smaller share of the time does not show in the rate.
+_LITTLE_STARTUP = 0.01
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _ORDINALS = (
     "",
@@ -132,7 +134,9 @@ class _Explanation(DerivedMetrics):
 
     @property
     def _rate_now(self) -> str:
-        return f"{self.stats.samples_per_s:,.0f} samples/s"
+        """Return the rate without the start-up, as the shares of the time that the sentences name."""
+        counted = " since the start-up" if self.stats.startup_s > _LITTLE_STARTUP * self.stats.seconds else ""
+        return f"{self.rate:,.0f} samples/s{counted}"
 
     def _consumer(self) -> str:
         """Explain a consumer that hardly waits: `steady_starvation` is low."""
@@ -161,6 +165,7 @@ class _Explanation(DerivedMetrics):
         """Explain a short run, of which more than half was `startup_s`: opening files or starting workers."""
         stats = self.stats
         what = f"It took {stats.startup_s:.2f} of {stats.seconds:.2f} s"
+        rate = f"{stats.samples_per_s:,.0f} samples/s"  # of all seconds, which the sentence names
         gain = _times(stats.seconds / self.steady_s)
         # More than one epoch was begun: the caller keeps the loader, and later epochs do not start it again.
         later = (
@@ -169,8 +174,8 @@ class _Explanation(DerivedMetrics):
             else f"Keep the loader for all epochs, which gives {gain}, and ask again later."
         )
         if stats.executor in ("thread", "inline"):
-            return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
-        return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
+            return f"Storage is the limit so far. {what} to open the files ({rate}). {later}"
+        return f"The workers are the limit so far. {what} to start them ({rate}). {later}"
 
     def _in_memory(self) -> str:
         """Explain in-memory data, whose rows the loop's thread copies: only `collate_s` was counted."""

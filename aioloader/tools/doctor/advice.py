@@ -100,14 +100,18 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
                 "install a wheel instead of building from source: pip install --force-reinstall --only-binary :all: "
                 f"{'simplejpeg' if codec.name == 'simplejpeg' else 'opencv-python-headless'}",
             )
-    rates = [codec.one_core for codec in facts.codecs if codec.one_core is not None]
-    if rates and max(rates) < _SLOW:
+    slow = [
+        f"{codec.name} {codec.one_core:,.0f}"
+        for codec in facts.codecs
+        if codec.one_core is not None and codec.one_core < _SLOW
+    ]
+    if slow:
         yield Advice(
             True,
-            f"one core decodes {max(rates):,.0f} photographs of 500 x 375 pixels a second",
+            f"photographs of 500 x 375 pixels that one core decodes a second: {', '.join(slow)}",
             "an ordinary core decodes 700 or more; loading cannot be faster than decoding",
-            "check whether other programs use the processor and whether a quota limits it; otherwise pack smaller "
-            "images (aioloader pack --resize)",
+            "another program may have disturbed the measurement: run it again on an idle machine; if it stays so, check "
+            "whether a quota limits the processor, or pack smaller images (aioloader pack --resize)",
         )
     cores = facts.cores.usable
     # The decoder with the largest gain shows what the cores can do; others may have run next to another program.

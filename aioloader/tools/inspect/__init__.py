@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from aioloader.crop_index.building import can_build
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
@@ -62,7 +63,7 @@ def inspect(
     name = path_of(path)
     options = Options(sample, seconds, max_pixels, stage or _no_stage)
     found = _inspect(name, options)
-    return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found)))
+    return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found, numba=can_build())))
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:

@@ -137,6 +137,15 @@ def test_inspect_advises_to_index_photographs(photo_rec: Path, rec: Path) -> Non
     assert not any("aioloader index --crops" in line for line in inspect(rec).advice)
 
 
+@pytest.mark.parametrize("numba", [True, False])
+def test_inspect_says_how_to_install_the_maker_where_it_is_missing(
+    photo_rec: Path, monkeypatch: pytest.MonkeyPatch, numba: bool
+) -> None:
+    monkeypatch.setattr("aioloader.tools.inspect.can_build", lambda: numba)
+    (advice,) = (line for line in inspect(photo_rec).advice if "aioloader index --crops" in line)
+    assert ("(`pip install 'aioloader[crops]'`, then `aioloader index" in advice) == (not numba)
+
+
 def test_repair_says_that_the_copy_needs_a_separate_index(
     rec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

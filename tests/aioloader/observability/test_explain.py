@@ -357,3 +357,17 @@ def test_a_dataset_that_makes_its_samples_itself_does_not_decode(workers: int) -
 def test_too_few_workers_for_a_dataset_that_makes_its_samples_itself() -> None:
     name = next(name for name in CASES if "is decode; of " in explain(case(name)))
     assert "is decode (the dataset's own __getitem__); of " in explain(case(name, foreign=True))
+
+
+@pytest.mark.parametrize("startup_s", [0.0, 2.5])
+def test_the_rate_the_cost_and_the_share_of_the_time_have_one_base(startup_s):
+    """Workers times their share of the time, over the cost of a sample, is the rate."""
+    steady = 10.0 - startup_s
+    text = explain(
+        case("decode", startup_s=startup_s, decode_s=1.9 * steady, transform_s=0.0, cpu_s=1.9 * steady)
+    )
+    found = re.search(r"the ([\d.]+) ms that a sample costs \(([\d,]+) samples/s(.*) with 2 workers", text)
+    assert found is not None, text
+    assert "at work for 95% of the time" in text
+    assert float(found[2].replace(",", "")) == pytest.approx(2 * 0.95 / (float(found[1]) / 1e3), rel=0.02)
+    assert found[3] == (" since the start-up" if startup_s else "")

@@ -137,8 +137,19 @@ PROBLEMS = {
     ),
     "slow": (
         replace(WELL, codecs=(Codec("simplejpeg", "1", None, True, "", 120.0, 960.0),)),
-        "one core decodes 120 photographs",
+        "one core decodes a second: simplejpeg 120",
         "aioloader pack --resize",
+    ),
+    "one slow decoder": (
+        replace(
+            WELL,
+            codecs=(
+                Codec("simplejpeg", "1.9", None, True, "", 900.0, 6500.0),
+                Codec("OpenCV", "4.9", None, True, "", 70.0, 6000.0),
+            ),
+        ),
+        "one core decodes a second: OpenCV 70",
+        "another program may have disturbed the measurement: run it again",
     ),
     "libGL": (
         replace(
