@@ -766,7 +766,7 @@ class RemoteWriteError(LoaderError, OSError):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
-            f"cannot write {url}: {reason}; see docs/remote.md for credentials and writable stores"
+            f"cannot write {url}: {reason}; see the page Remote data for credentials and writable stores"
         )
         self.url = url
         self.reason = reason

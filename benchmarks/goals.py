@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from benchmarks.results import Results, Row
 
@@ -84,8 +84,8 @@ def mark_peers(results: Results) -> None:
             continue
         if row.name == "bare_loop" and row.case == "jpeg-uint8":
             row.notes.append(
-                f"expected {low:,.0f} to {high:,.0f}/s on two cores of the machine for which the aims were set; "
-                f"here {row.rate.median / high:.0%} of the upper figure"
+                f"the targets were set on two cores on which the bare loop made {low:,.0f} to {high:,.0f} images/s; "
+                f"here it makes {row.rate.median / high:.2f} times the {high:,.0f}"
             )
         expected = next(
             (
@@ -110,13 +110,19 @@ def mark_peers(results: Results) -> None:
             )
 
 
-def judge_goals(results: Results) -> list[Outcome]:
-    """Compare every goal whose case was run with the results, after `mark_peers`."""
+def judge_goals(results: Results, repeated: Sequence[Results] = ()) -> list[Outcome]:
+    """Compare every goal whose case was run with the results, after `mark_peers`.
+
+    Args:
+        results: of the run.
+        repeated: of runs of single cases with more rounds, whose figures count in place of those of `results`.
+    """
     outcomes = []
     for goal in _GOALS:
         if goal.case not in results.cases:
             continue
-        found = goal.find(results)
+        again = (goal.find(run) for run in repeated if goal.case in run.cases)
+        found = next((figures for figures in again if figures is not None), None) or goal.find(results)
         if found is None:
             verdict = "not measured"
         elif goal.aim is not None and _reached(found[0], goal.aim, goal.upwards):

@@ -93,7 +93,7 @@ def _parts(results: Results, outcomes: Sequence[Outcome], method: str) -> Iterat
         yield _case(results, case)
     if outcomes:
         yield '<h2>Targets</h2><div class="card"><table><tr><th>case</th><th>this project</th>'
-        yield '<th class="n">at least</th><th class="n">aim</th><th class="n">found</th><th></th></tr>'
+        yield '<th class="n">target</th><th class="n">higher target</th><th class="n">found</th><th></th></tr>'
         yield from (_goal(outcome) for outcome in outcomes)
         yield "</table></div>"
     yield "<h2>How it was measured</h2>"

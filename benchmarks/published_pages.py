@@ -15,7 +15,7 @@ from benchmarks.charts import draw_page
 from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PARTS
 from benchmarks.published_results import restore
-from benchmarks.published_tables import SUBJECTS, TABLES, missed, plain_tables, summary, table
+from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, plain_tables, summary, table
 from benchmarks.report import case_lines, target_lines, version_lines
 from benchmarks.text_format import busy_warning, machine_line, settings_note
 
@@ -76,7 +76,7 @@ def render_tables(before: str, facts: Mapping[str, Any], parts: Mapping[str, Any
     sections = {found["name"]: found["text"].strip() for found in _PART.finditer(before)}
     for name, found in parts.items():
         if name in PARTS:
-            sections[name] = "\n".join(_section(PARTS[name], found, facts)).strip()
+            sections[name] = "\n".join(_section(PARTS[name], found, facts, parts)).strip()
     return "\n".join(
         [
             _HEAD,
@@ -93,10 +93,13 @@ def _revisions(parts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Revision of the code: {', '.join(f'`{each}`' for each in found)}.\n"
 
 
-def _section(part: Part, found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def _section(
+    part: Part, found: Mapping[str, Any], facts: Mapping[str, Any], parts: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield the lines of a part's section."""
     if part.is_run:
-        yield from _run_section(part, found)
+        again = parts.get(RAW_AGAIN) if part.name == "loaders" else None
+        yield from _run_section(part, found, again)
         return
     machine = {
         "date": found.get("date"),
@@ -108,7 +111,14 @@ def _section(part: Part, found: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     yield from plain_tables(found["rows"])
 
 
-def _run_section(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
+def _run_section(part: Part, found: Mapping[str, Any], again: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the lines of a run of loaders.
+
+    Args:
+        part: the run.
+        found: its record.
+        again: the record of a run of one of its cases with more rounds, or None.
+    """
     results = restore(found)
     mark_peers(results)
     run = results.run
@@ -119,13 +129,22 @@ def _run_section(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
     if warning:
         yield from (f"**{warning}**", "")
     # A case is a section of the first level, from which plots and settings are read, unless another part has it.
-    again = part.name == "raw-area"
     for case in results.cases:
         lines = list(case_lines(results, case))
-        yield from lines[2:] if again else lines
+        yield from lines[2:] if part.name == RAW_AGAIN else lines
     if part.name == "loaders":
-        yield from target_lines(judge_goals(results))
+        yield from target_lines(judge_goals(results, [restore(again)] if again else ()))
+        yield from _targets_notes(again)
         yield from version_lines(results)
+
+
+def _targets_notes(again: Mapping[str, Any] | None) -> Iterator[str]:
+    yield 'A ratio "times X" is the rate of this project divided by that of X. A few targets have a higher one, too.'
+    if again:
+        title = PARTS[RAW_AGAIN].title
+        place = re.sub(r"[^a-z -]", "", title.lower()).replace(" ", "-")
+        yield f"The figure of {RAW_AGAIN} is that of [{title}](#{place}), which has more rounds."
+    yield ""
 
 
 def fill_page(text: str, parts: Mapping[str, Any], tables: str) -> str:

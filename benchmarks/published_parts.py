@@ -110,7 +110,12 @@ PARTS = {
             "benchmarks.torch_adapter --data {data} --rounds 3",
             1,
             "The same script, dataset and arguments with torch's loader and with `aioloader.interop.torch.DataLoader`, "
-            "in turns, with two workers that stay between epochs. First the batches of an epoch are compared.",
+            "in turns, with two workers that stay between epochs. First the batches of an epoch are compared. "
+            "The scripts: `pillow`, photographs opened, cropped and flipped by Pillow; `arrays`, float32 planes of "
+            "224 x 224 from a numpy file; `fields`, dicts of twelve numbers, small arrays and a string; `collate`, "
+            "tensors of 16,384 numbers with a custom collate function; `memory`, a TensorDataset of small images, "
+            "without workers; `folder`, the script of `pillow` with `aioloader.ImageFolderDataset`, against the "
+            "unchanged script.",
             smoke="--smoke --only memory",
         ),
         Part(
@@ -119,7 +124,9 @@ PARTS = {
             "benchmarks.recipes --data {data} --rounds 3",
             2,
             "Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
-            "images. Needs torchvision.",
+            "images. Needs torchvision. `v1`: random resized crop 224, flip, normalised. `new`: random resized crop "
+            "176, flip, TrivialAugmentWide, random erasing, MixUp or CutMix. `rand-augment`: `v1` with RandAugment. "
+            "`multi-crop`: 2 views of 224 and 8 of 96, with jitter, blur and solarisation.",
         ),
         Part(
             "packing",
@@ -174,7 +181,9 @@ PARTS = {
             "Large results",
             "benchmarks.large_results",
             1,
-            "Batches of 206 MB of arrays of different sizes, two workers; a task in the loop runs every millisecond.",
+            "Batches of 206 MB of arrays of different sizes, two workers; a task in the loop runs every millisecond. "
+            "`lists`: lists of arrays in slab memory; `no room`: the same with slab memory in which no batch has room; "
+            "`async`: arrays that pass through an async transform.",
         ),
         Part(
             "image-service",

@@ -6,8 +6,9 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.published_parts import PARTS
 from benchmarks.published_results import restore
-from benchmarks.report_tables import contender_title, read_case_tables, read_rows
+from benchmarks.report_tables import contender_title, read_case_tables, read_rows, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,13 @@ def plain_tables(rows: Rows) -> Iterator[str]:
 
 # -- docs/benchmarks.md, from the tables of docs/benchmarks-tables.md --------------------------------------------------
 
+NOT_DONE = "\N{EN DASH}"
+"""Mark in the summary: the contender does not do this work."""
+SLOWER = "†"
+"""Mark in the summary: the contender is much slower than in an earlier measurement."""
+RAW_AGAIN = "raw-area"
+"""Name of a case, and of the part that measures it again with more rounds."""
+
 _PEERS = {
     "tf.data": "tf_data",
     "Grain": "grain",
@@ -80,6 +88,7 @@ _WORKS = {
     "large": "crops of 512 x 512 of 12-megapixel photographs",
     "eval": "photographs, resize 256, centre crop 224",
     "raw": "raw pixels, random resized crop 224",
+    "raw-area": "the same, resized by area (five rounds)",
     "faces": "face crops of 5 kB",
     "arrays": "arrays in memory, batches of 32",
     "bytes": "records of 1 kB",
@@ -94,6 +103,10 @@ def summary(tables: str) -> list[str]:
     """
     heads = ["work", "aioloader", "bare loop", *_PEERS]
     cases = {each.case: each for each in read_case_tables(tables)}
+    again = read_table(tables, PARTS[RAW_AGAIN].title, RAW_AGAIN)
+    cases.pop(RAW_AGAIN, None)
+    if again is not None:  # it has more rounds than the run of all loaders
+        cases[RAW_AGAIN] = again
     lines = []
     for case, work in _WORKS.items():
         if case in cases:
@@ -123,7 +136,8 @@ def _ratio_cells(case: CaseTable, indexed: bool) -> list[str]:
         rows = [by_title[title] for title in titles.split() if title in by_title]
         found = [_middle(row.get(column, "")) for row in rows if not _is_doubtful(case, row)]
         # Of several ways of a peer the fastest counts.
-        cells.append(min(filter(None, found), key=float, default=""))
+        missing = SLOWER if any(_is_doubtful(case, row) for row in rows) else NOT_DONE
+        cells.append(min(filter(None, found), key=float, default=missing))
     return cells
 
 
@@ -147,7 +161,7 @@ class _Target(NamedTuple):
         row: columns by which its row is found.
         column: column of the ratio.
         text: description of the ratio.
-        least: the target; None: that of the row, "goal".
+        least: the target; None: that of the row, "target".
     """
 
     part: str
@@ -197,7 +211,7 @@ def missed(tables: str, parts: Mapping[str, Any]) -> list[str]:
         for row in parts.get(target.part, {"rows": ()})["rows"]:
             if target.column not in row or not target.row.items() <= row.items():
                 continue
-            least = row["goal"] if target.least is None else target.least
+            least = row["target"] if target.least is None else target.least
             ratio = row[target.column][0]
             if ratio < least:
                 rows.append([target.part, target.text, f"{least:.2f}x", f"{ratio:.2f}x"])
@@ -225,20 +239,45 @@ def _by(rows: Rows, column: str) -> dict[str, dict[str, Any]]:
     return {str(row[column]): row for row in rows if column in row}
 
 
+_SCRIPTS = {
+    "pillow": "photographs with Pillow",
+    "arrays": "float32 planes of a numpy file",
+    "fields": "dicts of twelve small fields",
+    "collate": "a custom collate function",
+    "memory": "a TensorDataset",
+    "folder": "photographs of aioloader's folder dataset",
+}
+_RECIPE_WORDS = {
+    "v1": "the first recipe",
+    "new": "the new one",
+    "rand-augment": "the first with RandAugment",
+    "multi-crop": "multi-crop",
+}
+_KINDS_OF_RESULTS = {
+    "lists": "lists of arrays in slab memory",
+    "no room": "the same without room in slab memory",
+    "async": "arrays that pass through an async transform",
+}
+
+
 def _torch(rows: Rows) -> str:
     found = {
-        name: value_text(row["rate, as a multiple of torch's loader"][0])
+        _SCRIPTS.get(name, name): value_text(row["rate, as a multiple of torch's loader"][0])
         for name, row in _by(rows, "script").items()
     }
-    return "times torch's loader: " + ", ".join(f"`{name}` {text}" for name, text in found.items())
+    return "times torch's loader: " + ", ".join(f"{name} {text}" for name, text in found.items())
 
 
 def _recipes(rows: Rows) -> str:
     found = [
-        f"`{row['recipe']}` {value_text(row['times tensors'][0])} and {value_text(row['times pillow'][0])}"
+        f"{_RECIPE_WORDS.get(row['recipe'], row['recipe'])} {value_text(row['times tensors'][0])} and "
+        f"{value_text(row['times pillow'][0])}"
         for row in rows
     ]
     return "times torchvision's transforms of tensors and of Pillow images: " + ", ".join(found)
+
+
+_COMPARED_WAYS = ("to_thread", "threads-pillow", "processes-pillow")
 
 
 def _service(rows: Rows) -> str:
@@ -246,9 +285,9 @@ def _service(rows: Rows) -> str:
     text = f"{value_text(ways['service']['requests/s'][0])} requests/s, "
     text += f"the loop late by {value_text(ways['service']['lag p99, ms'][0])} ms (p99)"
     others = [
-        f"{value_text(row['service, times its requests/s'][0])} times the requests of `{name}`"
+        f"{value_text(row['service, times its requests/s'][0])} times the requests of {_SERVICE_WAYS[name]}"
         for name, row in ways.items()
-        if name.endswith("pillow") and "service, times its requests/s" in row
+        if name in _COMPARED_WAYS and "service, times its requests/s" in row
     ]
     return "; ".join([text, *others])
 
@@ -296,8 +335,11 @@ def _ragged(rows: Rows) -> str:
 
 
 def _large(rows: Rows) -> str:
-    found = [f"{row['case']} {value_text(row['longest delay, ms'][0])} ms" for row in rows]
-    return "longest delay of the event loop with batches of 206 MB: " + ", ".join(found)
+    found = [
+        f"{_KINDS_OF_RESULTS.get(row['case'], row['case'])} {value_text(row['longest delay, ms'][0])} ms"
+        for row in rows
+    ]
+    return "longest delay of the event loop with batches of 206 MB: " + "; ".join(found)
 
 
 def _remote(rows: Rows) -> str:

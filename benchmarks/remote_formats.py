@@ -67,7 +67,7 @@ CONTENDERS = {
     "webdataset": Contender("webdataset", "tar", "webdataset"),
 }
 COMPARED = (("parquet", "datasets", 5.0), ("tar", "webdataset", 3.0))
-"""Ratios that are printed: of this loader's format, to a loader, with the goal."""
+"""Ratios that are printed: of this loader's format, to a loader, with the target."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,12 @@ def compare(proxy: FaultProxy, served: Path, pythons: dict[str, Path], options: 
             f"batch {_figures(took.later)}, which took {_figures(took.first_s, '.2f')} s; {_figures(took.requests)} "
             f"requests, {_figures([nbytes / 1e6 for nbytes in took.nbytes])} MB"
         )
-    for mine, other, goal in COMPARED:
+    for mine, other, target in COMPARED:
         if mine in epochs and other in epochs:
             one, two = epochs[mine], epochs[other]
             print(
                 f"  aioloader, {mine} to {other}: whole epoch {_ratio(one.whole, two.whole)}, after the first batch "
-                f"{_ratio(one.later, two.later)}; goal {goal:g}"
+                f"{_ratio(one.later, two.later)}; target {target:g}"
             )
     rows: dict[str, dict[str, Any]] = {
         name: {
@@ -218,13 +218,13 @@ def compare(proxy: FaultProxy, served: Path, pythons: dict[str, Path], options: 
         }
         for name, took in epochs.items()
     }
-    for mine, other, goal in COMPARED:
+    for mine, other, target in COMPARED:
         if mine in epochs and other in epochs:
             rows[mine] |= {
                 "times": CONTENDERS[other].loader,
                 "whole epoch": ratios(epochs[mine].whole, epochs[other].whole),
                 "later batches": ratios(epochs[mine].later, epochs[other].later),
-                "goal": goal,
+                "target": target,
             }
     write_figures(options.json, list(rows.values()))
 

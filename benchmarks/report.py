@@ -131,7 +131,7 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
 def target_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield the section of the targets."""
     yield from ("## Targets", "")
-    yield "| case | this project | at least | aim | found | |"
+    yield "| case | this project | target | higher target | found | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for outcome in outcomes:
         yield _goal_line(outcome)

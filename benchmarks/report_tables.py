@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_rows", "read_versions")
+__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_rows", "read_table", "read_versions")
 
 _HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
 _NOTE = re.compile(r"^\[(\d+)\] (.+?) *$", re.MULTILINE)
@@ -41,6 +41,14 @@ def read_case_tables(text: str) -> Iterator[CaseTable]:
         if rows:
             found = [dict(zip(head, row, strict=True)) for row in rows]
             yield CaseTable(heading[1], heading[2], head[2], found, dict(_NOTE.findall(section)))
+
+
+def read_table(text: str, heading: str, case: str) -> CaseTable | None:
+    """Return the first table of a section as that of a case; None if there is none."""
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    head, *rows = _cells(section)
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    return CaseTable(case, heading, head[2], found, dict(_NOTE.findall(section))) if rows else None
 
 
 def read_rows(text: str, heading: str) -> list[list[str]]:

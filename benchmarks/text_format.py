@@ -116,9 +116,11 @@ def goal_found(outcome: Outcome) -> str:
 
 def goal_verdict(outcome: Outcome) -> str:
     """Return the verdict on a goal as text."""
-    return {"aim": "aim reached", "met": "reached", "doubtful": "the peer is slower than expected"}.get(
-        outcome.verdict, outcome.verdict
-    )
+    return {
+        "aim": "higher target reached",
+        "met": "reached",
+        "doubtful": "the peer is slower than expected",
+    }.get(outcome.verdict, outcome.verdict)
 
 
 def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:
@@ -145,8 +147,8 @@ def settings_note(run: dict[str, Any]) -> str:
     if not report:
         return ""
     return (
-        f" Settings that the report {report} found to be the best, of this project as of all others, were not searched "
-        "again where the packages have the same versions."
+        f" The best setting of each loader, of this project's too, was taken from an earlier report ({report}) and not "
+        "searched again, if its packages still have the same versions."
     )
 
 

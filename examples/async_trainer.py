@@ -125,7 +125,7 @@ async def train(
             .transform(with_words)
         )
 
-    model = Model(len(photos.synsets))
+    model = Model(len(photos.classes))
     done: dict[str, Any] = {"epoch": 0, "steps": 0, "accuracy": None, "state": None}
 
     def learn(batch: Any, state: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """RecordIO, the record file format of MXNet: read, write, index, verify and repair it.
 
-The format is described in docs/format.md. Nothing here needs MXNet; numpy is the only requirement.
+The page File formats describes the format. Nothing here needs MXNet; numpy is the only requirement.
 OpenCV is imported by `pack_img` and `unpack_img`, and the async readers are in `recordio.aio`.
 """
 

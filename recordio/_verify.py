@@ -187,7 +187,7 @@ def verify(
 ) -> Report:
     """Read a whole record file and report every fault.
 
-    Damaged payload bytes cannot be detected: the format has no checksum (docs/format.md, "Damage").
+    Damaged payload bytes cannot be detected: the format has no checksum (the page File formats, "Damage").
 
     Args:
         path: The record file, or its URL (see `register_opener`), which is read as a stream.

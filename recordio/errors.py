@@ -2,7 +2,7 @@
 
 Details are attributes (path, offset, key, ...), not only text, and survive pickling, so an error that is sent to
 another process still names the place of the damage. Each child also derives from the built-in exception that a caller
-would expect (`EOFError`, `ValueError`, `KeyError`, ...). docs/format.md, "Damage", defines damage.
+would expect (`EOFError`, `ValueError`, `KeyError`, ...). The page File formats, "Damage", defines damage.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ examples:
   aioloader pack train.parquet out --image img --label fine_label
   aioloader pack more out --append               new photographs behind those of out.rec
 
-Run the same command again to resume an interrupted one. For more see docs/packing.md.
+Run the same command again to resume an interrupted one. For more see the page Packing of the documentation.
 
 exit codes:
   0    done

@@ -85,7 +85,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
         collate_fn: another name of `batchify_fn`; one of them at most.
         num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
-            The cost of one event loop for each image hardly depends on it (docs/scaling.md).
+            The cost of one event loop for each image hardly depends on it (see the page Distributed training).
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
             `aioloader.abc.Executor`; or a `aioloader.executors.WorkerPool`, whose processes go from loader to loader.

@@ -136,10 +136,11 @@ class BaseLoader:
         """Resume from a state: the next iteration delivers the rest of its epoch.
 
         The number of workers, the executor, the batch size and the shard may differ; the remaining samples are split
-        again.
+        again. The seed of the state replaces the loader's `seed`, for this epoch and all later ones.
 
         Raises:
-            ResumeError: the state is corrupt, or belongs to other data or another way of sampling.
+            ResumeError: the state is corrupt, or belongs to other data or another way of sampling; or the loader has
+                begun an epoch already, and its seed is another.
         """
         self._runtime.load_state(state)
 

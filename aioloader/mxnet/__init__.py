@@ -2,7 +2,7 @@
 
 Arrays are numpy arrays (`mx.nd.NDArray` is a subclass with MXNet's methods). This package only translates names,
 arguments and conventions; `aioloader.DataLoader` loads, `recordio` reads and writes the files.
-docs/migrating-from-mxnet.md lists the differences from MXNet, with reasons.
+The page Migrating from MXNet lists the differences from MXNet, with reasons.
 """
 
 from __future__ import annotations

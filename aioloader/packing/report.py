@@ -194,7 +194,7 @@ _COUNTS = (
 
 
 def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Return the report as JSON text; docs/packing.md describes every entry.
+    """Return the report as JSON text; the page Packing describes every entry.
 
     Args:
         report: the report.

@@ -64,7 +64,9 @@ class AsyncImageService:
             of `map` and `pack` always wait.
         timeout: seconds until an image is ready, from its request on; None: no limit. A worker that makes no progress
             on an image for so long, or for the shorter `timeout` of all calls that waited for it, is ended.
-        max_bytes: most bytes of an image, encoded; max_pixels: most pixels, announced by its header.
+        max_bytes: most bytes of an image, encoded; default 64 MiB.
+        max_pixels: most pixels of an image, announced by its header; default 178,956,970, which are half a GiB of RGB;
+            None: any number.
         max_frames: most frames or pages of an image; None: any number. Of several only the first is decoded.
         allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",
             "gs", "az" (object storage), "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of

@@ -264,7 +264,7 @@ def _pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> 
         root: the folder of the images. If there is no such folder, it is prepended to each path as text.
         out: the record file, with any extension; with ``nsplit`` more than 1, ".part000" and so on is appended. No .idx
             is written: `aioloader.tools.rec2idx` writes one.
-        words: ``key=value``, see docs/migrating-from-mxnet.md. Unknown keys are reported and ignored.
+        words: ``key=value``, see the page Migrating from MXNet. Unknown keys are reported and ignored.
 
     Returns:
         0.

@@ -284,13 +284,6 @@ def _tools(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
-    _photos(folder, photo_rec, photo_folder)
-    damaged = sorted((folder / "photos").rglob("*.jpg"))[3]
-    damaged.write_bytes(damaged.read_bytes()[:2000])
-    return {}
-
-
 def _after_images_on_demand(names: dict[str, Any]) -> None:
     """Ask the page's endpoint for images, without a server."""
     program = Path("server.py")
@@ -347,7 +340,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "training-recipes.md": _photos,
     "custom.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
-    "failure.md": _failure,
+    "failure.md": _photos,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": _after_readme,

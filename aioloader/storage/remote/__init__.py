@@ -2,7 +2,7 @@
 
 The spans of a batch are merged into few requests (`planner`). Many are sent at a time (`client`), up to an adaptive
 number (`adaptive_limit`); failed requests are retried (`failures`), and late ones are hedged (`latency`). See
-docs/remote.md.
+the page Remote data.
 
 Needs the package obstore: ``pip install "aioloader[remote]"``.
 """

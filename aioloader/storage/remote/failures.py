@@ -47,7 +47,7 @@ class Kind:
 _ERRORS = {Kind.MISSING: ObjectMissingError, Kind.DENIED: ObjectDeniedError, Kind.CHANGED: ObjectChangedError}
 _ADVICE = {
     Kind.NOWHERE: "check the name of the host and the network connection",
-    Kind.DENIED: "check the credentials and their permissions (a signature in a URL expires); see docs/remote.md",
+    Kind.DENIED: "check the credentials and their permissions (a signature in a URL expires; see the page Remote data)",
     Kind.MISSING: "check the spelling of the URL, including upper and lower case",
     Kind.UNRANGED: "the server does not support range requests, which a loader needs: use one that does, such as nginx",
     Kind.CHANGED: "the object was replaced: create the dataset again, and do not overwrite files that are in use",

@@ -110,8 +110,8 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
             True,
             f"photographs of 500 x 375 pixels that one core decodes a second: {', '.join(slow)}",
             "an ordinary core decodes 700 or more; loading cannot be faster than decoding",
-            "another program may have disturbed the measurement: run it again on an idle machine; if it stays so, check "
-            "whether a quota limits the processor, or pack smaller images (aioloader pack --resize)",
+            "another program may have disturbed the measurement: run it again on an idle machine; if that does not "
+            "help, check whether a quota limits the processor, or pack smaller images (aioloader pack --resize)",
         )
     cores = facts.cores.usable
     # The decoder with the largest gain shows what the cores can do; others may have run next to another program.

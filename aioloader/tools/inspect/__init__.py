@@ -63,7 +63,9 @@ def inspect(
     name = path_of(path)
     options = Options(sample, seconds, max_pixels, stage or _no_stage)
     found = _inspect(name, options)
-    return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found, numba=can_build())))
+    return dataclasses.replace(
+        found, path=redact_url(name), advice=list(advice_for(found, numba=can_build()))
+    )
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:

@@ -59,8 +59,8 @@ def advice_for(found: Inspection, *, numba: bool = True) -> Iterator[str]:
             yield f"make the crop index that cannot be used again ({install}`aioloader index --crops {path}`)"
         elif _wants_crop_index(images, found.crop_indexes):
             yield (
-                f"for random crops make a crop index ({install}`aioloader index --crops {path}`): a crop is then decoded "
-                "without the rest of the image, with the same pixels, and the images stay unchanged"
+                f"for random crops make a crop index ({install}`aioloader index --crops {path}`): a crop is then "
+                "decoded without the rest of the image, with the same pixels, and the images stay unchanged"
             )
     labels = found.labels
     if labels is not None and labels.whole and labels.classes > 1:
