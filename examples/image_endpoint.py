@@ -161,7 +161,7 @@ def make_app(hosts: list[str] | None) -> Starlette:
             if failed:
                 place = failed[0]
                 raise images[place]
-        except (aioloader.ServiceOverloadedError, aioloader.ServiceClosedError):
+        except (aioloader.ServiceOverloadedError, aioloader.ServiceMemoryError, aioloader.ServiceClosedError):
             return JSONResponse({"error": "try again later"}, status_code=503)
         except aioloader.ImageTimeoutError as error:
             log.warning("image %d: %s", place, error)

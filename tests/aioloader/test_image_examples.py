@@ -152,6 +152,7 @@ async def test_a_long_body_is_refused_before_it_is_read(example_endpoint, monkey
     ("error", "status"),
     [
         (aioloader.ServiceOverloadedError(256, 256), 503),
+        (aioloader.ServiceMemoryError(10, 20, 15), 503),
         (aioloader.ServiceClosedError("closed"), 503),
         (aioloader.ImageTimeoutError("a.jpg", 20, "queue"), 504),
         (aioloader.ImageNotAllowedError("a.jpg", "no"), 422),
