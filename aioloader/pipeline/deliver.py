@@ -106,7 +106,7 @@ def deliver(
     except BatchShapeError as error:
         if plan.samples is None:
             row = sorted({*result.written, *result.values, *fill})[error.place]
-            error.index = int(index_table[INDEX, row])
+            error.index = int(index_table[INDEX, fill.get(row, row)])
             add_note(error, f"sample {error.place} has the index {error.index} in the dataset")
         raise
     return Delivery(plan.consumed, batch, samples, skipped=errors)

@@ -163,6 +163,28 @@ def test_a_label_of_another_length_is_named_with_its_index(num_workers: int) -> 
     assert "sample 1 has the index 3 in the dataset" in error.__notes__
 
 
+class OneFails:
+    """Dataset of arrays: item 1 fails, and item 0 is longer than the others."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 1:
+            raise ValueError("damaged")
+        return np.zeros(3 if index == 0 else 2)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_the_index_is_that_of_the_sample_in_the_batch_and_not_of_one_that_failed(on_error: Any) -> None:
+    with (
+        DataLoader(OneFails(), 4, num_workers=0, on_error=on_error) as loader,
+        pytest.raises(BatchShapeError) as caught,
+    ):
+        list(loader)
+    assert (caught.value.place, caught.value.index) == (1, 2)
+
+
 def test_a_class_that_overrides_call_alone_is_called() -> None:
     class Doubled(Ragged):
         def __call__(self, samples: Any, /, out: Any = None) -> Any:
