@@ -84,7 +84,9 @@ def collate_by_field(samples: Sequence[Any], out: Any, collate: Callable[[list[A
     structure, columns = columns_of(samples)
     outs = out_leaves(structure, out, len(columns))
     pairs = zip(columns, outs, strict=True)
-    return unflatten(structure, _collated(structure, (partial(collate, *pair) for pair in pairs)))
+    return unflatten(
+        structure, collate_each((partial(collate, *pair) for pair in pairs), partial(_fields_of, structure))
+    )
 
 
 def collate_fields(
@@ -92,19 +94,29 @@ def collate_fields(
 ) -> Any:
     """Call `collate` with the values of each field; see `columns_of`. Its results may have parts themselves."""
     structure, columns = columns_of(samples, is_leaf)
-    return unflatten(structure, _collated(structure, (partial(collate, column) for column in columns)))
+    return unflatten(
+        structure,
+        collate_each((partial(collate, column) for column in columns), partial(_fields_of, structure)),
+    )
 
 
-def _collated(structure: Structure, calls: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Call the function of each field; its `BatchShapeError` gets the field's name."""
-    return [_collate_one(structure, number, call) for number, call in enumerate(calls)]
+def collate_each(calls: Iterable[Callable[[], Any]], names: Callable[[], Sequence[str]]) -> list[Any]:
+    """Call the function of each field.
 
+    Args:
+        calls: collate one field each.
+        names: returns the names of the fields; called after an error only.
 
-def _collate_one(structure: Structure, number: int, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except BatchShapeError as error:
-        raise error.in_field(_fields_of(structure)[number]) from None
+    Raises:
+        BatchShapeError: of a function, with the name of its field.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except BatchShapeError as error:
+            raise error.in_field(names()[number]) from None
+    return results
 
 
 def _fields_of(structure: Structure) -> list[str]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.batchify.allocation import Part
-from aioloader.errors import BatchShapeError
+from aioloader.batchify.fields import collate_each
 from aioloader.foundation.validation import require
 from aioloader.rng import Rng, default_rng
 
@@ -76,10 +76,8 @@ class Group:
     def _pairs(self, columns: list[list[Any]]) -> Iterator[tuple[Part, list[Any]]]:
         return zip(self._parts, columns, strict=True)
 
-    @staticmethod
-    def _collated(calls: Iterable[Callable[[], Any]]) -> tuple[Any, ...]:
-        """Call the function of each field; its `BatchShapeError` gets the field's name."""
-        return tuple([_collate_one(number, call) for number, call in enumerate(calls)])
+    def _collated(self, calls: Iterable[Callable[[], Any]]) -> tuple[Any, ...]:
+        return tuple(collate_each(calls, lambda: [f"[{number}]" for number in range(len(self._parts))]))
 
     def _split(self, samples: Sequence[Any]) -> list[list[Any]]:
         if not len(samples):
@@ -89,10 +87,3 @@ class Group:
             found = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
             require(found == count, self._wrong_count.format(count=count, place=place, found=found))
         return [[sample[field] for sample in samples] for field in range(count)]
-
-
-def _collate_one(number: int, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except BatchShapeError as error:
-        raise error.in_field(f"[{number}]") from None

@@ -281,6 +281,7 @@ class AsyncImageService:
             ImageError: the image is damaged, or the processor failed.
             ImageTimeoutError: it was not ready in time.
             ServiceOverloadedError: there was no room, with ``overflow="raise"``.
+            ServiceMemoryError: it needs more than `memory_limit`, or than callers leave of it.
             ServiceClosedError: the service is closed, or was closed meanwhile.
             OutputError: it could not be converted to `output`.
             TypeError, ValueError: `ref` is not a reference at all, or another argument is wrong.
