@@ -9,7 +9,15 @@ import numpy as np
 
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Compose, RandomApply, Transform, bind, check_image
-from aioloader.transforms.boxes.base import ImageOnly, keeps_places
+from aioloader.transforms.boxes.base import (
+    BOXES,
+    KEYPOINTS,
+    MASKS,
+    TARGETS,
+    ImageOnly,
+    keeps_places,
+    refers_to_pixels,
+)
 from aioloader.transforms.boxes.geometry import as_boxes, boxes_after, move_points
 from aioloader.transforms.motion import GeometricTransform
 
@@ -17,21 +25,25 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.transforms.motion import Motion
 
-_PER_BOX = ("label", "labels", "masks", "keypoints")
+_PER_BOX = (
+    *("label", "labels", "class_labels", "category_id", "category_ids", "iscrowd", "area"),
+    *(*MASKS, *KEYPOINTS),
+)
 
 
 class JointCompose(Transform):
     """Chain of transforms of a sample with the targets in its image; every draw is made once, for all of them.
 
-    A sample is a dict; other fields than these are kept:
+    A sample is a dict with these fields; others stay as they are:
 
     - "image": (height, width, channels).
-    - "boxes": (n, 4 + k), xmin, ymin, xmax, ymax in pixels from the upper left corner, the maxima exclusive, and
-      columns that are kept. Where a transform cuts, boxes are clipped, and those of which too little remains are left
-      out.
-    - "masks": (height, width) or (n, height, width), any dtype. No values are mixed; places from outside are 0.
-    - "keypoints": (n, k, 2) or (n, k, 3), x and y in pixels, the centre of the first pixel is (0.5, 0.5), and
-      visibility, which becomes 0 for points outside of the image. Points are not clipped.
+    - "boxes" or "bboxes": (n, 4 + k), xmin, ymin, xmax, ymax in pixels from the upper left corner, the maxima
+      exclusive, and columns that are kept. Where a transform cuts, boxes are clipped, and those of which too little
+      remains are left out.
+    - "mask", "masks", "segmentation": (height, width), (n, height, width) or (height, width, channels), any dtype, or
+      a list of (height, width). No values are mixed; places from outside are 0.
+    - "keypoints", "keypoint": (n, k, 2) or (n, k, 3), x and y in pixels, the centre of the first pixel is (0.5, 0.5),
+      and visibility, which becomes 0 for points outside of the image. Points are not clipped.
 
     Draws: those of the transforms, in order, as for an image alone.
 
@@ -42,14 +54,22 @@ class JointCompose(Transform):
         min_coverage: a box is kept if more than this share of its area is in the result of each transform that cuts.
         per_box: fields with one row per box, which are left out with it: those that have as many rows as there are
             boxes, if there are boxes.
+        keep: fields that stay as they are although they seem to refer to the image's pixels: those named above, arrays
+            with its height and width, and dicts of such fields. Without this, they are refused if a transform moves
+            pixels.
 
     Raises:
         TypeError: it is not known whether a transform moves pixels, or, when it is applied, a sample is not a dict.
-        ValueError: `min_coverage` is not a share; or, when it is applied, a field has a wrong shape.
+        ValueError: `min_coverage` is not a share; or, when it is applied, a field has a wrong shape, or would not move
+            with the image and is not in `keep`.
     """
 
     def __init__(
-        self, transforms: Iterable[Any], min_coverage: float = 0.0, per_box: Sequence[str] = _PER_BOX
+        self,
+        transforms: Iterable[Any],
+        min_coverage: float = 0.0,
+        per_box: str | Sequence[str] = _PER_BOX,
+        keep: str | Sequence[str] = (),
     ) -> None:
         self.transforms = tuple(inner for part in transforms for inner in _flat(part))
         for part in self.transforms:
@@ -59,7 +79,9 @@ class JointCompose(Transform):
                 f"JointCompose: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
             )
         self.min_coverage = float(min_coverage)
-        self.per_box = tuple(per_box)
+        self.per_box = (per_box,) if isinstance(per_box, str) else tuple(per_box)
+        self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        self._moves = any(map(_moves, self.transforms))
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
         """Return the transformed sample, a new dict; `x` and its arrays are not altered."""
@@ -68,15 +90,36 @@ class JointCompose(Transform):
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         if not isinstance(x, Mapping) or "image" not in x:
             raise TypeError(
-                f"JointCompose takes a dict with an image, as {{'image': ..., 'boxes': ...}}, got {type(x).__name__}; "
+                f"JointCompose takes a dict with an image, as {{'image': ..., 'mask': ...}}, got {type(x).__name__}; "
                 "pass an image alone to Compose, and (image, boxes) to boxes.Compose"
             )
         sample = dict(x)
-        if "boxes" in sample:
-            sample["boxes"] = as_boxes(sample["boxes"])
+        if self._moves:
+            self._check_unmoved(sample)
+        for name in self._fields(BOXES, sample):
+            sample[name] = as_boxes(sample[name])
         for part in self.transforms:
             self._step(part, sample, rng)
         return sample
+
+    def _fields(self, names: Sequence[str], sample: Mapping[str, Any]) -> list[str]:
+        return [name for name in names if name in sample and name not in self.keep]
+
+    def _check_unmoved(self, sample: Mapping[str, Any]) -> None:
+        """Raise ValueError if a field refers to pixels and would not move with them."""
+        height, width = check_image(sample["image"], "JointCompose").shape[:2]
+        moved = {"image", *self.keep, *TARGETS}
+        for name, value in sample.items():
+            if name not in moved and refers_to_pixels({name: value}, height, width):
+                raise ValueError(
+                    f"JointCompose: the image moves, but {name!r}, which refers to its pixels, would not: name masks "
+                    "'mask', 'masks' or 'segmentation', boxes 'boxes' or 'bboxes', keypoints 'keypoints' or "
+                    f"'keypoint', next to 'image'; if it is to stay, pass keep=({name!r},)"
+                )
+        if len(self._fields(BOXES, sample)) > 1:
+            raise ValueError(
+                "JointCompose: the sample has both 'boxes' and 'bboxes': leave one out, or list it in keep"
+            )
 
     def _step(self, part: Any, sample: dict[str, Any], rng: Rng) -> None:
         if isinstance(part, RandomApply):
@@ -86,29 +129,35 @@ class JointCompose(Transform):
         elif isinstance(part, GeometricTransform):
             image = check_image(sample["image"], type(part).__name__)
             height, width = image.shape[:2]
-            _check_targets(sample, height, width)
             motion = part.motion(height, width, rng)
             sample["image"] = motion.move_image(image, None)
-            self._move_targets(sample, motion)
+            self._move_targets(sample, motion, (height, width))
         else:
             call = part.transform if isinstance(part, ImageOnly) else part
             sample["image"] = bind(call)(sample["image"], rng, None)
 
-    def _move_targets(self, sample: dict[str, Any], motion: Motion) -> None:
-        if "masks" in sample:
-            sample["masks"] = move_masks(np.asarray(sample["masks"]), motion)
-        if "keypoints" in sample:
-            sample["keypoints"] = move_keypoints(np.asarray(sample["keypoints"]), motion)
-        if "boxes" in sample:
-            count = len(sample["boxes"])
-            sample["boxes"], kept = boxes_after(sample["boxes"], motion, self.min_coverage)
+    def _move_targets(self, sample: dict[str, Any], motion: Motion, size: tuple[int, int]) -> None:
+        """Move the targets of an image of `size`, (height, width)."""
+        of_image = set()  # masks of the whole image, not one for each object
+        for name in self._fields(MASKS, sample):
+            mask = _as_mask(sample[name], name, size)
+            channels = (
+                mask.ndim == 3 and mask.shape[:2] == size and (mask.shape[1:] != size or name == "mask")
+            )
+            if channels or mask.ndim == 2:
+                of_image.add(name)
+            moved = move_masks(mask.transpose(2, 0, 1) if channels else mask, motion)
+            sample[name] = moved.transpose(1, 2, 0) if channels else moved
+        for name in self._fields(KEYPOINTS, sample):
+            sample[name] = move_keypoints(_as_keypoints(sample[name], name), motion)
+        for name in self._fields(BOXES, sample):
+            count = len(sample[name])
+            sample[name], kept = boxes_after(sample[name], motion, self.min_coverage)
             if not kept.all():
-                for name in self.per_box:
-                    rows: Any = sample.get(name)
-                    if name == "masks" and np.ndim(rows) == 2:
-                        continue
-                    if rows is not None and np.ndim(rows) and len(rows) == count:
-                        sample[name] = np.asarray(rows)[kept]
+                for field in self._fields(self.per_box, sample):
+                    rows: Any = sample[field]
+                    if field not in of_image and rows is not None and np.ndim(rows) and len(rows) == count:
+                        sample[field] = np.asarray(rows)[kept]
 
     def _parts(self) -> Sequence[Any]:
         return self.transforms
@@ -154,18 +203,49 @@ def _flat(part: Any) -> list[Any]:
     return [part]
 
 
-def _check_targets(sample: Mapping[str, Any], height: int, width: int) -> None:
-    """Raise ValueError if masks or keypoints cannot be those of an image of these extents."""
-    if "masks" in sample:
-        shape = np.shape(sample["masks"])
-        if len(shape) not in (2, 3) or shape[-2:] != (height, width):
-            raise ValueError(
-                f"masks must be (height, width) or (n, height, width) of the image, ({height}, {width}), got shape "
-                f"{shape}"
-            )
-    if "keypoints" in sample:
-        shape = np.shape(sample["keypoints"])
-        if len(shape) < 2 or shape[-1] not in (2, 3):
-            raise ValueError(
-                f"keypoints must be (n, k, 2) or (n, k, 3), x, y and visibility, got shape {shape}"
-            )
+def _moves(part: Any) -> bool:
+    """Return True if a part of the chain may move pixels."""
+    if isinstance(part, RandomApply):
+        return any(map(_moves, _flat(part.transforms)))
+    return isinstance(part, GeometricTransform)
+
+
+def shaped(value: Any) -> Array:
+    """Return a value as an array; one of shape () if its parts differ in shape."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.zeros(())
+
+
+def _as_mask(value: Any, name: str, size: tuple[int, int]) -> Array:
+    """Return masks of an image of `size` as an array.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    mask = shaped(value)
+    if mask.ndim not in (2, 3) or size not in (mask.shape[-2:], mask.shape[:2]):
+        raise ValueError(
+            f"{name} must be (height, width), (n, height, width) or (height, width, channels) of the image, "
+            f"{size}, got {_described(value, mask)}"
+        )
+    return mask
+
+
+def _as_keypoints(value: Any, name: str) -> Array:
+    """Return keypoints as an array.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    points = shaped(value)
+    if points.ndim < 2 or points.shape[-1] not in (2, 3):
+        raise ValueError(
+            f"{name} must be (n, k, 2) or (n, k, 3), x, y and visibility, got {_described(value, points)}"
+        )
+    return points
+
+
+def _described(value: Any, array: Array) -> str:
+    return f"shape {array.shape}" if array.ndim else f"a {type(value).__name__}"

@@ -17,6 +17,7 @@ from aioloader.foundation.pytree import flatten, unflatten
 from aioloader.foundation.validation import advises
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Transform
+from aioloader.transforms.boxes.base import TARGETS
 from aioloader.transforms.erasing import channels_first
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ class _Mixing(Transform, ABC):
             rng: source of the draws.
             out: a structure like the batch's, with the images if their memory may be written to, else None.
         """
+        targets = [name for name in TARGETS if name in x] if isinstance(x, Mapping) else []
+        if targets:
+            raise ValueError(
+                f"{type(self).__name__} mixes images and labels only, and the batch has {targets[0]!r}: leave it "
+                "out of the samples"
+            )
         structure, leaves = flatten(x)
         labels = self._labels(x)
         place = next(

@@ -173,7 +173,10 @@ def _detection(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, A
         label = [2, 5, 3, 0.1, 0.2, 0.45, 0.8]
         writer.write(recordio.pack((0, label, 0, 0), (street / "a.jpg").read_bytes()), 0)
     pairs = [(_Scenes()[number]["image"], _Scenes()[number]["boxes"]) for number in range(6)]
-    return {"scenes": _Scenes(), "dataset": aioloader.SimpleDataset(pairs)}
+    masked = aioloader.SimpleDataset(
+        [{"image": image, "mask": np.zeros(image.shape[:2], np.uint8)} for image, _ in pairs]
+    )
+    return {"scenes": _Scenes(), "dataset": aioloader.SimpleDataset(pairs), "pairs": masked}
 
 
 def _insightface(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:

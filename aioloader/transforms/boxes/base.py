@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from aioloader.transforms import blur, color, erasing, tensor, tone
 from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
 from aioloader.transforms.boxes.geometry import as_boxes, boxes_after
 from aioloader.transforms.motion import GeometricTransform
+from aioloader.transforms.pillow import is_pillow_image
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 # Modules of transforms that move no pixel, so that boxes stay valid.
 _IN_PLACE = (blur.__name__, color.__name__, erasing.__name__, tensor.__name__, tone.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
+
+MASKS = ("mask", "masks", "segmentation")
+BOXES = ("boxes", "bboxes")
+KEYPOINTS = ("keypoints", "keypoint")
+TARGETS = (*MASKS, *BOXES, *KEYPOINTS)
+"""Names of fields that refer to the pixels of an image, as torchvision, albumentations and COCO use them."""
+# Others, whose format differs from one dataset to the next.
+_PLACES = frozenset((*TARGETS, "box", "bbox", "polygon", "polygons"))
+# A longer list has many parts of one kind.
+_PARTS_LOOKED_AT = 16
 
 
 class BoxTransform(Transform):
@@ -43,11 +54,13 @@ class BoxTransform(Transform):
             (image, boxes, *rest), or the image.
 
         Raises:
-            ValueError: `boxes` has another shape.
+            ValueError: `boxes` has another shape; or another field, such as a mask, would not move with the image.
         """
         draws = default_rng() if rng is None else rng
-        if boxes is None:
+        if boxes is None and not rest:
             return self.apply(x, draws)
+        if isinstance(x, np.ndarray) and x.ndim > 1 and _moves(self):
+            _check_elements(type(self).__name__, x, boxes, *rest)
         return (*self.apply_boxes(x, as_boxes(boxes), draws), *rest)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
@@ -123,6 +136,44 @@ class Moved(BoxTransform):
 def keeps_places(fn: Any) -> bool:
     """Return True if a callable is known to move no pixel."""
     return isinstance(fn, Transform) and type(fn).__module__ in _IN_PLACE
+
+
+def _moves(fn: BoxTransform) -> bool:
+    """Return True if a transform may move pixels."""
+    if isinstance(fn, (Compose, RandomApply)):
+        return any(map(_moves, fn._parts()))
+    return not isinstance(fn, ImageOnly)
+
+
+def refers_to_pixels(value: Any, height: int, width: int) -> bool:
+    """Return True if a value is wrong once the pixels of an image move.
+
+    It is or contains an array with the height and width of the image, or a dict with a field for boxes, masks,
+    keypoints or polygons.
+    """
+    if isinstance(value, Mapping):
+        return not _PLACES.isdisjoint(value) or any(
+            refers_to_pixels(part, height, width) for part in value.values()
+        )
+    if isinstance(value, (tuple, list)):
+        return any(refers_to_pixels(part, height, width) for part in value[:_PARTS_LOOKED_AT])
+    if is_pillow_image(value):
+        return value.size == (width, height)
+    shape = getattr(value, "shape", ())
+    axes = range(len(shape) - 1) if isinstance(shape, tuple) else ()
+    return any(tuple(shape[axis : axis + 2]) == (height, width) for axis in axes)
+
+
+def _check_elements(name: str, image: Array, boxes: Any, *rest: Any) -> None:
+    """Raise ValueError if an element of a sample, except the boxes, refers to pixels."""
+    height, width = image.shape[:2]
+    for place, value in enumerate((boxes, *rest), 1):
+        if not (place == 1 and isinstance(value, Mapping)) and refers_to_pixels(value, height, width):
+            raise ValueError(
+                f"{name}: the image moves, but element {place} of the sample, which refers to its pixels, would not: "
+                "make the sample a dict {'image': ..., 'boxes': ..., 'mask': ...} and use transforms.JointCompose; if "
+                "the element is to stay, pass it around this transform in a function of yours"
+            )
 
 
 def _part(fn: Any, name: str) -> BoxTransform:

@@ -445,7 +445,7 @@ def test_the_sample_with_masks_and_keypoints_of_the_page(leftovers: Any) -> None
             {"image": image, "boxes": rows, "masks": masks, "keypoints": points, "label": rows[:, 4]}
         )
     names: dict[str, Any] = {"scenes": aioloader.SimpleDataset(scenes)}
-    _run_block("JointCompose", names)
+    _run_block("RandomRotation(", names)
     made = names["batch"]
     most = made["boxes"].shape[1]
     assert made["image"].shape == (4, 3, 480, 640)

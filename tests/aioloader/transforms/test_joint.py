@@ -7,6 +7,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import PIL.Image as pillow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from aioloader.transforms import (
     ToTensor,
     is_native,
 )
+from aioloader.transforms import boxes as boxes_of
 from aioloader.transforms.boxes import ImageOnly
 
 H, W = 60, 80
@@ -134,8 +136,10 @@ def test_the_sample_is_not_altered(transform: Any) -> None:
 
 
 def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
-    sample = scene(1) | {"mask": scene(1)["masks"].any(0), "scores": np.array([0.5, 0.25])}
+    sample = scene(1) | {"mask": scene(1)["masks"].any(0), "scores": np.array([0.5, 0.25]), "iscrowd": [0, 1]}
     made = JointCompose([CropResize(0, 0, H, 38)])(sample)
+    assert made["mask"].shape == (H, 38)
+    assert made["iscrowd"].tolist() == [0]
     assert made["label"].tolist() == [7]
     assert len(made["masks"]) == len(made["keypoints"]) == len(made["boxes"]) == 1
     assert made["scores"].tolist() == [0.5, 0.25]
@@ -176,9 +180,122 @@ def test_an_image_without_targets() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("masks", "mask"),
+        ("masks", "segmentation"),
+        ("boxes", "bboxes"),
+        ("keypoints", "keypoint"),
+    ],
+)
+def test_fields_of_the_usual_names_move(name: str, usual: str) -> None:
+    chain = JointCompose([RandomResizedCrop(40, (0.1, 0.4)), RandomHorizontalFlip()])
+    left_out = 0
+    for seed in range(12):
+        expected = chain(scene(seed), rng=Rng(seed))
+        sample = scene(seed)
+        sample[usual] = sample.pop(name)
+        made = chain(sample, rng=Rng(seed))
+        assert made.keys() == sample.keys()
+        for field, value in made.items():
+            assert np.array_equal(value, expected[name if field == usual else field])
+        left_out += 2 - len(made["label"])
+    assert left_out
+
+
+def test_a_mask_of_any_form_moves_as_its_planes() -> None:
+    planes = scene(3)["masks"].astype(np.uint8)
+    chain = JointCompose([RandomRotation(30), RandomResizedCrop(32)])
+    given = {
+        "plane": {"mask": planes[0]},
+        "channels": {"mask": planes.transpose(1, 2, 0)},
+        "list": {"masks": list(planes)},
+        "pillow": {"mask": pillow.fromarray(planes[0])},
+        "both": {"mask": planes[0], "masks": planes},
+    }
+    image = scene(3)["image"]
+    made = {form: chain({"image": image, **fields}, rng=Rng(5)) for form, fields in given.items()}
+    expected = chain({"image": image, "masks": planes}, rng=Rng(5))["masks"]
+    assert expected.any()
+    for form in ("plane", "pillow", "both"):
+        assert np.array_equal(made[form]["mask"], expected[0])
+    assert np.array_equal(made["channels"]["mask"], expected.transpose(1, 2, 0))
+    for form in ("list", "both"):
+        assert np.array_equal(made[form]["masks"], expected)
+
+
+UNMOVED: dict[str, dict[str, Any]] = {
+    "depth": {"depth": np.zeros((H, W), np.float32)},
+    "label": {"label": np.zeros((H, W), np.int64)},
+    "channels last": {"other": np.zeros((H, W, 3))},
+    "channels first": {"other": np.zeros((3, H, W))},
+    "list": {"instances": [np.zeros((H, W), bool)]},
+    "pillow": {"annotation": pillow.new("L", (W, H))},
+    "nested": {"target": {"area": 3, "plane": np.zeros((H, W))}},
+    "torchvision's target": {"target": {"boxes": np.zeros((1, 4)), "labels": np.ones(1)}},
+    "unknown format": {"bbox": np.zeros((1, 4))},
+}
+
+
+@pytest.mark.parametrize("change", UNMOVED.values(), ids=UNMOVED)
+def test_an_array_that_would_stay_behind_is_refused(change: dict[str, Any]) -> None:
+    (name,) = change
+    sample = {"image": scene(0)["image"], "id": 7, "name": "scene", "size": np.array([H, W])} | change
+    flip = RandomHorizontalFlip(0.0)  # refused before it is drawn
+    for moving in (flip, RandomApply([Compose([flip])], 0.0)):
+        with pytest.raises(ValueError, match=rf"{name!r}.*keep"):
+            JointCompose([moving])(sample)
+    kept = JointCompose([RandomHorizontalFlip(1.0)], keep=name)(sample)
+    assert kept[name] is change[name]
+    assert np.array_equal(kept["image"], sample["image"][:, ::-1])
+    assert JointCompose([RandomBrightness(0.5)])(sample)[name] is change[name]
+
+
+def test_a_target_that_is_to_stay_can_be_kept() -> None:
+    sample = scene(0)
+    made = JointCompose([RandomHorizontalFlip(1.0)], keep=["masks", "boxes"])(sample)
+    assert made["masks"] is sample["masks"]
+    assert made["boxes"] is sample["boxes"]
+    with pytest.raises(ValueError, match="'boxes' and 'bboxes'"):
+        JointCompose([Resize(9)])(sample | {"bboxes": sample["boxes"]})
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        boxes_of.RandomHorizontalFlip(0.0),
+        boxes_of.RandomObjectCrop(),
+        boxes_of.Compose([ImageOnly(lambda image: image), RandomHorizontalFlip(0.0)]),
+        boxes_of.RandomApply([RandomHorizontalFlip(0.0)], 0.0),
+    ],
+    ids=["flip", "crop", "Compose", "RandomApply"],
+)
+def test_a_mask_in_a_tuple_is_refused(transform: Any) -> None:
+    sample = scene(0)
+    image, found, mask = sample["image"], sample["boxes"], sample["masks"][0]
+    for rest in ((mask,), ("name", mask), ([mask],), ({"mask": mask},)):
+        with pytest.raises(ValueError, match="JointCompose"):
+            transform(image, found, *rest)
+    # As boxes it would be a table of numbers.
+    with pytest.raises(ValueError, match="JointCompose"):
+        transform(image, mask)
+    assert transform(image, found, "name", 3)[2:] == ("name", 3)
+    still = boxes_of.Compose([boxes_of.RandomApply(ImageOnly(lambda image: image)), RandomBrightness(0.1)])
+    assert still(image, found, mask)[2] is mask
+
+
+def test_no_field_is_lost_without_boxes() -> None:
+    with pytest.raises(ValueError, match="boxes must be"):
+        boxes_of.RandomHorizontalFlip()(scene(0)["image"], None, "name")
+
+
+@pytest.mark.parametrize(
     ("change", "error", "text"),
     [
         ({"masks": np.zeros((2, 9, 9))}, ValueError, "masks must be"),
+        ({"mask": np.zeros((H, 9))}, ValueError, "mask must be"),
+        ({"segmentation": [[1.0, 2.0, 3.0], [4.0]]}, ValueError, "segmentation must be"),
+        ({"segmentation": {"counts": b"", "size": [H, W]}}, ValueError, "segmentation must be"),
         ({"keypoints": np.zeros((2, 4))}, ValueError, "keypoints must be"),
         ({"boxes": np.zeros((2, 3))}, ValueError, "boxes must be"),
         ({"image": b"jpeg"}, TypeError, "numpy array"),

@@ -99,6 +99,11 @@ def test_they_are_transforms() -> None:
         (lambda: CutMix(num_classes=4)((BATCH[0][0], 1)), ValueError, "batchify.Compose"),
         (lambda: CutMix(num_classes=4)((BATCH[0].astype(int), BATCH[1])), TypeError, "uint8 or floating"),
         (lambda: MixUp(num_classes=4)((BATCH[0], BATCH[1] * 0.5)), ValueError, "whole numbers"),
+        (
+            lambda: CutMix(num_classes=4)({"image": BATCH[0], "mask": BATCH[0][..., 0], "label": BATCH[1]}),
+            ValueError,
+            "images and labels only, and the batch has 'mask'",
+        ),
     ],
 )
 def test_what_is_not_allowed_is_named(make: Any, error: Any, text: str) -> None:
