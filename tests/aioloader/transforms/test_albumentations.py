@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import aioloader
 from aioloader import batchify
 from aioloader.rng import Rng
-from aioloader.transforms import Albumentations, boxes, is_native
+from aioloader.transforms import Albumentations, Compose, boxes, is_native
 from tests.docs.blocks import blocks
 
 os.environ.setdefault(
@@ -82,6 +83,115 @@ def test_it_stands_in_a_chain_with_boxes() -> None:
     assert found.shape[1] == 4
 
 
+def _mask(index: int = 0) -> Any:
+    return _image(index)[..., 0] // 64
+
+
+def _fields(**options: Any) -> Any:
+    return A.Compose([A.RandomCrop(30, 30), A.HorizontalFlip(p=0.5), A.Rotate(30)], **options)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mask": _mask()},
+        {"mask": _image()[..., :2]},
+        {"masks": [_mask(), _mask(1)]},
+        {"masks": np.stack([_mask(), _mask(1)])},
+        {"mask": _mask(), "bboxes": np.array([[0.2, 0.2, 0.9, 0.9]]), "classes": ["cat"]},
+        {"keypoints": np.array([[20.0, 15.0]]), "depth": _mask()},
+        {"masks": []},
+    ],
+    ids=["mask", "channels", "list", "masks", "boxes", "keypoints", "none"],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_fields_of_a_dict_by_the_names_of_albumentations(fields: dict[str, Any], strict: bool) -> None:
+    """Compare with the composition itself, called with these fields."""
+    targets = {"additional_targets": {"depth": "mask"}, "strict": strict}
+    if "bboxes" in fields:
+        targets["bbox_params"] = A.BboxParams("albumentations", label_fields=["classes"])
+    if "keypoints" in fields:
+        targets["keypoint_params"] = A.KeypointParams("xy")
+    others = {"name": "a", "label": 3, "weights": np.arange(3), 7: "not a name"}
+    for seed in range(4):
+        composition = _fields(**targets)
+        word = Rng(seed).integers(1 << 63)
+        composition.set_random_state(np.random.default_rng(word), random.Random(word))
+        expected = composition(image=_image(), **fields)
+        given = {"label": 3, **fields, "image": _image(), **others}
+        for call in (Albumentations(_fields(**targets)), Compose([Albumentations(_fields(**targets))])):
+            made = call(given, rng=Rng(seed))
+            assert list(made) == list(given)
+            for name, value in made.items():
+                wanted = others[name] if name in others else expected[name]
+                assert type(value) is type(wanted)
+                assert np.array_equal(value, wanted)
+
+
+def test_elements_of_a_tuple_that_are_masks() -> None:
+    transform = Albumentations(_fields())
+    planes = np.stack([_mask(), _mask(1)])
+    expected = transform({"image": _image(), "mask": _mask(), "masks": planes}, rng=Rng(1))
+    image, mask = transform(_image(), _mask(), rng=Rng(1))
+    assert np.array_equal(image, expected["image"])
+    assert np.array_equal(mask, expected["mask"])
+    _, masks, label, mask, name = transform(_image(), planes, 3, _mask(), "name", rng=Rng(1))
+    assert np.array_equal(masks, expected["masks"])
+    assert np.array_equal(mask, expected["mask"])
+    assert (label, name) == (3, "name")
+    image, label = transform(_image(), 7, rng=Rng(1))
+    assert np.array_equal(image, expected["image"])
+    assert label == 7
+    with pytest.raises(ValueError, match="two masks"):
+        transform(_image(), _mask(), _mask(), rng=Rng(1))
+    # With boxes, they are the element after the image.
+    params = A.BboxParams(format="pascal_voc")
+    flip = Albumentations(A.Compose([A.HorizontalFlip(p=1.0)], bbox_params=params))
+    image, found, mask, label = flip(_image(), [[10, 5, 20, 15, 3]], _mask(), 4, rng=Rng(3))
+    assert np.array_equal(mask, _mask()[:, ::-1])
+    assert np.allclose(found, [[30, 5, 40, 15, 3]])
+    assert label == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"depth": _mask()}, r"'depth'.*additional_targets.*keep"),
+        ({"label": _mask()}, r"'label'.*additional_targets"),
+        ({"boxes": np.zeros((1, 4))}, r"'boxes'.*'bboxes'"),
+        ({"target": {"masks": np.zeros((1, 40, 50))}}, "'target'"),
+        ({"bboxes": np.ones((1, 4))}, "bbox_params=BboxParams"),
+        ({"keypoints": np.ones((1, 2))}, "keypoint_params=KeypointParams"),
+    ],
+)
+def test_a_field_that_would_stay_behind_is_refused(fields: dict[str, Any], text: str) -> None:
+    (name,) = fields
+    with pytest.raises(ValueError, match=text):
+        Albumentations(_fields())({"image": _image(), **fields})
+    made = Albumentations(_fields(), keep=name)({"image": _image(), **fields})
+    assert made[name] is fields[name]
+    with pytest.raises(TypeError, match="a dict with an image"):
+        Albumentations(_fields())({"mask": _mask()})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_masks_stay_on_their_images_in_a_loader(workers: int, as_dict: bool) -> None:
+    grey = [np.full((40, 50, 3), 7 * index, np.uint8) for index in range(8)]
+    for image in grey:
+        image[5:20, 9:30] = 255
+    rows = [{"image": image, "mask": image[..., 0]} for image in grey]
+    data = aioloader.SimpleDataset(rows if as_dict else [tuple(row.values()) for row in rows])
+    crop = A.Compose([A.RandomCrop(20, 20), A.D4(p=1)])
+    with aioloader.DataLoader(data.transform(Albumentations(crop)), 4, num_workers=workers, seed=6) as loader:
+        seen = 0
+        for batch in loader:
+            images, masks = (batch["image"], batch["mask"]) if as_dict else batch
+            assert np.array_equal(images[..., 1], masks)
+            seen += len(images)
+    assert seen == 8
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_the_workers(workers: int) -> None:
     data = aioloader.SimpleDataset([_image(index) for index in range(8)])
@@ -118,29 +228,36 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_what_it_does_not_take() -> None:
     with pytest.raises(TypeError, match=r"release 2\.0"):
         Albumentations(lambda image: image)
-    with pytest.raises(ValueError, match="pascal_voc"):
-        Albumentations(A.Compose([A.HorizontalFlip()], bbox_params=A.BboxParams(format="yolo")))
-    with pytest.raises(ValueError, match="label_fields"):
-        Albumentations(
-            A.Compose(
-                [A.HorizontalFlip()], bbox_params=A.BboxParams(format="pascal_voc", label_fields=["names"])
-            )
-        )
+    for params, text in (
+        (A.BboxParams(format="yolo"), "pascal_voc"),
+        (A.BboxParams(format="pascal_voc", label_fields=["names"]), "label_fields"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            Albumentations(A.Compose([A.HorizontalFlip()], bbox_params=params))(_image(), [[1, 2, 3, 4]])
     with pytest.raises(ValueError, match="does not transform boxes"):
         Albumentations(_chain())(_image(), [[1, 2, 3, 4]], rng=Rng(5))
 
 
-def test_the_example_of_the_page_about_boxes() -> None:
-    block = blocks("segmentation-and-detection.md", "python")[-1]
-    assert "import albumentations as A" in block.code
+def test_the_examples_of_the_page() -> None:
+    of_masks, of_boxes = blocks("segmentation-and-detection.md", "python")[-2:]
+    assert "import albumentations as A" in of_masks.code
     rows = [[4, 4, 24, 24, 7], [30, 20, 44, 36, 8]]
     names: dict[str, Any] = {
         "__name__": "guide",
+        "pairs": aioloader.SimpleDataset(
+            [{"image": _image(index), "mask": _image(index)[..., 1]} for index in range(8)]
+        ),
         "dataset": aioloader.SimpleDataset([(_image(index), np.float32(rows)) for index in range(8)]),
     }
-    exec(compile("\n" * (block.line - 1) + block.code.replace("512", "32"), block.place, "exec"), names)
-    with aioloader.DataLoader(names["train"], 4, num_workers=0, batchify_fn=list) as loader:
-        for batch in loader:
-            for image, found in batch:
-                assert image.shape == (32, 32, 3)
-                assert np.array_equal(np.sort(found[:, 4]), [7, 8])
+
+    def run(block: Any, number: str) -> Any:
+        exec(compile("\n" * (block.line - 1) + block.code.replace(number, "32"), block.place, "exec"), names)
+        with aioloader.DataLoader(names["train"], 4, num_workers=0, batchify_fn=list) as loader:
+            yield from (sample for batch in loader for sample in batch)
+
+    for sample in run(of_masks, "96"):
+        assert sample["image"].shape == (32, 32, 3)
+        assert np.array_equal(sample["image"][..., 1], sample["mask"])
+    for image, found in run(of_boxes, "512"):
+        assert image.shape == (32, 32, 3)
+        assert np.array_equal(np.sort(found[:, 4]), [7, 8])
