@@ -7,6 +7,7 @@ opens it and closes it.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,12 +15,13 @@ import anyio
 import anyio.abc
 import numpy as np
 
-from aioloader.errors import ImageServiceError, ServiceClosedError, single
+from aioloader.errors import ImageServiceError, ImageTimeoutError, ServiceClosedError, single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.pytree import flatten
-from aioloader.service.admission import Admission
-from aioloader.service.jobs import ChunkInWork, Job, Request, Waiter
+from aioloader.service.admission import Admission, Places
+from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Waiter
 from aioloader.service.making import Outcome
+from aioloader.service.references import SOURCES
 from aioloader.service.schedule import Schedule
 from aioloader.service.stats import ServiceCounters
 
@@ -34,9 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Images that are read at a time: enough to hide the latency of servers.
-_READS = 64
-# Encoded images that were read, and wait for a worker.
+# Encoded images of one priority and all above it that were read, and wait for a worker: those of a low one hold no others.
 _HELD_BYTES = 256 << 20
 _TICK_S = 0.1
 
@@ -82,10 +82,11 @@ class Dispatcher:
         self._trace = trace
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
-        self._to_read: Schedule[Job] = Schedule()
+        self._to_read: Schedule[Job | HeaderRead] = Schedule()
+        self._reads = Places(SOURCES)
         self._to_make: Schedule[Job] = Schedule()
         self._chunks = 0
-        self._held_nbytes = 0
+        self._held: Counter[int] = Counter()  # bytes of each priority
         self._requests = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.counters = ServiceCounters()
@@ -176,23 +177,23 @@ class Dispatcher:
         deadline = None if request.timeout is None else perf_counter() + request.timeout
         share = None if reference.identity is None else (reference.identity, draw)
         found = self._kept(reference, share)
-        if found is None and not self._admission.try_enter():
+        if found is None and not self._admission.try_enter(reference):
             await self._admission.wait(reference, request, deadline)
             found = self._kept(reference, share)  # made meanwhile
             if found is not None:
-                self._admission.leave()
+                self._admission.leave(reference)
         if found is not None:
-            waiter = Waiter(request, reference.name, deadline)
+            waiter = Waiter(request, reference, deadline)
             waiter.settle(found[0])
             return waiter
         job = None if share is None else self._shared.get(share)
         if job is not None:
-            return self._join(job, request, deadline)
+            return self._join(job, reference, request, deadline)
         order = (request.priority, request.first_round, request.number, len(request.waiters))
         job = Job(reference, share, draw, order, perf_counter())
         if self._trace is not None:
             job.trace = self._trace.begin(reference.name, request.number)
-        waiter = self._wait_for(job, request, deadline)
+        waiter = self._wait_for(job, reference, request, deadline)
         self._jobs.add(job)
         if share is not None:
             self._shared[share] = job
@@ -218,31 +219,68 @@ class Dispatcher:
             Exception: of `fn`.
         """
         self._check_open()
-        if not self._admission.try_enter():
-            deadline = None if request.timeout is None else perf_counter() + request.timeout
+        deadline = None if request.timeout is None else perf_counter() + request.timeout
+        if not self._admission.try_enter(reference):
             await self._admission.wait(reference, request, deadline)
         scope = anyio.CancelScope()
         self._visits.add(scope)
         try:
             with scope:
-                return await fn()
+                if self._reader.read_near(reference) is not None:
+                    return await fn()
+                await self._turn_to_read(reference, request, deadline)
+                try:
+                    return await fn()
+                finally:
+                    self._reads.leave(reference)
+                    self._start_reads()
         finally:
             self._visits.discard(scope)
             self._visits_ended.set()
-            self._admission.leave()
+            self._admission.leave(reference)
         raise ServiceClosedError("the image service was closed")  # which cancelled it
 
-    def _wait_for(self, job: Job, request: Request, deadline: float | None) -> Waiter:
-        waiter = Waiter(request, job.reference.name, deadline)
+    async def _turn_to_read(self, reference: Reference, request: Request, deadline: float | None) -> None:
+        """Wait until a header may be read, and take note that it is."""
+        header = HeaderRead(reference)
+        self._to_read.push(
+            header,
+            priority=request.priority,
+            first_round=request.first_round,
+            request=request.number,
+            place=0,
+            lane=(reference.source, reference.server, "header"),
+        )
+        self._start_reads()
+        try:
+            with anyio.move_on_after(None if deadline is None else max(0.0, deadline - perf_counter())):
+                await header.turn.wait()
+        except BaseException:
+            if not header.turn.is_set():
+                self._to_read.discard(header)
+            else:
+                self._reads.leave(reference)
+                self._start_reads()
+            raise
+        if not header.turn.is_set():
+            self._to_read.discard(header)
+            assert request.timeout is not None
+            self.counters.timed_out += 1
+            raise ImageTimeoutError(reference.name, request.timeout, "queue")
+
+    def _wait_for(self, job: Job, reference: Reference, request: Request, deadline: float | None) -> Waiter:
+        waiter = Waiter(request, reference, deadline)
         waiter.job = job
         job.waiters.append(waiter)
         return waiter
 
-    def _join(self, job: Job, request: Request, deadline: float | None) -> Waiter:
+    def _join(self, job: Job, reference: Reference, request: Request, deadline: float | None) -> Waiter:
         self.counters.joined += 1
-        waiter = self._wait_for(job, request, deadline)
+        waiter = self._wait_for(job, reference, request, deadline)
         if request.priority > job.order[0]:
+            self._hold(job, -1)
             job.order = (request.priority, request.first_round, request.number, len(request.waiters) - 1)
+            self._hold(job, 1)
             if job in self._to_read or job in self._to_make:
                 self._push(job)
         return waiter
@@ -259,7 +297,7 @@ class Dispatcher:
             if job is not None:
                 waiter.job = None
                 job.waiters.remove(waiter)
-                self._admission.leave()
+                self._admission.leave(waiter.asked)
                 if not job.waiters:
                     self._abandon(job, why, waiter.request.timeout)
 
@@ -274,23 +312,45 @@ class Dispatcher:
             self._has_bytes(job)
 
     def _push(self, job: Job) -> None:
-        schedule = self._to_read if job.image is None else self._to_make
         priority, first_round, request, place = job.order
-        schedule.push(job, priority=priority, first_round=first_round, request=request, place=place)
+        order = {"priority": priority, "first_round": first_round, "request": request, "place": place}
+        if job.image is None:
+            self._to_read.push(job, lane=(job.reference.source, job.reference.server), **order)
+        else:
+            self._to_make.push(job, **order)
 
     def _drop(self, job: Job) -> None:
         self._to_read.discard(job)
         self._to_make.discard(job)
 
+    def _hold(self, job: Job, sign: int) -> None:
+        """Count the bytes of an image that was read; those of a caller are in memory anyway."""
+        if job.image is not None and job.reference.kind != "bytes":
+            self._held[job.order[0]] += sign * job.image.nbytes
+            if not self._held[job.order[0]]:
+                del self._held[job.order[0]]
+
+    def _may_read(self, next_one: Job | HeaderRead) -> bool:
+        if not self._reads.free(next_one.reference):
+            return False
+        if isinstance(next_one, HeaderRead):
+            return True
+        lowest = next_one.order[0]
+        return sum(nbytes for priority, nbytes in self._held.items() if priority >= lowest) < _HELD_BYTES
+
     def _start_reads(self) -> None:
-        while self._to_read and self.counters.reading < _READS and self._held_nbytes < _HELD_BYTES:
-            job = self._to_read.pop()
-            if job is None or self._tasks is None:
+        while self._to_read and self._tasks is not None:
+            next_one = self._to_read.pop(self._may_read)
+            if next_one is None:
                 return
+            self._reads.take(next_one.reference)
+            if isinstance(next_one, HeaderRead):
+                next_one.turn.set()
+                continue
+            next_one.enter("read")
+            next_one.scope = anyio.CancelScope()
             self.counters.reading += 1
-            job.enter("read")
-            job.scope = anyio.CancelScope()
-            self._tasks.start_soon(deferred(self._read), job)
+            self._tasks.start_soon(deferred(self._read), next_one)
 
     async def _read(self, job: Job) -> None:
         error: BaseException | None = None
@@ -303,6 +363,7 @@ class Dispatcher:
         finally:
             self.counters.reading -= 1
             job.scope = None
+            self._reads.leave(job.reference)
         if not job.abandoned:
             if error is not None:
                 self._end(job, Outcome(None, 0, error))
@@ -315,7 +376,7 @@ class Dispatcher:
     def _has_bytes(self, job: Job) -> None:
         """Take note that the bytes of an image are there."""
         assert job.image is not None
-        self._held_nbytes += job.image.nbytes
+        self._hold(job, 1)
         key = job.image.key
         if self._cache.enabled and key is not None and (key, job.draw) != job.share:
             found = self._cache.get((key, job.draw))
@@ -411,8 +472,8 @@ class Dispatcher:
         self._forget(job)
         job.phase = "done"
         waiters, job.waiters = job.waiters, []
-        for _ in waiters:
-            self._admission.leave()
+        for waiter in waiters:
+            self._admission.leave(waiter.asked)
         if self._trace is not None and job.trace is not None:
             made = "cached" if kept else "made"
             named = made if outcome.error is None else type(outcome.error).__name__
@@ -437,8 +498,7 @@ class Dispatcher:
         self._jobs.discard(job)
         if job.share is not None and self._shared.get(job.share) is job:
             del self._shared[job.share]
-        if job.image is not None:
-            self._held_nbytes -= job.image.nbytes
+        self._hold(job, -1)
 
     # -- timeouts ----------------------------------------------------------------------------------------------------
 
@@ -480,7 +540,7 @@ class Dispatcher:
     @property
     def held_nbytes(self) -> int:
         """Return the bytes of encoded images that were read and not made yet."""
-        return self._held_nbytes
+        return sum(self._held.values())
 
     @property
     def queued(self) -> int:

@@ -35,7 +35,7 @@ _SILENCE_S = 15.0
 _CONNECT_S = 5.0
 _MOST_ADDRESSES = 4
 # As many as an image service reads at a time, so that a name that takes long to resolve delays no other.
-_THREADS = 64
+_THREADS = 256
 
 Resolve = Callable[[str, int], list[str]]
 """Function that returns the IP addresses of a host; called in a thread."""

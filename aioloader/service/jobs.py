@@ -70,6 +70,19 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
+class HeaderRead:
+    """A header that is to be read.
+
+    Attributes:
+        reference: the image.
+        turn: set when it may be read.
+    """
+
+    reference: Reference
+    turn: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass(slots=True, eq=False)
 class ChunkInWork:
     """Jobs that are made together.
 
@@ -166,7 +179,7 @@ class Request:
 
     def add_failed(self, error: BaseException) -> None:
         """Add an image that was refused."""
-        Waiter(self, "", None).settle(error=error)
+        Waiter(self, None, None).settle(error=error)
 
     def settled(self, waiter: Waiter) -> None:
         """Take note of a waiter that has its image or its error."""
@@ -192,24 +205,30 @@ class Waiter:
 
     Attributes:
         request: the request.
+        reference: the image, or None if it was refused.
         job: the job that it waits for; None once it is settled.
-        name: short text that names the image.
         deadline: time at which it gives up, or None.
         value: the image, once it is made.
         error: the reason why it was not made, or None.
     """
 
-    __slots__ = ("deadline", "error", "job", "name", "request", "value")
+    __slots__ = ("deadline", "error", "job", "reference", "request", "value")
 
-    def __init__(self, request: Request, name: str, deadline: float | None) -> None:
+    def __init__(self, request: Request, reference: Reference | None, deadline: float | None) -> None:
         self.request = request
+        self.reference = reference
         self.job: Job | None = None
-        self.name = name
         self.deadline = deadline
         self.value: Any = None
         self.error: BaseException | None = None
         request.waiters.append(self)
         request.waiting += 1
+
+    @property
+    def asked(self) -> Reference:
+        """Return the reference of an image that was accepted."""
+        assert self.reference is not None
+        return self.reference
 
     def settle(self, value: Any = None, error: BaseException | None = None) -> None:
         """Take the image or the error."""
@@ -226,4 +245,4 @@ class Waiter:
         """Return the error for an image that is late."""
         phase = "admission" if self.job is None else self.job.phase
         assert self.request.timeout is not None
-        return ImageTimeoutError(self.name, self.request.timeout, phase)
+        return ImageTimeoutError(self.asked.name, self.request.timeout, phase)

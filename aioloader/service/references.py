@@ -49,14 +49,29 @@ Fetch = Callable[[str], Awaitable[bytes]]
 HEAD_NBYTES = 1 << 16
 """Bytes that `ReferenceReader.read_header` reads: more than the header of most images has, previews included."""
 
+SOURCES: Final = {
+    "memory": (8, 8),
+    "file": (8, 8),
+    "dataset": (8, 8),
+    "bucket": (128, 64),
+    "web": (256, 64),
+}
+"""Kinds of sources: most reads at a time of each, and of each of its servers or buckets; they hide latency."""
+
 # A digest of this many bytes takes 0.1 to 0.3 ms.
 _DIGEST_HERE = 1 << 18
 _DIGEST_PIECE = 1 << 20
-_THREADS = 8
+_THREADS = 8  # of a kind of source
 _STRIP_NBYTES = 1 << 20
 # The interpreter keeps a thread for 5 ms unless it waits for something.
 _YIELD_S = 5e-5
-_NEAR: Final = frozenset(("bytes", "data", "array", "pillow"))
+_SOURCE_OF: Final = {
+    "path": "file",
+    "dataset": "dataset",
+    "http": "web",
+    "https": "web",
+    **dict.fromkeys(BUCKETS, "bucket"),
+}
 _WEB: Final = frozenset(("http", "https"))
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{0,31}):")
 
@@ -74,6 +89,7 @@ class Reference:
         identity: images of equal identities that are in flight are made once; None: not known before `identify`, or
             never.
         key: the caller's key, or None.
+        server: server or bucket of a URL; "" for others.
     """
 
     kind: str
@@ -81,6 +97,7 @@ class Reference:
     name: str
     identity: Hashable | None = None
     key: Hashable | None = None
+    server: str = ""
 
     @property
     def names_bytes(self) -> bool:
@@ -88,9 +105,9 @@ class Reference:
         return self.key is not None or self.kind in ("bytes", "data")
 
     @property
-    def near(self) -> bool:
-        """Return True if reading it waits for nothing outside of the process."""
-        return self.kind in _NEAR
+    def source(self) -> str:
+        """Return what reading it waits for: a key of `SOURCES`."""
+        return _SOURCE_OF.get(self.kind, "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +183,9 @@ class ReferenceReader:
             http_parser()
             self._web = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
         self._objects = ObjectClient(max_bytes=max_bytes, timeout=timeout)
-        self._threads = Threads(_THREADS, "aioloader-read")
-        self._items = DatasetItems(self._threads)
+        # Started when they are needed. What hangs in one kind of source delays no other.
+        self._threads = {source: Threads(_THREADS, f"aioloader-read-{source}") for source in SOURCES}
+        self._items = DatasetItems(self._threads["dataset"])
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
@@ -246,12 +264,14 @@ class ReferenceReader:
             self._check_kind(scheme, short_name(text))
             address = parse_web_url(text)
             self._rule.check(address)
-            return Reference(scheme, address.url, address.name, ("url", address.url))
+            return Reference(
+                scheme, address.url, address.name, ("url", address.url), server=address.authority
+            )
         if scheme in BUCKETS and text[len(scheme) : len(scheme) + 3] == "://":
             self._check_kind(scheme, short_name(text))
             place = parse_object_url(text)
             self._rule.check_bucket(place.scheme, place.bucket, place.name)
-            return Reference(scheme, place.url, place.name, ("url", place.url))
+            return Reference(scheme, place.url, place.name, ("url", place.url), server=place.bucket)
         if scheme not in ("", "file") and text[len(scheme) : len(scheme) + 3] == "://":
             reason = f"URLs of the scheme {scheme!r} are not read"
             raise ImageNotAllowedError(short_name(text), reason)
@@ -304,7 +324,7 @@ class ReferenceReader:
         if reference.identity is not None or reference.kind not in ("bytes", "data"):
             return reference
         fn: Callable[[Any], Hashable] = _digest if reference.kind == "bytes" else _digest_of_text
-        run = self._threads.run_abandonable
+        run = self._threads["memory"].run_abandonable
         return replace(reference, identity=await run(fn, reference.value, abandoned=_nothing))
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -338,7 +358,7 @@ class ReferenceReader:
 
     async def _read(self, reference: Reference, first: int | None) -> ReadImage:
         kind, value, name = reference.kind, reference.value, reference.name
-        run = self._threads.run_abandonable
+        run = self._threads[reference.source].run_abandonable
         key: Hashable | None = reference.identity
         complete = True
         data: bytes | bytearray | memoryview
@@ -369,7 +389,7 @@ class ReferenceReader:
     async def _read_web(self, address: WebAddress, first: int | None) -> _Read:
         url = address.url
         cache = await self._opened_cache()
-        run = self._threads.run_abandonable
+        run = self._threads["web"].run_abandonable
         known, held = None if cache is None else cache.known(url), None
         if cache is not None and known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
@@ -389,7 +409,7 @@ class ReferenceReader:
         url, tag, nbytes = address.url, version.tag, version.nbytes
         key = None if tag is None else ("url", url, tag)
         cache = None if tag is None else await self._opened_cache()
-        run = self._threads.run_abandonable
+        run = self._threads["bucket"].run_abandonable
         if cache is not None and tag is not None:
             held = await run(cache.load, url, tag, nbytes, abandoned=_nothing)
             if held is not None:
@@ -409,7 +429,7 @@ class ReferenceReader:
     async def _opened_cache(self) -> FetchedCache | None:
         if self._cache is not None and not self._cache.is_open:
             try:
-                await self._threads.run(self._cache.open)
+                await self._threads["web"].run(self._cache.open)
             except OSError as error:
                 reason = f"the cache of the bytes of URLs cannot be used: {error}; pass another directory"
                 raise ImageServiceError(reason) from error
@@ -438,11 +458,12 @@ class ReferenceReader:
         with anyio.CancelScope(shield=True):
             await self._items.aclose()
             if self._cache is not None:
-                await self._threads.run(self._cache.close)
+                await self._threads["web"].run(self._cache.close)
         self._objects.close()
         if self._web is not None:
             self._web.close()
-        self._threads.close(0)
+        for threads in self._threads.values():
+            threads.close(0)
 
 
 def _is_dataset(value: object) -> bool:

@@ -292,13 +292,14 @@ def test_places_go_to_those_who_wait_in_their_order(most: int, moves: list[tuple
         scopes: dict[int, anyio.CancelScope] = {}
         expected_inside: list[int] = []
         expected_waiting: list[int] = []
+        reference = Reference("bytes", b"", "x")
 
         async def enter(name: int) -> None:
             with anyio.CancelScope() as scope:
                 scopes[name] = scope
-                if not admission.try_enter():
+                if not admission.try_enter(reference):
                     request = Request(name, priority=0, first_round=0, timeout=None, fail_fast=True)
-                    await admission.wait(Reference("bytes", b"", "x"), request, None)
+                    await admission.wait(reference, request, None)
                 inside.append(name)
 
         async with anyio.create_task_group() as tasks:
@@ -309,7 +310,7 @@ def test_places_go_to_those_who_wait_in_their_order(most: int, moves: list[tuple
                 elif move == "l" and inside:
                     inside.pop(place % len(inside))
                     expected_inside.pop(place % len(expected_inside))
-                    admission.leave()
+                    admission.leave(reference)
                     if expected_waiting:
                         expected_inside.append(expected_waiting.pop(0))
                 elif move == "c" and expected_waiting:

@@ -452,7 +452,7 @@ def test_reading_can_be_cancelled(run_on: RunOn, leftovers: object, ref: str) ->
 def test_names_and_digests_are_short() -> None:
     reference: Reference = reader().accept(SMALL)
     assert reference.name == f"an image of {len(SMALL):,} bytes"
-    assert reference.near
+    assert reference.source == "memory"
     assert reference.identity == ("bytes", len(SMALL), hashlib.sha256(SMALL).digest())
 
 

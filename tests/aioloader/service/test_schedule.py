@@ -85,3 +85,15 @@ def test_an_image_waits_once_and_comes_at_its_earliest_place(steps: list[tuple[i
         assert len(schedule) == len(waiting)
         assert all((each in schedule) == (each in waiting) for each in range(10))
     assert sorted(iter(schedule.pop, None)) == sorted(waiting)
+
+
+def test_a_lane_in_which_none_fits_holds_no_other_and_falls_behind_none() -> None:
+    schedule: Schedule[tuple[int, int]] = Schedule()
+    first = schedule.first_round(0)
+    for place in range(3):
+        schedule.push((0, place), priority=9, first_round=first, request=0, place=place, lane="held")
+    add(schedule, 1, 40)
+    assert [schedule.pop(lambda item: item[0] != 0) for _ in range(40)] == [(1, n) for n in range(40)]
+    assert schedule.pop(lambda item: item[0] != 0) is None
+    add(schedule, 2, 1)
+    assert drain(schedule) == [(0, 0), (0, 1), (0, 2), (2, 0)]
