@@ -74,7 +74,7 @@ class Admission:
     """Places in the service, one for each image that somebody waits for and for each header that is read.
 
     Three quarters of them at most are for each kind of source outside of the process, and five eighths for each server.
-    Those who wait for one get it in turn, higher priorities first; only those of a source that has its share are passed.
+    Those who wait for one get it in turn, higher priorities first; only those whose source has its share are passed.
 
     Args:
         most: number of places.

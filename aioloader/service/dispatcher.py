@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Encoded images of one priority and all above it that were read, and wait for a worker: those of a low one hold no others.
+# Encoded images that were read and wait, of one priority and all above: those of a low one hold no others.
 _HELD_BYTES = 256 << 20
 _TICK_S = 0.1
 
