@@ -35,7 +35,8 @@ def images(
     blocking: Literal[False] = False,
     *,
     image: str | None = None,
-    label: str | None = None,
+    label: str | None = AUTO,
+    synsets: Sequence[str] | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
@@ -55,7 +56,8 @@ def images(
     *,
     blocking: Literal[True],
     image: str | None = None,
-    label: str | None = None,
+    label: str | None = AUTO,
+    synsets: Sequence[str] | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
@@ -75,7 +77,8 @@ def images(
     blocking: bool = False,
     *,
     image: str | None = None,
-    label: str | None = None,
+    label: str | None = AUTO,
+    synsets: Sequence[str] | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
@@ -94,7 +97,8 @@ def images(
     blocking: bool = False,
     *,
     image: str | None = None,
-    label: str | None = None,
+    label: str | None = AUTO,
+    synsets: Sequence[str] | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
@@ -116,8 +120,11 @@ def images(
             size * 8 / 7 and the centre cropped.
         blocking: return a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
         image, label: names of the fields of the image and its label, for formats whose samples have fields (tar,
-            TFRecord, Parquet, MDS); None: the default of the format's class. For samples without a label, or with
-            other fields than these two, pass ``open_dataset(path, fields=(...))`` to a loader.
+            TFRecord, Parquet, MDS); by default those of the format's class. ``label=None``: images without labels, of
+            any format; of a folder all images in it. For other fields than these two pass
+            ``open_dataset(path, fields=(...))`` to a loader.
+        synsets: of a folder, the names of the classes in the order of their numbers, such as
+            ``ImageFolderDataset(train).synsets`` for a folder for validation that may lack a class.
         max_pixels: larger images are refused before they are decoded; None for no limit.
         crop_index: crop indexes, with which crops of JPEGs are decoded alone; see `ImageRecordDataset`.
         cache: a folder, or "memory": bytes that were read once are kept there and read from there.
@@ -127,7 +134,8 @@ def images(
         loader_options: options of the loader.
 
     Returns:
-        a loader of batches (images, labels): uint8 (n, size, size, 3) RGB, and int64 or float32 (n,). Shards are opened
+        a loader of batches (images, labels): uint8 (n, size, size, 3) RGB, and int64 or float32 (n,); with
+        ``label=None`` of the images alone. Shards are opened
         when its first epoch begins; an `EmptyDatasetError` is raised there if they have no samples.
 
     Raises:
@@ -140,11 +148,13 @@ def images(
     """
     known = {*keywords_of(images), *keywords_of(AsyncDataLoader.__init__)} - {"dataset"}
     refuse_unknown("images", loader_options, sorted(known), OF_TORCH)
-    chosen: dict[str, Any] = {"image": image, "label": label, "blocks_limit": blocks_limit}
+    chosen: dict[str, Any] = {"image": image, "synsets": synsets, "blocks_limit": blocks_limit}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    if shuffle_blocks != AUTO:  # None is a choice, too
+    if label != AUTO:  # None is a choice, too
+        chosen["label"] = label
+    if shuffle_blocks != AUTO:
         chosen["shuffle_blocks"] = shuffle_blocks
-    found = recognize(path)
+    found = recognize(path, labelled=label is not None)
     options = {"max_pixels": max_pixels, "crop_index": crop_index, "cache": cache, "cache_limit": cache_limit}
     dataset = make_dataset(found, options | chosen).refuse_empty(found.paths)
     if train:

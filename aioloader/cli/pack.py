@@ -369,4 +369,6 @@ def _details(report: PackReport) -> Iterator[str]:
     if report.outside:
         yield f"{report.outside:,} outside the classes' folders, and therefore not packed"
     if report.empty:
-        yield f"{len(report.empty):,} folders without images do not count as classes: {', '.join(report.empty[:5])}"
+        yield f"{len(report.empty):,} classes without images: {', '.join(report.empty[:5])}"
+    if report.left_out:
+        yield f"not read: {', '.join(f'{count:,} {reason}' for reason, count in report.left_out.items())}"

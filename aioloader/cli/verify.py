@@ -121,8 +121,13 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.decode:
         return code, facts
     dataset: Dataset = ImageFolder(path) if is_folder(path) else ValidImages(report, path)
-    if is_folder(path) and not len(dataset):
-        recognize(path)  # an error that describes the folder
+    if isinstance(dataset, ImageFolder):
+        if not len(dataset):
+            recognize(path)  # an error that describes the folder
+        facts["not_read"] = dataset.left_out
+        if dataset.left_out and not options.json:
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in dataset.left_out.items())
+            print(f"{redact_url(path)}: not read: {counts}")
     with LateProgress("decoding") as progress:
         progress.begin(len(dataset))
         checked = check(dataset, num_workers=options.num_workers, tick=progress.tick)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused_views import plan_of
@@ -87,6 +88,19 @@ def check_image_options(
     return dtype
 
 
+def check_labelled(label: str | None, what: str) -> bool:
+    """Return True if samples have labels, by the option `label` of a dataset whose samples have no named fields.
+
+    Raises:
+        TypeError: it is the name of a field.
+    """
+    if label not in (AUTO, None):
+        raise TypeError(
+            f"{what} have no fields with names: label must be None (images alone) or {AUTO!r}, got {label!r}"
+        )
+    return label is not None
+
+
 def label_value(value: float, dtype: np.dtype[Any]) -> Any:
     """Return a scalar label as a numpy scalar of `dtype`.
 
@@ -159,6 +173,7 @@ class ImageDecoder:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `LazyImageReader`; used only by the fused decoder.
         crops: crop indexes of the files, or None; used only by the fused decoder.
+        labelled: the sample is (image, label); False: the image alone.
     """
 
     flag: int = 1
@@ -166,14 +181,15 @@ class ImageDecoder:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = field(default=False, kw_only=True)
     crops: RecordCrops | FolderCrops | None = field(default=None, kw_only=True, compare=False, repr=False)
+    labelled: bool = field(default=True, kw_only=True)
 
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
         body, label = self.parse(data, extra, location)
         image = decode_here(
             body, flag=self.flag, exif=self.exif, max_pixels=self.max_pixels, path=location.path
         )
-        return image, label
+        return (image, label) if self.labelled else image
 
     def fuse(self, stages: Sequence[Stage]) -> FusedImages | None:
         """Return one decoder for the decoding and the stages that take the image; see `FusedDecoder`.
@@ -192,6 +208,7 @@ class ImageDecoder:
             self.crops,
             parse_many=self.parse_many,
             parse_part=self.parse_part,
+            alone=not self.labelled,
         )
 
     def needed_region(self, stages: Sequence[Stage]) -> NeededRegion | None:
@@ -341,6 +358,7 @@ class FusedImages:
         parse_many: returns the same of many items, see `BulkParser`; None: `parse` is called for each item.
         parse_part: returns the same of an item of which only parts were read (its extra is one of `PARTS`), see
             `ImageDecoder.parse_part`; None: all items are read whole.
+        alone: the sample is the image without the other elements.
 
     Attributes:
         stages: number of stages that run here: all stages before the first one that takes more than the image.
@@ -356,7 +374,9 @@ class FusedImages:
         *,
         parse_many: Callable[..., list[Any]] | None = None,
         parse_part: Callable[..., tuple[Any, ...]] | None = None,
+        alone: bool = False,
     ) -> None:
+        self._alone = alone
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
         self._parse = parse
         self._parse_many = parse_many
@@ -382,7 +402,7 @@ class FusedImages:
         out: Any,
         trace: StageTimer,
         file: int | None = None,
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         if type(extra) is np.void and extra.dtype == PARTS and extra["stop"]:
             return self._make_part(data, extra, location, rng=rng, out=out, trace=trace, file=file)
         parsed = self._parse(data, extra, location)
@@ -393,7 +413,7 @@ class FusedImages:
         if self._bad_entries:
             trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
             self._bad_entries.clear()
-        return image, *parsed[1:]
+        return image if self._alone else (image, *parsed[1:])
 
     def _make_part(
         self,
@@ -405,7 +425,7 @@ class FusedImages:
         out: Any,
         trace: StageTimer,
         file: int | None,
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         """Make the sample of an item of which `aioloader.datasets.partial_reads` chose the parts."""
         if self._crops is None or self._parse_part is None:
             raise IncompleteItemError("there is no crop index, or nothing that reads parts")
@@ -413,7 +433,7 @@ class FusedImages:
         parsed = self._parse_part(data, nbytes)
         entry = self._crops.entry(None, file, location.offset)
         image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry, rows=(first, stop))
-        return image, *parsed[1:]
+        return image if self._alone else (image, *parsed[1:])
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
         # Entries of a crop index are looked up for each item.
@@ -423,5 +443,6 @@ class FusedImages:
 
     def make(
         self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Any, trace: StageTimer
-    ) -> tuple[Any, ...]:
-        return self._make_image(parsed[0], path, rng, out, trace), *parsed[1:]
+    ) -> Any:
+        image = self._make_image(parsed[0], path, rng, out, trace)
+        return image if self._alone else (image, *parsed[1:])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
-from aioloader.crop_index.places import is_index_file
-from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
+from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.image_files import OWN, ImageFiles, find_images
 from aioloader.datasets.item_crops import ItemCrops
+from aioloader.datasets.kinds import of_several_splits
 from aioloader.datasets.shards import pinned_path
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.errors import AmbiguousPathError
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url
@@ -26,71 +28,7 @@ if TYPE_CHECKING:
     from aioloader.abc import FetchingByteSource
     from aioloader.storage.remote.transport import Version
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-_MOST_WARNINGS = 10
 _MOST_EXAMPLES = 3
-
-
-class _Notes:
-    """Warnings about a folder: ignored entries (the first few by name) and classes without images."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-        self._ignored = 0
-        self._first: list[tuple[str, str]] = []  # description, advice
-
-    def ignore(self, path: str, why: str, advice: str = "") -> None:
-        self._ignored += 1
-        if self._ignored <= _MOST_WARNINGS:
-            self._first.append((f"{path}{why}.", advice))
-
-    def add_each(self) -> None:
-        """Add a warning for each ignored entry, in Gluon's words."""
-        self.messages += [f"Ignoring {text}{advice}" for text, advice in self._first]
-        if self._ignored > _MOST_WARNINGS:
-            self.messages.append(f"Ignoring {self._ignored - _MOST_WARNINGS} more files and directories.")
-
-    def add_count(self, root: str) -> None:
-        """Add one warning for all ignored entries."""
-        if not self._ignored:
-            return
-        shown = "; ".join(text.rstrip(".") for text, _ in self._first[:_MOST_EXAMPLES])
-        rest = self._ignored - _MOST_EXAMPLES
-        more = f"; and {rest:,} more" if rest > 0 else ""
-        entries = "1 entry" if self._ignored == 1 else f"{self._ignored:,} entries"
-        self.messages.append(
-            f"Ignoring {entries} of {root}: {shown}{more}. {ImageFolderDataset._supported}, directly in the folder of "
-            "their class"
-        )
-
-
-class _Tree(NamedTuple):
-    """Listing of a folder of folders.
-
-    Attributes:
-        entries: (name, path, True for a folder) of each entry.
-        files: function from the name of a folder in it to the (name, path) of each entry of that folder.
-    """
-
-    entries: list[tuple[str, str, bool]]
-    files: Callable[[str], list[tuple[str, str]]]
-
-
-def local_tree(root: str) -> _Tree:
-    """List a local folder.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
-    with os.scandir(root) as found:
-        entries = [(entry.name, entry.path, entry.is_dir()) for entry in found]
-
-    def files(name: str) -> list[tuple[str, str]]:
-        # Names only: a call of stat for every file would take far longer than the listing.
-        folder = os.path.join(root, name)
-        return [(file, os.path.join(folder, file)) for file in os.listdir(folder)]
-
-    return _Tree(entries, files)
 
 
 class ImageFolderDataset(FileDataset):
@@ -98,11 +36,13 @@ class ImageFolderDataset(FileDataset):
 
     The image is uint8 (height, width, 3) RGB, the label the number of the class, int64.
 
-    Classes are numbered in the order of their sorted names. Every directory in `root` is a class, also an empty or
-    hidden one: pass `synsets` to choose the classes, or to number them as in another folder (the training set's).
-    Within a class files are sorted by name. Only .jpg, .jpeg and .png files (in upper or lower case) are read, and only
-    those directly in the folder of the class, not in its subfolders. `aioloader.tools.pack.pack` reads folders of any
-    depth.
+    Classes are numbered in the order of their sorted names. Every folder in `root` is a class, also one without images,
+    as in torchvision with ``allow_empty=True``: pass `synsets` to choose the classes, or to number them as in another
+    folder (the training set's). Within a class images are sorted by their paths; those in its sub-folders belong to it,
+    too. An image is a file whose suffix is one of a format that `aioloader.transforms.decode_image` reads, or, if it
+    has another suffix or none, that begins like one (on this machine: objects at a URL are not opened for that).
+    Entries whose names begin with a dot, and ``__MACOSX``, are neither images nor classes. `aioloader pack`, `inspect`,
+    `view` and `verify` read the same images, with the same numbers.
 
     Args:
         root: the folder; ``~`` is expanded. Or the URL of a folder in object storage, such as "s3://bucket/train",
@@ -112,7 +52,8 @@ class ImageFolderDataset(FileDataset):
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
         label_dtype: dtype of the labels; None: int64.
-        synsets: names of the classes in the order of their numbers; None: all directories.
+        label: None: the samples are all images of the folder and of folders in it, each alone, without a label.
+        synsets: names of the classes in the order of their numbers; None: all folders.
         dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
             1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
             move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
@@ -125,21 +66,23 @@ class ImageFolderDataset(FileDataset):
     Attributes:
         synsets: names of the classes.
         items: (path, number of the class) of every image. May be replaced, but not altered in place.
+        left_out: number of entries of the folder that are not read, by reason.
 
     Raises:
         FileNotFoundError: there is no such folder, or no crop index at the path given.
+        AmbiguousPathError: its folders are splits (train, val, ...) with a folder for each class; the error is a
+            ValueError.
         NotADirectoryError: `root` is a file.
         ValueError: an option is not allowed.
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
 
     Warns:
-        UserWarning: entries of the folder are ignored (one warning, with their number and the first of them), or a
-            class has no images, or none has any: the dataset is empty.
+        UserWarning: entries of the folder are left out (one warning, with their number and the first of them), or a
+            class has no images, or none has any: the dataset is empty. Or there is one class, and all images are in
+            folders inside it.
     """
 
-    # End of the warning about an entry of a class that is not read.
-    _supported = f"Only {', '.join(IMAGE_SUFFIXES)} files are read"
-    _notes_singly = False
+    _rule = OWN
 
     def __init__(
         self,
@@ -150,6 +93,7 @@ class ImageFolderDataset(FileDataset):
         exif: str = "apply",
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
+        label: str | None = AUTO,
         synsets: Sequence[str] | None = None,
         dct_scaling: bool = False,
         crop_index: str | os.PathLike[str] | None = AUTO,
@@ -159,15 +103,38 @@ class ImageFolderDataset(FileDataset):
         super().__init__(cache, cache_limit)
         self._own_stage = stage_of_argument(self, transform)
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
-        self._decoder = ImageFileDecoder(flag, exif, max_pixels, dct_scaling=bool(dct_scaling))
+        self._labelled = labelled = check_labelled(label, "images of a folder")
+        if synsets is not None and not labelled:
+            raise ValueError(
+                "synsets number the labels, and label=None reads images without labels: leave out one"
+            )
+        self._decoder = ImageFileDecoder(
+            flag, exif, max_pixels, dct_scaling=bool(dct_scaling), labelled=labelled
+        )
         self._root = pinned_path(path_of(root))
         self._versions: dict[str, Version] = {}
         self._crops = ItemCrops(crop_index, self._root)
         self.synsets: list[str] = []
-        notes = _Notes()
-        self.items = self._list_images(None if synsets is None else list(synsets), notes)
-        for message in notes.messages:
-            warn_caller(message, UserWarning)
+        found = find_images(self._root, None if synsets is None else list(synsets), self._rule)
+        if (
+            labelled
+            and synsets is None
+            and of_several_splits(found.classes)
+            and found.items
+            and not _any_direct(found, self._root)
+        ):
+            raise AmbiguousPathError(
+                redact_url(self._root),
+                [_below(self._root, name) for name in found.classes],
+                "folders of images of several splits",
+                nested=True,
+                advice="; or pass synsets=[...] if these folders are the classes",
+            )
+        self.synsets = found.classes if labelled else []
+        self.items = found.items if labelled else [(path, 0) for path in found.all_images(self._root)]
+        self._versions = found.versions
+        self._warn(found)
+        self.left_out = dict(found.left_out.reasons)
         if crop_index != AUTO:
             self._crops.open(self._paths)
 
@@ -183,79 +150,45 @@ class ImageFolderDataset(FileDataset):
         self._labels: Array | None = None
         self._source = None
 
-    def _list_images(self, synsets: list[str] | None, notes: _Notes) -> list[tuple[str, int]]:
-        tree = self._list_objects() if is_url(self._root) else local_tree(self._root)
-        directories = []
-        for name, path, is_directory in sorted(tree.entries):
-            if is_index_file(name):
-                continue
-            if not is_directory:
-                notes.ignore(path, ", which is not a directory")
-            elif synsets is not None and name not in synsets:
-                notes.ignore(path, ", which is not among the synsets")
-            else:
-                directories.append(name)
-        self.synsets = directories if synsets is None else synsets
-        present = set(directories)
-        items: list[tuple[str, int]] = []
-        empty = []
-        for label, name in enumerate(self.synsets):
-            before = len(items)
-            if name in present:
-                for image, path in sorted(tree.files(name)):
-                    suffix = os.path.splitext(image)[1]
-                    if suffix.lower() in IMAGE_SUFFIXES:
-                        items.append((path, label))
-                    else:
-                        # Folders have no suffix; a call of stat for every file would take far longer.
-                        why = (
-                            f" of type {suffix}"
-                            if suffix
-                            else ", which is a folder, or a file without a suffix"
-                        )
-                        notes.ignore(path, why, f" {self._supported}")
-            if len(items) == before:
-                empty.append(name)
-        if self._notes_singly:
-            notes.add_each()
-        elif items:
-            notes.add_count(self._root)
-        if not items:
-            notes.messages.append(
-                f"There are no images in {self._root}, so this dataset is empty: it must have one folder per class, "
-                f"and in each the {', '.join(IMAGE_SUFFIXES)} files of that class; {self._what_is_there(tree)}"
+    def _warn(self, found: ImageFiles) -> None:
+        """Warn of what is not read, and of a folder at another level than that of the classes."""
+        left_out, empty = found.left_out, found.empty
+        if not self.items:
+            advice = self._advice(found)
+            warn_caller(
+                f"There are no images in {self._root}, so this dataset is empty: {advice}", UserWarning
             )
-        elif empty:
-            notes.messages.append(
-                f"{len(empty)} of {len(self.synsets)} classes have no images ({', '.join(empty[:5])}), but "
-                "are numbered like the others. Pass synsets=[...] to choose and number the classes."
+            return
+        if self._labelled:
+            for path in found.loose:
+                left_out.add(path, ", which is outside the folders of the classes")
+        if left_out.count:
+            shown = "; ".join(f"{path}{why}" for path, why in left_out.first[:_MOST_EXAMPLES])
+            rest = left_out.count - _MOST_EXAMPLES
+            more = f"; and {rest:,} more" if rest > 0 else ""
+            entries = "1 entry" if left_out.count == 1 else f"{left_out.count:,} entries"
+            warn_caller(f"Ignoring {entries} of {self._root}: {shown}{more}", UserWarning)
+        if self._labelled and empty:
+            warn_caller(
+                f"{len(empty)} of {len(found.classes)} classes have no images ({', '.join(empty[:5])}), but are "
+                "numbered like the others. Pass synsets=[...] to choose and number the classes.",
+                UserWarning,
             )
-        return items
+        if self._labelled and len(found.classes) == 1 and not _any_direct(found, self._root):
+            warn_caller(
+                f"All images of {self._root} have one class, {found.classes[0]!r}, because they are in folders in this "
+                f"folder: pass {_below(self._root, found.classes[0])} if those are the classes",
+                UserWarning,
+            )
 
-    def _what_is_there(self, tree: _Tree) -> str:
-        """Describe the entries of a folder without images in its classes, and how to find the right folder."""
-        files = [name for name, _, is_folder in tree.entries if not is_folder]
-        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
-            return "it has images itself: pass the folder above it, or move them into a folder for each class"
-        for name, path, is_folder in sorted(tree.entries):
-            inside = sorted(tree.files(name)) if is_folder else []
-            inner = next((at for _, at in inside if os.path.isdir(at) and os.access(at, os.R_OK)), None)
-            if inner and any(entry.lower().endswith(IMAGE_SUFFIXES) for entry in os.listdir(inner)):
-                return f"{path} has such folders: pass it instead"
-        return f"it has {len(tree.entries) - len(files):,} folders and {len(files):,} files"
-
-    def _list_objects(self) -> _Tree:
-        from aioloader.storage.remote.opening import list_folder
-
-        folder = list_folder(self._root)
-        entries = [(name, join(self._root, name), True) for name in folder.folders]
-        entries += [(name, join(self._root, name), False) for name in folder.files]
-        objects: dict[str, list[tuple[str, str]]] = {}
-        for name, found in folder.folders.items():
-            at = join(self._root, name)
-            objects[name] = [(image, join(at, image)) for image, _ in found]
-            self._versions.update((join(at, image), version) for image, version in found)
-        return _Tree(entries, lambda name: objects[name])
+    def _advice(self, found: ImageFiles) -> str:
+        """Describe a folder without images in its classes, and how to find the right one."""
+        if found.loose:
+            return "it has images itself: pass label=None to read them without labels, or the folder above it"
+        return (
+            f"it must have one folder of images for each class, and has {len(found.classes):,} folders and "
+            f"{sum(not is_folder for _, is_folder in found.entries):,} files"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_labels": None}
@@ -295,6 +228,8 @@ class ImageFolderDataset(FileDataset):
         return self._labels
 
     def labels(self) -> Array:
+        if not self._labelled:
+            raise ValueError("this dataset has no labels, because it was made with label=None")
         return self._all_labels().copy()
 
     def class_names(self) -> list[str]:
@@ -307,6 +242,16 @@ class ImageFolderDataset(FileDataset):
     def file_nbytes(self, index: int) -> int:
         version = self._versions.get(self._items[index][0])
         return super().file_nbytes(index) if version is None else version.nbytes
+
+
+def _below(root: str, name: str) -> str:
+    return join(root, name) if is_url(root) else os.path.join(root, name)
+
+
+def _any_direct(found: ImageFiles, root: str) -> bool:
+    """Return whether an image is directly in the folder of its class."""
+    folders = [_below(root, name) for name in found.classes]
+    return any(os.path.dirname(path) == folders[label] for path, label in found.items)
 
 
 def whole_files(indices: IntArray) -> Spans:

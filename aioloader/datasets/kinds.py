@@ -59,6 +59,13 @@ SUPPORTED = "; ".join(kind.text for kind in KINDS)
 
 MDS_INDEX = "index.json"
 
+_IMAGES = (
+    ".jpg .jpeg .jpe .jfif .png .apng .webp .bmp .dib .gif .tif .tiff .pbm .pgm .ppm .pnm .jp2 .j2k .j2c .jpc .jpf "
+    ".jpx .avif"
+)
+IMAGE_SUFFIXES = frozenset(_IMAGES.split())
+"""Suffixes of the images that `aioloader.transforms.decode_image` reads."""
+
 _KIND_OF_SUFFIX = {suffix: kind for kind in SHARDS for suffix in kind.suffixes}
 _NUMBERED = re.compile(r"(.+)-\d{5,}-of-\d{5,}", re.DOTALL)
 _LEAST_TAR_NBYTES = 512
@@ -168,8 +175,8 @@ _FFCV = Foreign("an FFCV file", "only ffcv reads it: make a set of another forma
 _VIDEO = Foreign("a video", "extract its frames as images")
 _IMAGE = Foreign(
     "a single image",
-    "open its folder, which needs a sub-folder of images for each class; aioloader.ImageListDataset reads images of a "
-    "list",
+    "open its folder, which needs a sub-folder of images for each class, or label=None; aioloader.ImageListDataset "
+    "reads images of a list",
 )
 _IDX = Foreign("an index", "pass the .rec file that it belongs to")
 _SIDE_CAR = Foreign(
@@ -197,14 +204,21 @@ _OF_SUFFIX = {
         (".pt .pth .pkl .pickle .safetensors .mat", _OBJECTS),
         (".beton", _FFCV),
         (".mp4 .avi .mkv .mov .webm", _VIDEO),
-        (".jpg .jpeg .png .webp .bmp .gif .tif .tiff", _IMAGE),
         (".idx", _IDX),
         (".crops .samples", _SIDE_CAR),
         (".mds", _MDS_SHARD),
         (".db .sqlite .sqlite3", _DATABASE),
     )
     for suffix in suffixes.split()
-}
+} | dict.fromkeys(IMAGE_SUFFIXES, _IMAGE)
+# Of files that often lie beside images, so that these are not opened to see whether they are images. Photographs in
+# cameras' own formats begin like TIFF files.
+_OTHERS = (
+    ".ann .arw .bin .cfg .cls .cr2 .crw .css .dat .dcm .dng .doc .docx .eps .exr .hdr .heic .heif .htm .html .ico "
+    ".info .ini .ipynb .js .jxl .log .m .md .mp3 .nef .orf .part .pdf .psd .py .raf .rst .rw2 .sh .srt .svg .tga .toml "
+    ".tmp .txt .url .wav .xls .xml .xmp .yaml .yml"
+)
+_NO_IMAGES = frozenset(_OTHERS.split())
 _OF_BYTES = (
     (b"PK\x03\x04", _ZIP),
     (b"PK\x05\x06", _ZIP),
@@ -228,6 +242,14 @@ _LMDB_MAGIC = (16, 0xBEEFC0DE)  # offset in the first page, see lmdb's MDB_meta
 def foreign_name(name: str) -> Foreign | None:
     """Return the format that a file has by its name, if it is one that is not read."""
     return _OF_SUFFIX.get(_suffix(name))
+
+
+def is_image_name(name: str) -> bool | None:
+    """Return whether a file is an image by the suffix of its name; None if it has none, or one that is unknown."""
+    suffix = _suffix(name)
+    if suffix in IMAGE_SUFFIXES:
+        return True
+    return False if suffix in _NO_IMAGES or suffix in _OF_SUFFIX or suffix in _KIND_OF_SUFFIX else None
 
 
 def foreign_bytes(head: bytes) -> Foreign | None:

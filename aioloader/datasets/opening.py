@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
+from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.folder import ImageFolderDataset
+from aioloader.datasets.image_files import is_hidden, is_image_file
 from aioloader.datasets.insightface import REC, InsightFaceDataset, insightface_file
 from aioloader.datasets.insightface_layout import PROPERTY
 from aioloader.datasets.kinds import (
     FACES,
     FOLDER,
     HEAD_NBYTES,
+    IMAGE_SUFFIXES,
     MDS,
     MDS_INDEX,
     PARQUET,
@@ -32,6 +35,7 @@ from aioloader.datasets.kinds import (
     foreign_bytes,
     foreign_index,
     foreign_name,
+    is_image_name,
     is_mds_index,
     is_numbered,
     kind_of_bytes,
@@ -101,16 +105,17 @@ def open_dataset(path: Paths, **options: Any) -> FileDataset:
         ValueError: an option is not allowed, or a folder has no images.
         OSError: the path cannot be read.
     """
-    return make_dataset(recognize(path), options)
+    return make_dataset(recognize(path, labelled=options.get("label", AUTO) is not None), options)
 
 
-def recognize(path: Paths) -> Recognized:
+def recognize(path: Paths, *, labelled: bool = True) -> Recognized:
     """Return the kind and the files of the data set at a path, without opening it.
 
     Names are enough for most paths. Up to 512 bytes of a file with another suffix are read, and folders are listed.
 
     Args:
         path: as for `open_dataset`.
+        labelled: False: a folder of images need not have a sub-folder for each class.
 
     Raises:
         FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `open_dataset`.
@@ -123,10 +128,10 @@ def recognize(path: Paths) -> Recognized:
     if is_pattern(name):
         return _one_kind(_files(name))
     if is_url(name):
-        return _at_url(pinned_path(name))
+        return _at_url(pinned_path(name), labelled)
     if not os.path.exists(name):
         raise FileNotFoundError(f"there is no file or folder {name!r}")
-    return _in_folder(name) if os.path.isdir(name) else _of_file(name)
+    return _in_folder(name, labelled) if os.path.isdir(name) else _of_file(name)
 
 
 def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
@@ -271,7 +276,7 @@ def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
 # -- URLs --------------------------------------------------------------------------------------------------------------
 
 
-def _at_url(url: str) -> Recognized:
+def _at_url(url: str, labelled: bool) -> Recognized:
     name = name_of(url)
     if name == MDS_INDEX:
         return Recognized(kind_at(url), (sibling(url, ""),))
@@ -281,7 +286,7 @@ def _at_url(url: str) -> Recognized:
         return _on_web(url)
     # Object storage has no folders, and the Hub lists none without files: a URL is one if there are objects below it.
     try:
-        return _in_folder(url)
+        return _in_folder(url, labelled)
     except ObjectMissingError as missing:
         try:
             return Recognized(kind_at(url), (url,))
@@ -356,7 +361,7 @@ class _Level(NamedTuple):
 
     def has_images(self) -> bool:
         """Return True if it directly contains an image."""
-        return any(os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES for name in self.files)
+        return any(map(is_image_name, self.files)) or any(is_image_file(self.at(name)) for name in self.files)
 
 
 def _level(path: str, most: int | None = None) -> _Level:
@@ -380,11 +385,11 @@ def _level(path: str, most: int | None = None) -> _Level:
             for entry in islice(entries, most):
                 (folders if entry.is_dir() else files).append(entry.name)
     return _Level(
-        path, *(sorted(name for name in names if not name.startswith(".")) for names in (folders, files))
+        path, *(sorted(name for name in names if not is_hidden(name)) for names in (folders, files))
     )
 
 
-def _in_folder(path: str) -> Recognized:
+def _in_folder(path: str, labelled: bool) -> Recognized:
     """Return the data set of a folder."""
     faces = None if is_url(path) else insightface_file(path)
     if faces is not None:
@@ -401,6 +406,9 @@ def _in_folder(path: str) -> Recognized:
             raise _unknown(path, foreign)
     shards = level.by_kind()
     inside = _search(level)
+    found = inside.images or level.has_images() or (inside.others and not shards)
+    if not labelled and found and not inside.sets and set(shards) <= {RECORDS}:
+        return Recognized(FOLDER, (path,))
     if not shards and not inside.sets and (not inside.images or of_several_splits(level.folders)):
         _refuse_nested(level, inside)
     if inside.images and list(shards) == [RECORDS]:
@@ -410,7 +418,7 @@ def _in_folder(path: str) -> Recognized:
     if inside.images and not inside.sets:
         return Recognized(FOLDER, (path,))
     if len(inside.sets) == 1 and not inside.images:
-        return _in_folder(level.at(inside.sets[0]))
+        return _in_folder(level.at(inside.sets[0]), labelled)
     if inside.sets:
         raise AmbiguousPathError(
             redact_url(path),
@@ -534,7 +542,13 @@ def _nothing_in(level: _Level) -> ValueError:
             return _unknown(level.path, foreign._replace(what=what))
     if not (level.files or level.folders):
         return _no_images(level.path, "an empty folder")
-    return _no_images(level.path, f"a folder without a data set ({_counts(level)})")
+    what = f"a folder without a data set ({_counts(level)})"
+    if level.has_images():
+        return _unknown(
+            level.path,
+            Foreign(what, "label=None reads its images without labels; or make a sub-folder for each class"),
+        )
+    return _no_images(level.path, what)
 
 
 def _counts(level: _Level) -> str:
@@ -554,7 +568,7 @@ def _no_images(path: str, what: str = "a folder without a data set") -> ValueErr
     return UnknownFormatError(
         redact_url(path),
         what,
-        advice=f"it needs a sub-folder with images ({', '.join(IMAGE_SUFFIXES)}) for each class, or files of one "
-        "format",
+        advice=f"it needs a sub-folder with images ({', '.join(sorted(IMAGE_SUFFIXES))}) for each class, or files of "
+        "one format",
         supported=SUPPORTED,
     )

@@ -38,7 +38,8 @@ def walk_images(root: str, extensions: Sequence[str], recursive: bool) -> tuple[
     """List the images of a folder with ids 0, 1, 2, ..., with folders and files sorted on each level.
 
     Each folder that directly contains images, `root` included, is a class; classes are numbered in the order of their
-    first images. Links to folders are followed, except those to a folder that contains the link.
+    first images. Links to folders are followed, except those to a folder that contains the link. This is im2rec's own
+    rule: hidden files and folders count, and other image formats only if their extensions are passed.
 
     Args:
         root: the folder.

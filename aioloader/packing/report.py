@@ -87,8 +87,8 @@ class PackReport:
         unindexed: number of images that have none in it, by reason.
         errors: errors of all failed images, including those that were replaced; `index` is the index in the source.
         outside: number of images outside the classes' folders, if there are classes; they are not packed.
-        empty: names of sub-folders without images. They do not count as classes, so later classes have smaller
-            numbers.
+        empty: names of classes without images, which have their numbers nevertheless.
+        left_out: number of the other entries of the folder that were not read, by reason, such as "of type .txt".
         urls: URLs of all files that were uploaded, record files first; the paths above are then those of the temporary
             files before the upload.
         others: names of shards in the same folder from an earlier packing into another number of files. A pattern such
@@ -114,6 +114,7 @@ class PackReport:
     errors: list[SampleError] = field(default_factory=list)
     outside: int = 0
     empty: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict)
     urls: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     old_indexes: tuple[Path, ...] = ()
@@ -240,6 +241,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
             "outside_of_classes": report.outside,
         },
         "folders_without_images": list(report.empty),
+        "not_read": report.left_out,
         "failed": failed["count"],
         "failed_by_reason": failed["by_reason"],
         "failures": failed["errors"],

@@ -5,24 +5,25 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.datasets.image_files import ImageFiles, find_images
 from aioloader.datasets.imagelist import inside_root, read_list
+from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.errors import UnknownFormatError
 from aioloader.packing.lists import Listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array
     from aioloader.packing.samples import Samples
 
-EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 _KEYS = 1 << 64
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -42,7 +43,8 @@ class Source:
         parts: number of images of each part by its name, if the source itself is divided.
         lst: path of the list, if the source is one.
         outside: number of images in the folder that do not belong to a class.
-        empty: names of sub-folders without images.
+        empty: names of classes without images.
+        left_out: number of the other entries of the folder that are not read, by reason.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Source:
     lst: Path | None = None
     outside: int = 0
     empty: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items) if self.samples is None else len(self.samples)
@@ -117,8 +120,8 @@ def examine(source: Source) -> Listing:
 def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
     """Find the images of a folder, in a fixed order: classes by name, then files by path.
 
-    Each direct sub-folder that contains images at any depth is a class. Images outside sub-folders are listed only if
-    there are no classes, with label 0. Files and folders whose names begin with a dot are skipped.
+    The images and classes are those of `aioloader.ImageFolderDataset`. Images outside sub-folders are listed only if
+    there are no others, with label 0.
 
     Args:
         source: the folder.
@@ -130,9 +133,8 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
         NotADirectoryError: `source` is not a folder.
         UnknownFormatError: it has no images; the error is a ValueError.
     """
-    root = os.fspath(source)
-    classes, found, _, _ = _find(root)
-    return classes, [(Path(root, name), label) for name, label in found]
+    found = _found(os.fspath(source))
+    return tuple(found.classes), [(Path(path), label) for path, label in found.items]
 
 
 def folder_source(source: str | os.PathLike[str]) -> Source:
@@ -144,61 +146,41 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
         OSError: a folder cannot be read.
     """
     root = os.fspath(source)
-    classes, found, outside, empty = _find(root)
-    labels = [(float(label),) for label in range(max(1, len(classes)))]
-    for name, _ in found:
+    found = _found(root)
+    begin = len(os.path.join(root, ""))
+    labels = [(float(label),) for label in range(max(1, len(found.classes)))]
+    items = []
+    for path, label in found.items:
+        name = path[begin:]
         if "\t" in name or "\n" in name or "\r" in name:
             raise ValueError(f"a list cannot contain the name {name!r}: rename the file")
-    items = [Listed(None, labels[label], name.replace(os.sep, "/")) for name, label in found]
-    paths = [os.path.join(root, name) for name, _ in found]
-    return Source("folder", root, items, paths, classes=classes, outside=outside, empty=empty)
+        items.append(Listed(None, labels[label], name.replace(os.sep, "/")))
+    return Source(
+        "folder",
+        root,
+        items,
+        [path for path, _ in found.items],
+        classes=tuple(found.classes),
+        outside=len(found.loose),
+        empty=found.empty,
+        left_out=dict(found.left_out.reasons),
+    )
 
 
-def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]], int, tuple[str, ...]]:
-    """List the images as `list_images` does, with paths relative to the root.
+def _found(root: str) -> ImageFiles:
+    """Return the images of a folder; if they all lie outside sub-folders, without classes.
 
-    Returns:
-        the names of the classes, the images, and the values of `Source.outside` and `Source.empty`.
+    Raises:
+        NotADirectoryError, UnknownFormatError, OSError: as `folder_source`.
     """
     if not os.path.isdir(root):
         raise NotADirectoryError(f"there is no folder {root!r}")
-    folders, images = _scan(root)
-    inside = {name: sorted(_images_in(root, name), key=_parts) for name in folders}
-    classes = tuple(name for name, found in inside.items() if found)
-    if classes:
-        items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
-        return classes, items, len(images), tuple(name for name in folders if name not in classes)
-    if not images:
-        raise UnknownFormatError(root, f"a folder without images ({', '.join(sorted(EXTENSIONS))})")
-    return (), [(name, 0) for name in images], 0, ()
-
-
-def _parts(name: str) -> list[str]:
-    return name.split(os.sep)
-
-
-def _scan(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
-    """Return the sorted names of the folders and of the images in a folder; with `links`, links to folders count."""
-    folders, images = [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=links):
-                folders.append(name)
-            elif os.path.splitext(name)[1].lower() in EXTENSIONS and (entry.is_file() or entry.is_symlink()):
-                images.append(name)  # a dangling link is an image that cannot be read
-    return sorted(folders), sorted(images)
-
-
-def _images_in(root: str, folder: str) -> Iterator[str]:
-    """Yield the paths of the images in a folder at any depth, relative to the root; do not follow links to folders."""
-    folders, images = _scan(os.path.join(root, folder), links=False)
-    for name in images:
-        yield os.path.join(folder, name)
-    for name in folders:
-        yield from _images_in(root, os.path.join(folder, name))
+    found = find_images(root)
+    if found.items:
+        return found
+    if not found.loose:
+        raise UnknownFormatError(root, f"a folder without images ({', '.join(sorted(IMAGE_SUFFIXES))})")
+    return replace(found, classes=[], items=[(path, 0) for path in found.loose], loose=[])
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------

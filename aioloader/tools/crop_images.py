@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import IMAGE_SUFFIXES, whole_files
+from aioloader.datasets.folder import whole_files
+from aioloader.datasets.image_files import find_images
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, redact_url
-from aioloader.tools.verify import ImageFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from aioloader.abc import Decoder, FetchingByteSource
 
@@ -59,25 +58,10 @@ class FolderImages(FileDataset):
 
 
 def image_paths(root: str) -> list[str]:
-    """Return the images of a folder, sorted by their paths: of a local one at any depth, of a URL in its sub-folders.
+    """Return the images of a folder at any depth, sorted by their paths.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such folder.
         OSError: it cannot be listed.
     """
-    return [path for path, _ in ImageFolder(root).items] if is_url(root) else list(_walk(root, set()))
-
-
-def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[str]:
-    """Yield the images of a local folder; a folder that several links lead to is listed once."""
-    status = os.stat(folder)
-    if (status.st_dev, status.st_ino) in seen:
-        return
-    seen.add((status.st_dev, status.st_ino))
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.is_dir():
-            yield from _walk(entry.path, seen)
-        elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
-            yield entry.path
+    return find_images(root).all_images(root)

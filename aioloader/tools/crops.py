@@ -28,7 +28,7 @@ from aioloader.crop_index.places import (
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.folder import IMAGE_SUFFIXES
+from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
@@ -470,7 +470,7 @@ class _Run:
         if not paths:
             raise FileNotFoundError(
                 errno.ENOENT,
-                f"there are no images ({', '.join(IMAGE_SUFFIXES)}) in the folder",
+                f"there are no images ({', '.join(sorted(IMAGE_SUFFIXES))}) in the folder",
                 redact_url(root),
             )
         keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)

@@ -40,7 +40,6 @@ from aioloader.packing.report import Packed, PackReport, is_report
 from aioloader.packing.run import SYNC_S, Job, journal_of, run
 from aioloader.packing.samples import Samples
 from aioloader.packing.sources import (
-    EXTENSIONS,
     Source,
     folder_source,
     list_images,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from aioloader.abc import Executor
 
 __all__ = (
-    "EXTENSIONS",
     "PackBusyError",
     "PackError",
     "PackReport",
@@ -317,7 +315,12 @@ def pack(
         sync_s=sync_s,
     )
     report = PackReport(
-        plan.outputs, found.classes, json=report_place, outside=found.outside, empty=found.empty
+        plan.outputs,
+        found.classes,
+        json=report_place,
+        outside=found.outside,
+        empty=found.empty,
+        left_out=found.left_out,
     )
     run(job, report, begin=begin, tick=tick)
     report.others = tuple(other_shards(plan.outputs, os.listdir(stem.parent)))

@@ -112,7 +112,7 @@ class ValidImages(ImageRecordDataset):
 
 
 class ImageFolder(ImageFolderDataset):
-    """Dataset of a folder with one sub-folder per class, which does not warn of other files in the folder.
+    """Dataset of all images of a folder, which does not warn of other files in the folder: see `left_out`.
 
     Args:
         path: the folder.
@@ -125,10 +125,10 @@ class ImageFolder(ImageFolderDataset):
     def __init__(self, path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            super().__init__(path, max_pixels=max_pixels, crop_index=None)
+            super().__init__(path, max_pixels=max_pixels, crop_index=None, label=None)
 
 
-def _check_label(image: Array, label: Any) -> np.uint8:
+def _check_label(image: Array, label: Any = 0) -> np.uint8:
     """Raise an error if the label of a decoded image is not finite."""
     if not np.isfinite(label).all():
         raise ValueError(f"the label {label} is not a finite number")

@@ -234,6 +234,21 @@ def _recognise(data: Any) -> tuple[str, Callable[[Any], ImageHeader]] | None:
     return None
 
 
+def format_of(head: bytes) -> str | None:
+    """Return the format of the image that begins with these bytes; None if they are not the beginning of one.
+
+    Args:
+        head: the first 512 bytes of a file, or all of a shorter one. More of them are looked at than `read_header` does
+            to choose a format: text may begin with "BM" or "P1", too.
+    """
+    if head.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    name = (_recognise(head) or (None,))[0]
+    if name == "bmp" and head[15:18] != b"\0\0\0":
+        return None
+    return None if name == "pnm" and not _PNM.match(head) else name
+
+
 def read_header(data: Any) -> ImageHeader:
     """Read an image's header; nothing is decoded.
 

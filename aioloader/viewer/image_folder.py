@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
+from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, with_image
@@ -19,51 +20,34 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.source import RemoteByteSource
 
 
-def is_flat(path: str) -> bool:
-    """Return whether a path is a local folder that contains images directly.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
-    return not is_url(path) and os.path.isdir(path) and bool(_images_in(path))
-
-
-def _images_in(path: str) -> list[str]:
-    names = sorted(os.listdir(path))
-    return [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
-
-
 class ImageFolder(Collection):
-    """Collection of an `ImageFolderDataset`, or of a folder without sub-folders, whose images have no labels.
+    """Collection of an `ImageFolderDataset`.
 
     No record is known before `load` has listed the folder.
 
     Args:
         path: the folder.
         max_pixels: larger images are refused.
+        flat: its images have no labels.
     """
 
     kind = "folder of images"
 
-    def __init__(self, path: str, *, max_pixels: int | None) -> None:
+    def __init__(self, path: str, *, max_pixels: int | None, flat: bool = False) -> None:
         self.path = path
         self.problems: list[str] = []
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
         self._source: LocalByteSource | RemoteByteSource | None = None
         self._places: dict[str, int] | None = None
-        self._flat = False
+        self._flat = flat
 
     def load(self) -> None:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
-            dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels, crop_index=None)
-        if not len(dataset) and not is_url(self.path):
-            images = _images_in(os.path.expanduser(self.path))
-            dataset.items = [(os.path.join(os.path.expanduser(self.path), name), 0) for name in images]
-            self._flat = bool(images)
-        if not self._flat:
-            self.problems.extend(str(note.message) for note in notes)
+            label = None if self._flat else AUTO
+            dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels, crop_index=None, label=label)
+        self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
         # Without a cache the source is one of these two.
         self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())

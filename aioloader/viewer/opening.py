@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from aioloader.datasets.image_files import has_loose_images
 from aioloader.datasets.kinds import FACES, FOLDER, RECORDS
 from aioloader.datasets.opening import make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import UnknownFormatError
 from aioloader.storage.urls import is_url, path_of
 from aioloader.transforms import DEFAULT_MAX_PIXELS
-from aioloader.viewer.image_folder import ImageFolder, is_flat
+from aioloader.viewer.image_folder import ImageFolder
 from aioloader.viewer.record_files import FaceRecords, RecordFiles
 from aioloader.viewer.shard_samples import ShardSamples
 
 if TYPE_CHECKING:
-    import os
-
     from aioloader.viewer.collection import Collection
 
 
@@ -49,9 +49,9 @@ def open_collection(
     try:
         found = recognize(path)
     except UnknownFormatError:
-        if names or not is_flat(path):
+        if names or is_url(path) or not os.path.isdir(path) or not has_loose_images(path):
             raise
-        return ImageFolder(path, max_pixels=max_pixels)
+        return ImageFolder(path, max_pixels=max_pixels, flat=True)
     if not names:
         if found.kind is FACES and not is_url(path):
             return FaceRecords(found.paths[0], path=path, max_pixels=max_pixels)

@@ -192,7 +192,7 @@ class Folder(NamedTuple):
     """Contents of a prefix.
 
     Attributes:
-        folders: name of each folder, and (name, version) of every object directly in it.
+        folders: name of each folder, and (path in it, version) of every object in it, at any depth.
         files: names of the objects that are not in a folder.
     """
 
@@ -216,7 +216,7 @@ def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
         name, slash, inner = path[len(prefix) :].partition("/")
         if not slash:
             files.append((name, version))
-        elif inner and "/" not in inner:
+        elif inner and not inner.endswith("/"):
             folders.setdefault(name, []).append((inner, version))
         else:
             folders.setdefault(name, [])

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets import ImageFolderDataset
+from aioloader.datasets.image_files import has_loose_images
 from aioloader.datasets.imagelist import read_list
-from aioloader.datasets.kinds import of_several_splits
 from aioloader.datasets.opening import recognize
+from aioloader.errors import UnknownFormatError
 from aioloader.storage.urls import is_url
 from aioloader.tools.inspect.crops import crop_indexes
 from aioloader.tools.inspect.images import images_in
@@ -31,19 +33,24 @@ _CIFAR_ROWS = {3073: "CIFAR-10", 3074: "CIFAR-100"}
 
 
 def inspect_folder(path: str, options: Options) -> Inspection:
-    """Inspect a folder with one sub-folder of images per class.
+    """Inspect a folder with one sub-folder of images per class, or with images directly in it.
 
     Raises:
         OSError: the folder cannot be read.
         UnknownFormatError: there are no images in it; the error is a ValueError.
         AmbiguousPathError: its sub-folders are splits, and not classes; the error is a ValueError.
     """
+    flat = False
+    try:
+        recognize(path)
+    except UnknownFormatError:
+        flat = not is_url(path) and has_loose_images(path)
+        if not flat:
+            raise
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
-        dataset = ImageFolderDataset(path)
+        dataset = ImageFolderDataset(path, label=None if flat else AUTO)
     items = dataset.items
-    if not items or of_several_splits(dataset.synsets):
-        recognize(path)  # an error that describes the folder
     if not items:
         raise ValueError(f"there are no images in {path!r}")
     seconds = options.seconds
@@ -75,8 +82,8 @@ def inspect_folder(path: str, options: Options) -> Inspection:
         len(items),
         images_in_all=len(items),
         sizes=sizes_of(known),
-        labels=labels_of(counts),
-        label_widths={1: len(items)},
+        labels=None if flat else labels_of(counts),
+        label_widths={0 if flat else 1: len(items)},
         images=images,
         crop_indexes=crop_indexes([path], is_folder=True),
         details={

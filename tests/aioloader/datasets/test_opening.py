@@ -294,7 +294,7 @@ def _nested(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fill", "message"),
     [
-        (_flat, r"a sub-folder with images \(\.jpg, \.jpeg, \.png\) for each class"),
+        (_flat, "label=None reads its images without labels; or make a sub-folder for each class"),
         (_archive, "'train.zip' in it is a ZIP archive: extract it"),
         (_empty, "a sub-folder with images"),
         (_nested, "images' has a sub-folder of images for each class: pass it instead"),

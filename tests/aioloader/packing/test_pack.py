@@ -65,7 +65,7 @@ def test_what_is_not_packed_is_reported(
     assert main(["pack", str(folder), str(tmp_path / "set")]) == 0
     told = capsys.readouterr().out
     assert "1 outside the classes' folders" in told
-    assert "1 folders without images do not count as classes: annotations" in told
+    assert "1 classes without images: annotations" in told
 
 
 def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ def test_the_report_says_all(tmp_path: Path) -> None:
     assert [(each["name"], each["label"], each["records"]) for each in found["classes"]] == [
         ("cat", 0, 4),
         ("dog", 1, 4),
+        ("none", 2, 0),
     ]
     assert found["counts"]["resized"] == found["counts"]["encoded_anew"] == 8
     assert (found["counts"]["left_out"], found["counts"]["outside_of_classes"]) == (2, 1)

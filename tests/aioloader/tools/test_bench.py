@@ -94,7 +94,7 @@ def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
         bench(tmp_path / "does-not-exist")
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "a.png").write_bytes(b"any")
-    with pytest.raises(ValueError, match=r"a sub-folder with images \(.*\) for each class"):
+    with pytest.raises(ValueError, match="make a sub-folder for each class"):
         bench(tmp_path / "flat")
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "a.jpg").write_bytes(b"no image")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
-from aioloader.datasets.folder import IMAGE_SUFFIXES
+from aioloader.datasets.image_files import MXNET, ImageFiles
 from aioloader.datasets.stage import Stage, stage_of_argument
+from aioloader.foundation.caller import warn_caller
 from aioloader.mxnet.gluon.data._ndarray_stage import ImageStage, image_as_nd, image_stage
 from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
 
@@ -91,7 +92,8 @@ class ImageRecordDataset(_DecodedImages, datasets.ImageRecordDataset, RecordFile
 class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
     """(image, label) of every image in ``root/<class>/``; see `aioloader.ImageFolderDataset`.
 
-    The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names.
+    The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names. As in
+    MXNet, every directory is a class, and images are the .jpg, .jpeg and .png files directly in it.
 
     Args:
         root: the folder; ``~`` is expanded.
@@ -106,12 +108,25 @@ class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
         items: (path, label) of every image.
     """
 
-    _supported = f"Only support {', '.join(IMAGE_SUFFIXES)}"
-    _notes_singly = True
+    _rule = MXNET
 
     def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
         super().__init__(root, flag, None, **options)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
+
+    def _warn(self, found: ImageFiles) -> None:
+        """Warn of each entry that is not read, in Gluon's words."""
+        left_out = found.left_out
+        for path, why in left_out.first:
+            advice = f" Only support {', '.join(sorted(MXNET.suffixes))}" if why.startswith(" of") else ""
+            warn_caller(f"Ignoring {path}{why}.{advice}", UserWarning)
+        if left_out.count > len(left_out.first):
+            more = left_out.count - len(left_out.first)
+            warn_caller(f"Ignoring {more} more files and directories.", UserWarning)
+        if not found.items:
+            warn_caller(f"There are no images in {self._root}: this dataset is empty", UserWarning)
+        elif found.empty:
+            warn_caller(f"{len(found.empty)} of {len(found.classes)} classes have no images", UserWarning)
 
     @property
     def decoder(self) -> Any:
