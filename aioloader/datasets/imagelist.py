@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioloader.abc import FetchingByteSource
 
 _LABELS_LOOKED_AT = 1000
+_EXACT = 1 << 53  # float64 has all whole numbers up to this one
 
 LIST_RULE = "imglist must be the name of a .lst file, or a list of entries such as [label, path], got"
 """Message about a malformed `imglist`, which follows."""
@@ -183,7 +184,11 @@ def parse_line(line: str) -> tuple[int, list[float], str]:
         raise ValueError("expected an id, labels and a path, separated by TABs")
     if "\0" in fields[-1]:
         raise ValueError("a path cannot contain a null character")
-    return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
+    labels = [float(field) for field in fields[1:-1]]
+    for label, field in zip(labels, fields[1:], strict=False):
+        if abs(label) >= _EXACT and field.lstrip("+-").isdigit() and int(field) != label:
+            raise ValueError(f"the label {field} is too large to be read exactly")
+    return int(fields[0]), labels, fields[-1]
 
 
 def list_entry(number: int, entry: Any, rule: str = LIST_RULE) -> Entry:

@@ -9,6 +9,8 @@ import os
 import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
+
 from aioloader.datasets.imagelist import parse_line
 from recordio._partial_files import published
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 _MXNET_SEED = 100
 
 T = TypeVar("T")
+
+_LARGEST = float(np.finfo(np.float32).max)
+_EXACT = 1 << 24  # float32 has all whole numbers up to this one
+_CLASSES = 1 << 63  # greater numbers are quantities and no classes
 
 
 class Listed(NamedTuple):
@@ -32,6 +38,23 @@ class Listed(NamedTuple):
     key: int | None
     labels: tuple[float, ...]
     path: str
+
+
+def label_fault(label: float) -> str:
+    """Return why a record, which stores labels as float32, cannot have a label; "" if it can.
+
+    Fractions are rounded. Whole numbers are classes, two of which must not become one.
+    """
+    if label != label:
+        return "is not a number (NaN)"
+    if abs(label) <= _EXACT or label in (np.inf, -np.inf):
+        return ""
+    if abs(label) > _LARGEST:
+        return f"is {label}, which is not in the range of float32: records store labels as float32"
+    whole = isinstance(label, int) or (abs(label) < _CLASSES and label == int(label))
+    if whole and int(np.float32(label)) != label:
+        return f"is {int(label)}, which float32 cannot store exactly: records store labels as float32"
+    return ""
 
 
 def walk_images(root: str, extensions: Sequence[str], recursive: bool) -> tuple[list[Listed], dict[str, int]]:

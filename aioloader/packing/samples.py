@@ -17,7 +17,7 @@ from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
-from aioloader.packing.lists import Listed
+from aioloader.packing.lists import Listed, label_fault
 from aioloader.sample_index.store import shard_state
 from aioloader.storage.urls import is_url, name_of, redact_url
 
@@ -32,8 +32,6 @@ _UNLABELLED = (0.0,)
 _ADVICE = (
     "pass a field with numbers as label (--label); no_label (--no-label) packs all images with the label 0"
 )
-_LARGEST = float(np.finfo(np.float32).max)
-_EXACT = 1 << 24  # float32, in which records store labels, has all whole numbers up to this one
 _LOOKED_AT = 4096
 _USUAL_NBYTES = 1 << 17
 _IN_LISTS = str.maketrans("\t\n\r", "   ")
@@ -235,12 +233,7 @@ def label_numbers(label: Any, location: ItemLocation) -> tuple[float, ...]:
     if values.ndim > 1 or not values.size:
         reason = f"has the shape {values.shape}, but a record has one number, or one row of numbers"
     numbers: list[Any] = values.ravel().tolist()
-    for number in numbers:
-        if isinstance(number, int):
-            if abs(number) > _EXACT and int(np.float32(number)) != number:
-                reason = f"is {number}, which float32 cannot store exactly: records store labels as float32"
-        elif abs(number) > _LARGEST and number not in (np.inf, -np.inf):
-            reason = f"is {number}, which is not in the range of float32: records store labels as float32"
+    reason = next(filter(None, map(label_fault, numbers)), reason)
     if reason:
         raise SampleFormatError(
             f"its label {reason}", path=location.path, offset=location.offset, key=location.key

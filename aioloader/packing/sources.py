@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from aioloader.datasets.image_files import ImageFiles, find_images
 from aioloader.datasets.imagelist import inside_root, read_list
 from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.errors import UnknownFormatError
-from aioloader.packing.lists import Listed
+from aioloader.packing.lists import Listed, label_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from aioloader.packing.samples import Samples
 
 _KEYS = 1 << 64
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -197,8 +195,8 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such list, or no such folder.
-        ValueError: a line is malformed, an id occurs twice, a label is not in the range of float32, or a path leads
-            out of the root.
+        ValueError: a line is malformed, an id occurs twice, a label is NaN or a number that float32 does not have, or a
+            path leads out of the root.
     """
     place = Path(lst)
     folder = place.parent if root is None else Path(root)
@@ -213,8 +211,9 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
         if key in seen:
             raise ValueError(f"{place}: the id {key} occurs twice; every record needs a unique id")
         seen.add(key)
-        if any(math.isfinite(label) and abs(label) > _LARGEST for label in labels):
-            raise ValueError(f"{place}: the id {key} has a label outside the range of float32")
+        fault = next(filter(None, map(label_fault, labels)), "")
+        if fault:
+            raise ValueError(f"{place}: the label of the id {key} {fault}")
         items.append(Listed(key, tuple(labels), name))
         paths.append(os.path.join(folder, inside_root(name, key)))
     if not items:

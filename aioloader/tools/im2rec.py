@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 from aioloader.errors import LoaderError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.packing.im2rec import Recode, pack_list
-from aioloader.packing.lists import Listed, in_mxnet_order, read_lines, split_list, walk_images, write_list
+from aioloader.packing.lists import (
+    Listed,
+    in_mxnet_order,
+    label_fault,
+    read_lines,
+    split_list,
+    walk_images,
+    write_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None: those of this process.
 
     Returns:
-        0: done; 1: no images or lists, or a file cannot be read or written; 2: wrong usage, or there is no such
-        folder; 130: interrupted.
+        0: done; 1: no images or lists, or none that can be read, or a file cannot be read or written; 2: wrong usage, or
+        there is no such folder; 130: interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -172,9 +180,7 @@ def _make_records(options: argparse.Namespace) -> int:
     if not lists:
         print(f"Did not find and list file with prefix {os.path.abspath(options.prefix)}")
         return 1
-    for path in lists:
-        _convert(path, encode, options)
-    return 0
+    return max(_convert(path, encode, options) for path in lists)
 
 
 def _lists_of(prefix: str) -> list[str]:
@@ -197,11 +203,20 @@ def _lists_of(prefix: str) -> list[str]:
     return found
 
 
-def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
+def _convert(path: str, encode: Recode, options: argparse.Namespace) -> int:
+    """Make the record file of a list; return 0, or 1 if all lines are skipped."""
+    skipped = 0
+
     def bad_line(number: int, line: str, reason: str) -> None:
+        nonlocal skipped
+        skipped += 1
         _note(f"{path}, line {number} is skipped ({line[:80]!r}): {reason}")
 
     images = list(read_lines(path, bad_line))
+    if skipped and not images:
+        _note(f"error: all {skipped} lines of {path} are skipped, so no record file is written")
+        return 1
+    _note_labels(path, images, all_labels=options.pack_label)
     if not options.pack_label and any(len(image.labels) > 1 for image in images):
         _note(f"{path} has lines with several labels; only the first is stored; --pack-label stores all")
     if len({image.key for image in images}) < len(images):
@@ -234,6 +249,15 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
         _note(f"id {error.key} is skipped: {error.path}: {error.reason}")
     if report.errors:
         _note(f"{report.rec} has {report.records} records; {len(report.errors)} were skipped")
+    return 0
+
+
+def _note_labels(path: str, images: Sequence[Listed], *, all_labels: bool) -> None:
+    """Report labels that records cannot have; they are stored as the nearest float32 nevertheless, as in MXNet."""
+    for image in images:
+        fault = next(filter(None, map(label_fault, image.labels if all_labels else image.labels[:1])), "")
+        if fault:
+            _note(f"{path}: the label of the id {image.key} {fault}")
 
 
 # -- the C++ program's form --------------------------------------------------------------------------------------------
@@ -297,6 +321,9 @@ def _pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> 
     with open(lst, "rb") as file:
         lines = part_of_lines(file.read(), options.part, options.nsplit)
     images = list(read_blank_separated(lines, options.label_width, lst))
+    if lines and not images:
+        raise ValueError(f"all lines of {lst} are skipped, so no record file is written")
+    _note_labels(lst, images, all_labels=bool(options.pack_label))
     if options.nsplit > 1:
         out += f".part{options.part:03d}"
     if os.path.realpath(out) == os.path.realpath(lst):

@@ -89,6 +89,13 @@ def test_a_failed_entry_keeps_its_id_for_what_stands_in(tmp_path: Path) -> None:
         ("1\t1\t../a.jpg\n", "leads out of the root"),
         ("1\t1\t/etc/passwd\n", "leads out of the root"),
         ("1\t1e39\ta.jpg\n", "range of float32"),
+        (
+            "1\t16777216\ta.jpg\n2\t16777217\ta.jpg\n",
+            "the id 2 is 16777217, which float32 cannot store exactly",
+        ),
+        ("1\t9007199254740993\ta.jpg\n", "line 1 .*too large to be read exactly"),
+        ("1\t0\t16777217.0\ta.jpg\n", "float32 cannot store exactly"),
+        ("1\tnan\ta.jpg\n", "is not a number"),
     ],
 )
 def test_lists_that_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -232,6 +232,31 @@ def test_what_does_not_fit_into_a_record_is_named(
     assert "do not fit into one record" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["0 0 a.png\n1 0 a.png\n", "0\tcat\ta.png\n"])
+@pytest.mark.parametrize("plain", [False, True], ids=["list", "c++"])
+def test_a_list_of_which_all_lines_are_skipped_is_an_error(
+    text: str, plain: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image_file(tmp_path / "root/a.png", 4, 4)
+    lst = tmp_path / "set.lst"
+    lst.write_text(text.replace("0 0 a", "x 0 a").replace("1 0 a", "y 0 a") if plain else text)
+    words = [str(lst), f"{tmp_path}/root", str(tmp_path / "set.rec")]
+    assert main(words if plain else [str(tmp_path / "set"), words[1]]) == 1
+    assert "so no record file is written" in capsys.readouterr().err
+    assert not (tmp_path / "set.rec").exists()
+
+
+def test_labels_that_records_cannot_have_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image_file(tmp_path / "root/a.png", 4, 4)
+    (tmp_path / "set.lst").write_text("0\t16777217\ta.png\n1\t16777216\ta.png\n")
+    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 0
+    told = capsys.readouterr().err
+    assert "the label of the id 0 is 16777217, which float32 cannot store exactly" in told
+    assert "id 1" not in told
+
+
 def test_a_list_of_which_nothing_can_be_packed_replaces_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
