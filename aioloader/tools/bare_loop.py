@@ -17,7 +17,7 @@ import numpy as np
 
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomCrop, RandomResizedCrop
-from aioloader.transforms.interpolation import interpolation_code
+from aioloader.transforms.interpolation import CODES, interpolation_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ class ImageWorker:
         self._images = images
         self._work = work
         self._crop = RandomCrop(work.size) if work.crop == "window" else RandomResizedCrop(work.size)
-        self._code = interpolation_code(work.interpolation, "BareLoop")
+        self._code = CODES[interpolation_name(work.interpolation, "BareLoop", antialias=False)]
         self._rng = Rng(0)
         self._scratch = np.empty(0, np.uint8)
         size = (work.size, work.size)

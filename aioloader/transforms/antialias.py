@@ -1,12 +1,15 @@
-"""Antialiased bilinear and bicubic resizing: where an image shrinks, the filter grows with the scale. Pure.
+"""Antialiased resizing: where an image shrinks, the filter grows with the scale. Pure.
 
 The weights are those of Pillow and of torchvision with ``antialias=True``; OpenCV's filters of these names do not grow.
 
-Rule for bytes: the weights of a pixel are whole multiples of 2**-15 whose sum is 1, columns are filtered before rows,
-and each of the two rounds halves up to bytes, as torchvision does on a CPU. So every product and every sum is a whole
-number below 2**24 in units of 2**-15, which float32 represents exactly: the result depends neither on the order in
-which a matrix product adds, nor on the processor. A matrix product of a few rows at a time is the fastest way that
-numpy has: the weights of neighbouring pixels overlap.
+Rule for bytes by "bilinear" and "bicubic": the weights of a pixel are whole multiples of 2**-15 whose sum is 1, columns
+are filtered before rows, and each of the two rounds halves up to bytes, as torchvision does on a CPU. So every product
+and every sum is a whole number below 2**24 in units of 2**-15, which float32 represents exactly: the result depends
+neither on the order in which a matrix product adds, nor on the processor. A matrix product of a few rows at a time is
+the fastest way that numpy has: the weights of neighbouring pixels overlap.
+
+Only Pillow has "box", "hamming" and "lanczos", so bytes are filtered with its weights, multiples of 2**-22; the sums
+are exact in float64. Of both axes, Pillow 13 chooses which is first; before, and here, columns are.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioloader.foundation.types import Array
 
 Window = tuple[int, int, int, int]
@@ -25,6 +30,7 @@ Window = tuple[int, int, int, int]
 
 _BITS = 15
 _ONE = 1 << _BITS
+_PILLOW_BITS = 22
 # Rows of a result that are computed by one product. More: less overhead, more multiplications by zero.
 _ROWS = 8
 # Size in multiplications above which OpenBLAS would use threads, which compete with those of the other workers.
@@ -57,40 +63,42 @@ class AxisFilter(NamedTuple):
     blocks: tuple[_Block, ...]
 
 
-def source_range(before: int, after: int, first: int, stop: int, *, cubic: bool) -> tuple[int, int]:
+def source_range(before: int, after: int, first: int, stop: int, *, kernel: str) -> tuple[int, int]:
     """Return the range of source pixels that some pixels of the result are made of.
 
     Args:
         before, after: extent of the source and of the whole result, pixels.
         first, stop: range of pixels of the result; not empty.
-        cubic: bicubic, not bilinear.
+        kernel: "bilinear", "bicubic", "box", "hamming" or "lanczos".
     """
     scale = before / after
-    support = max(scale, 1.0) * (2 if cubic else 1)
+    support = max(scale, 1.0) * _KERNELS[kernel].support
     low = int(max(scale * (first + 0.5) - support + 0.5, 0))
     return low, min(int(scale * (stop - 0.5) + support + 0.5), before)
 
 
 @lru_cache(maxsize=512)
-def axis_filter(before: int, after: int, first: int, stop: int, *, cubic: bool, whole: bool) -> AxisFilter:
+def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, whole: bool) -> AxisFilter:
     """Compute the weights for a range of pixels of a result.
 
     Args:
-        before, after, first, stop, cubic: see `source_range`.
-        whole: the weights are whole numbers with sum 2**15; otherwise floating, with sum 1.
+        before, after, first, stop, kernel: see `source_range`.
+        whole: the weights are whole numbers with sum 2**15, or Pillow's, with a sum near 2**22; otherwise floating,
+            with sum 1.
     """
     scale = before / after
     grown = max(scale, 1.0)
-    support = grown * (2 if cubic else 1)
+    support = grown * _KERNELS[kernel].support
     centres = scale * (np.arange(first, stop) + 0.5)
     lows = np.maximum(centres - support + 0.5, 0).astype(np.intp)
     stops = np.minimum((centres + support + 0.5).astype(np.intp), before)
     places = lows[:, None] + np.arange((stops - lows).max())
-    distances = np.abs((places - centres[:, None] + 0.5) / grown)
-    weights = _cubic(distances) if cubic else np.maximum(1 - distances, 0)
+    weights = _KERNELS[kernel].weigh((places - centres[:, None] + 0.5) * (1 / grown))
     weights[places >= stops[:, None]] = 0
     weights /= weights.sum(1, keepdims=True)
-    if whole:
+    if whole and kernel in _OF_PILLOW:
+        weights = np.trunc(weights * (1 << _PILLOW_BITS) + np.copysign(0.5, weights))
+    elif whole:
         weights = np.rint(weights * _ONE)
         # What rounding took from the sum goes to the greatest weight, so that an even surface stays what it is.
         weights[np.arange(len(weights)), weights.argmax(1)] += _ONE - weights.sum(1)
@@ -113,14 +121,45 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, cubic: bool, 
 
 
 def _cubic(x: Array) -> Array:
-    """Evaluate the cubic convolution kernel (Keys, 1981) with a = -1/2 at distances x >= 0."""
+    """Evaluate the cubic convolution kernel (Keys, 1981) with a = -1/2."""
+    x = np.abs(x)
     inner = (1.5 * x - 2.5) * x * x + 1
     outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x < 1, inner, np.where(x < 2, outer, 0.0))
 
 
+def _hamming(x: Array) -> Array:
+    return np.where(np.abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0.0)
+
+
+def _lanczos(x: Array) -> Array:
+    return np.where((x >= -3) & (x < 3), np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
+class _Kernel(NamedTuple):
+    """A filter.
+
+    Attributes:
+        support: distance from which on it is 0, in pixels of the smaller of the two images.
+        weigh: function of signed distances, float64.
+    """
+
+    support: float
+    weigh: Callable[[Array], Array]
+
+
+_KERNELS = {
+    "bilinear": _Kernel(1, lambda x: np.maximum(1 - np.abs(x), 0)),
+    "bicubic": _Kernel(2, _cubic),
+    "box": _Kernel(0.5, lambda x: ((x > -0.5) & (x <= 0.5)).astype(np.float64)),
+    "hamming": _Kernel(1, _hamming),
+    "lanczos": _Kernel(3, _lanczos),
+}
+_OF_PILLOW = frozenset(("box", "hamming", "lanczos"))
+
+
 def resize_antialiased(
-    x: Array, size: tuple[int, int], out: Array, *, cubic: bool, window: Window | None = None
+    x: Array, size: tuple[int, int], out: Array, *, kernel: str, window: Window | None = None
 ) -> None:
     """Resize an image.
 
@@ -129,28 +168,33 @@ def resize_antialiased(
         size: (height, width) of the whole result.
         out: array for the result, or for the `window`, C-contiguous, of the dtype of `x`. Integers are rounded and
             clamped.
-        cubic: bicubic, not bilinear.
+        kernel: see `source_range`.
         window: part of the result that is made; None for all of it.
     """
     top, left, height, width = window or (0, 0, *size)
     bytes_only = x.dtype == np.uint8
-    rows = axis_filter(x.shape[0], size[0], top, top + height, cubic=cubic, whole=bytes_only)
-    columns = axis_filter(x.shape[1], size[1], left, left + width, cubic=cubic, whole=bytes_only)
+    rows = axis_filter(x.shape[0], size[0], top, top + height, kernel=kernel, whole=bytes_only)
+    columns = axis_filter(x.shape[1], size[1], left, left + width, kernel=kernel, whole=bytes_only)
     # An axis that keeps its extent is cut, not filtered.
     across = slice(left, left + width) if x.shape[1] == size[1] else slice(columns.start, columns.stop)
     down = slice(top, top + height) if x.shape[0] == size[0] else slice(rows.start, rows.stop)
     source = x[down, across]
-    channels = x.shape[2]
+    channels, cubic = x.shape[2], kernel == "bicubic"
+    if bytes_only and kernel in _OF_PILLOW:
+        if x.shape[1] != size[1]:
+            source = _as_pillow(source.transpose(1, 0, 2), columns).transpose(1, 0, 2)
+        out[...] = source if x.shape[0] == size[0] else _as_pillow(source, rows)
+        return
     if bytes_only:
         if x.shape[1] != size[1]:
             turned = _turned(source)
             made = np.empty((width, *turned.shape[1:]), np.uint8)
-            _filter_bytes(turned.reshape(len(turned), -1), columns, made.reshape(width, -1), cubic=cubic)
+            _filter_bytes(turned.reshape(len(turned), -1), columns, made.reshape(width, -1), clamp=cubic)
             source = _turned(made)
         if x.shape[0] != size[0]:
             source = np.ascontiguousarray(source)
             _filter_bytes(
-                source.reshape(len(source), -1), rows, out.reshape(height, width * channels), cubic=cubic
+                source.reshape(len(source), -1), rows, out.reshape(height, width * channels), clamp=cubic
             )
         else:
             out[...] = source
@@ -177,8 +221,8 @@ def _turned(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(1, 0, 2))
 
 
-def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, cubic: bool) -> None:
-    """Filter along the first axis; uint8 (n, m) to uint8 (extent, m)."""
+def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, clamp: bool) -> None:
+    """Filter along the first axis; uint8 (n, m) to uint8 (extent, m). Sums may be negative only with `clamp`."""
     import cv2
 
     across = x.shape[1]
@@ -195,13 +239,20 @@ def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, cubic: bool) -> Non
         sums = memory[x.size : x.size + (block.stop - block.first) * across].reshape(-1, across)
         for at in range(0, across, width):
             np.matmul(block.weights, floats[block.source, at : at + width], out=sums[:, at : at + width])
-        if cubic:
+        if clamp:
             np.maximum(sums, 0, out=sums)  # the conversion takes absolute values
         # It rounds halves to even numbers: half a unit more makes them round up, and changes no other value.
         target = out[block.first : block.stop]
         made = cv2.convertScaleAbs(sums, dst=target, alpha=1 / _ONE, beta=0.5 / _ONE)
         if made is not target:
             target[...] = made
+
+
+def _as_pillow(x: Array, axis: AxisFilter) -> Array:
+    """Filter along the first axis; uint8 (n, a, b) to (extent, a, b), rounded as Pillow does."""
+    one = 1 << _PILLOW_BITS
+    sums = _filter(x.astype(np.float64), axis)
+    return np.clip(np.floor((sums + one / 2) / one), 0, 255).astype(np.uint8)
 
 
 def _filter(x: Array, axis: AxisFilter) -> Array:

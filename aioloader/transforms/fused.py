@@ -55,7 +55,7 @@ _FLOAT32 = np.dtype(np.float32)
 _OPENCV = {
     None: (NEAREST, LINEAR, CUBIC, LANCZOS),
     False: (LINEAR, CUBIC, LANCZOS),
-    True: (LANCZOS,),
+    True: (),
 }
 _FLIPS = (RandomHorizontalFlip, RandomVerticalFlip)
 
@@ -295,7 +295,7 @@ class _DecodeCrop(DecodeOp):
         # Error of the draw, which `finish` raises: it belongs to the stage of the crop.
         self._error: ValueError | None = None
         self.size = self._size = crop.size
-        self._code = crop.interpolation
+        self._code = crop.code
         # `finish` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
         self._plain = type(crop).fit is Crop.fit and self._code in _OPENCV[crop.antialias]
         self._shape = (*crop.size, 3)
@@ -373,9 +373,7 @@ class _DecodeResized(DecodeOp):
         height, width = image.height, image.width
         self._resized = rows, columns = self._resize.target(height, width)
         shrink = scale_for((height, width), self._resized) if image.shrinks else 1
-        self._code = code = settle_auto(
-            settle(self._resize.interpolation, rng), self._resized, (height, width)
-        )
+        self._code = code = settle_auto(settle(self._resize.code, rng), self._resized, (height, width))
         if self._crop is None:
             self.size = self._resized
             return image.frame((0, 0, width, height), shrink) if shrink > 1 else image.pixels()

@@ -18,7 +18,7 @@ from aioloader.transforms.base import (
     check_size,
     result_array,
 )
-from aioloader.transforms.interpolation import NEAREST, interpolation_code, resize_image, settle
+from aioloader.transforms.interpolation import CODES, NEAREST, interpolation_name, resize_image, settle
 from aioloader.transforms.motion import GeometricTransform, Motion, no_motion, scaling
 from aioloader.transforms.padding import Fill, Sides, check_fill, check_mode, check_padding, pad_image
 
@@ -102,8 +102,8 @@ class Crop(GeometricTransform):
 
     Args:
         size: side of a square, or (height, width), in pixels.
-        interpolation: a name or a number (see `interpolation_code`).
-        antialias: bilinear and bicubic filters grow where the image shrinks. None, in every transform that has this
+        interpolation: a name, a member of torchvision's or Pillow's, or Pillow's number (see `interpolation_name`).
+        antialias: filters grow where the image shrinks. None, in every transform that has this
             argument: all interpolations are exactly OpenCV's.
     """
 
@@ -115,7 +115,8 @@ class Crop(GeometricTransform):
     ) -> None:
         name = type(self).__name__
         self.size = check_size(size, name)
-        self.interpolation = interpolation_code(interpolation, name)
+        self.interpolation = interpolation_name(interpolation, name, antialias=antialias)
+        self.code = CODES[self.interpolation]
         self.antialias = None if antialias is None else bool(antialias)
 
     def box(self, height: int, width: int, rng: Rng) -> Box:
@@ -153,7 +154,7 @@ class Crop(GeometricTransform):
         """
         if isinstance(box, BorderedBox):
             region = box.cut(region, out)
-        return resize_image(region, self.size, settle(self.interpolation, rng), out, antialias=self.antialias)
+        return resize_image(region, self.size, settle(self.code, rng), out, antialias=self.antialias)
 
     def motion(self, height: int, width: int, rng: Rng) -> Motion:
         box = self.box(height, width, rng)
@@ -270,8 +271,8 @@ class RandomResizedCrop(Crop):
         size: side of a square, or (height, width), in pixels.
         scale: (least, greatest) share of the image's area.
         ratio: (least, greatest) width/height of the rectangle.
-        interpolation: a name or a number (see `interpolation_code`).
-        antialias: bilinear and bicubic filters grow where the image shrinks. False: faster; the pixels are those of
+        interpolation: a name, a member of torchvision's or Pillow's, or Pillow's number (see `interpolation_name`).
+        antialias: filters grow where the image shrinks. False: faster; the pixels are those of
             OpenCV's filter, which skips some of the image's.
 
     Raises:
@@ -325,8 +326,8 @@ class CropResize(GeometricTransform):
         top, left: upper and left edge of the rectangle in pixels.
         height, width: its extents; it must be inside the image.
         size: side of a square, or (height, width), in pixels; None to leave the rectangle as it is.
-        interpolation: a name or a number (see `interpolation_code`).
-        antialias: bilinear and bicubic filters grow where the image shrinks.
+        interpolation: a name, a member of torchvision's or Pillow's, or Pillow's number (see `interpolation_name`).
+        antialias: filters grow where the image shrinks.
 
     Raises:
         ValueError: a number is out of its range, or the rectangle, when it is applied, is not inside the image.
@@ -349,7 +350,8 @@ class CropResize(GeometricTransform):
             )
         self.top, self.left, self.height, self.width = top, left, height, width
         self.size = None if size is None else check_size(size, "CropResize")
-        self.interpolation = interpolation_code(interpolation, "CropResize")
+        self.interpolation = interpolation_name(interpolation, "CropResize", antialias=antialias)
+        self.code = CODES[self.interpolation]
         self.antialias = None if antialias is None else bool(antialias)
 
     def fits(self, height: int, width: int) -> bool:
@@ -358,7 +360,7 @@ class CropResize(GeometricTransform):
 
     def fit(self, region: Array, rng: Rng, out: Array | None = None) -> Array:
         """Make the result from the rectangle's pixels; see `Crop.fit`."""
-        code = settle(self.interpolation, rng)
+        code = settle(self.code, rng)
         return region if self.size is None else _resize(region, self.size, code, out, self.antialias)
 
     def motion(self, height: int, width: int, rng: Rng) -> Motion:
@@ -403,9 +405,9 @@ class Resize(GeometricTransform):
     Args:
         size: the shorter side in pixels, the longer one keeps the image's shape and is rounded down; or (height,
             width). None: the longer side has `max_size`.
-        interpolation: a name or a number (see `interpolation_code`).
+        interpolation: a name, a member of torchvision's or Pillow's, or Pillow's number (see `interpolation_name`).
         max_size: most pixels of the longer side, where `size` is one number; the shorter side becomes less for it.
-        antialias: bilinear and bicubic filters grow where the image shrinks. False: faster; the pixels are those of
+        antialias: filters grow where the image shrinks. False: faster; the pixels are those of
             OpenCV's filter, which skips some of the image's.
 
     Raises:
@@ -433,7 +435,8 @@ class Resize(GeometricTransform):
                 f"Resize: max_size must be greater than size, the shorter side, got size={size!r} and "
                 f"max_size={max_size!r}"
             )
-        self.interpolation = interpolation_code(interpolation, "Resize")
+        self.interpolation = interpolation_name(interpolation, "Resize", antialias=antialias)
+        self.code = CODES[self.interpolation]
         self.antialias = None if antialias is None else bool(antialias)
 
     @property
@@ -474,7 +477,7 @@ class Resize(GeometricTransform):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, "Resize", (3, 4))
-        code = settle(self.interpolation, rng)
+        code = settle(self.code, rng)
         if 0 in image.shape[-3:-1]:
             raise ValueError(f"Resize: an image of shape {image.shape} has no pixels to resize")
         size = self.target(image.shape[-3], image.shape[-2])

@@ -14,6 +14,7 @@ import numpy as np
 from aioloader.transforms import geometry
 from aioloader.transforms.base import check_sides, check_size
 from aioloader.transforms.geometry import BorderedBox, Box, bordered_box, random_box
+from aioloader.transforms.interpolation import interpolation_name_of_mxnet
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -45,12 +46,13 @@ class GluonCrop(geometry.Crop):
 
     Args:
         size: side of a square, or (width, height), in pixels. The attribute is (height, width), as in every crop.
-        interpolation: MXNet's number or a name (see `interpolation_code`).
+        interpolation: MXNet's number or a name (see `interpolation_name_of_mxnet`).
     """
 
     def __init__(self, size: int | Sequence[int], interpolation: int | str = 1) -> None:
         width, height = check_size(size, type(self).__name__, _ORDER)
-        super().__init__((height, width), interpolation, None)
+        named = interpolation_name_of_mxnet(interpolation, type(self).__name__)
+        super().__init__((height, width), named, None)
 
     def _arguments(self) -> dict[str, Any]:
         return {**vars(self), "size": self.size[::-1]}
@@ -120,7 +122,8 @@ class RandomResizedCrop(GluonCrop, geometry.RandomResizedCrop):
     ) -> None:
         width, height = check_size(size, "RandomResizedCrop", _ORDER)
         share = scale if isinstance(scale, Sequence) else (scale, 1.0)
-        geometry.RandomResizedCrop.__init__(self, (height, width), share, ratio, interpolation, None)
+        named = interpolation_name_of_mxnet(interpolation, "RandomResizedCrop")
+        geometry.RandomResizedCrop.__init__(self, (height, width), share, ratio, named, None)
 
     def fallback(self, height: int, width: int) -> Box:
         return center_box(height, width, (self.size[1], self.size[0]))
@@ -151,7 +154,8 @@ class CropResize(geometry.CropResize):
                 f"got x={x!r}, y={y!r}, width={width!r}, height={height!r}"
             )
         pair = None if size is None else check_size(size, "CropResize", _ORDER)[::-1]
-        super().__init__(y, x, height, width, pair, 1 if interpolation is None else interpolation, None)
+        named = interpolation_name_of_mxnet(1 if interpolation is None else interpolation, "CropResize")
+        super().__init__(y, x, height, width, pair, named, None)
 
     def _arguments(self) -> dict[str, Any]:
         size = None if self.size is None else self.size[::-1]
@@ -175,7 +179,8 @@ class Resize(geometry.Resize):
         self._asked = (width, height) if isinstance(size, Sequence) else width
         self.keep_ratio = bool(keep_ratio)
         one = isinstance(self._asked, int) and self.keep_ratio
-        super().__init__(width if one else (height, width), interpolation, None, None)
+        named = interpolation_name_of_mxnet(interpolation, "Resize")
+        super().__init__(width if one else (height, width), named, None, None)
 
     def target(self, height: int, width: int) -> tuple[int, int]:
         if isinstance(self.size, int):

@@ -1,4 +1,4 @@
-"""Interpolation by name or by MXNet's number, and resizing with it. The numbers 0 to 4 are those of OpenCV."""
+"""Interpolation by name, or by the numbers of Pillow or MXNet, and resizing with it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,30 @@ if TYPE_CHECKING:
     from aioloader.rng import Rng
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS, NEAREST_EXACT, AUTO, RANDOM = 0, 1, 2, 3, 4, 6, 9, 10
+BOX, HAMMING = 11, 12
 
-_NAMES = {
+CODES = {
     "nearest": NEAREST,
     "nearest-exact": NEAREST_EXACT,
-    "linear": LINEAR,
     "bilinear": LINEAR,
-    "cubic": CUBIC,
     "bicubic": CUBIC,
-    "area": AREA,
     "lanczos": LANCZOS,
+    "box": BOX,
+    "hamming": HAMMING,
+    "area": AREA,
     "auto": AUTO,
     "random": RANDOM,
 }
-_FILTERED = frozenset((LINEAR, CUBIC))
+"""Number of each interpolation in this package: OpenCV's, MXNet's for "auto" and "random"."""
+
+_SYNONYMS = {"linear": "bilinear", "cubic": "bicubic"}
+_NAMES = (*CODES, *_SYNONYMS)
+# Pillow takes the nearest pixel by its centre.
+_OF_NUMBER = {0: "nearest-exact", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+_OF_MEMBER = {word.upper(): word for word in _OF_NUMBER.values()} | {"NEAREST": "nearest-exact"}
+_OF_OPENCV = {code: word for word, code in CODES.items() if code not in (BOX, HAMMING)}
+# Those that antialias, and the kernel.
+FILTERED = {LINEAR: "bilinear", CUBIC: "bicubic", LANCZOS: "lanczos", BOX: "box", HAMMING: "hamming"}
 # Source pixels around the place of a resized one that OpenCV's interpolations read (Lanczos: 4), and two for rounding.
 _REACH = 6
 _DTYPES = frozenset(map(np.dtype, (np.uint8, np.uint16, np.int16, np.float32, np.float64)))
@@ -43,32 +53,59 @@ _MOST_VALUES = 1 << 21
 _local = threading.local()
 
 
-def interpolation_code(value: Any, name: str) -> int:
-    """Return the number of an interpolation.
+def interpolation_name(value: Any, name: str, *, antialias: bool | None = True) -> str:
+    """Return the name of an interpolation.
 
     Args:
         value: one of the names "nearest", "nearest-exact", "bilinear" (also "linear"), "bicubic" (also "cubic"),
-            "area", "lanczos", "auto", "random"; a member of an enumeration of such names, as torchvision's
-            `InterpolationMode`; or MXNet's number: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto,
-            10 random. 6 is "nearest-exact".
+            "lanczos", "box", "hamming", "area", "auto", "random"; a member of torchvision's `InterpolationMode` or of
+            Pillow's `Resampling`; or a number of Pillow's: 0 nearest (of these names "nearest-exact"), 1 Lanczos,
+            2 bilinear, 3 bicubic, 4 box, 5 Hamming. With antialiasing "box", "hamming" and "lanczos" are computed as
+            Pillow does.
+        name: the transform's name, for the error.
+        antialias: that argument of the transform.
+
+    Raises:
+        ValueError: anything else, or an interpolation that exists with antialiasing only.
+    """
+    found: Any = value
+    if isinstance(value, enum.Enum):
+        found = value.value if isinstance(value.value, str) else _OF_MEMBER.get(value.name)
+    elif not isinstance(value, (str, bool)):
+        with suppress(TypeError):
+            found = _OF_NUMBER.get(operator.index(value))
+    if not isinstance(found, str) or found not in _NAMES:
+        numbers = ", ".join(f"{number} {word}" for number, word in _OF_NUMBER.items())
+        raise ValueError(
+            f"{name}: interpolation must be one of {', '.join(_NAMES)}, or a number of Pillow's ({numbers}), got "
+            f"{value!r}; for a number of OpenCV or MXNet write the name"
+        )
+    if found in ("box", "hamming") and not antialias:
+        raise ValueError(
+            f"{name}: interpolation {found!r} needs antialias=True, got antialias={antialias!r}; "
+            "write 'area' for OpenCV's average over a box"
+        )
+    return _SYNONYMS.get(found, found)
+
+
+def interpolation_name_of_mxnet(value: Any, name: str) -> str:
+    """Return the name of an interpolation given by MXNet's number or by name.
+
+    Args:
+        value: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 6 "nearest-exact", 9 auto, 10 random; or as for
+            `interpolation_name`.
         name: the transform's name, for the error.
 
     Raises:
         ValueError: anything else.
     """
-    code: Any = None
-    if isinstance(value, enum.Enum):
-        value = value.value
-    if isinstance(value, str):
-        code = _NAMES.get(value)
-    elif not isinstance(value, bool):
-        with suppress(TypeError):
-            code = operator.index(value)
-    if code not in _NAMES.values():
+    if not isinstance(value, (str, bool, enum.Enum)):
+        with suppress(TypeError, KeyError):
+            return _OF_OPENCV[operator.index(value)]
         raise ValueError(
-            f"{name}: interpolation must be 0, 1, 2, 3, 4, 6, 9, 10 or one of {', '.join(_NAMES)}, got {value!r}"
+            f"{name}: interpolation must be one of {', '.join(map(str, _OF_OPENCV))} or a name, got {value!r}"
         )
-    return int(code)
+    return interpolation_name(value, name, antialias=None)
 
 
 def settle(code: int, rng: Rng) -> int:
@@ -104,9 +141,9 @@ def resize_image(
     Args:
         x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64.
         size: (height, width).
-        code: 0 to 4, 6, or AUTO (see `settle_auto`).
+        code: one of `CODES`, except RANDOM; AUTO: see `settle_auto`. BOX and HAMMING need `antialias`.
         out: as for `Transform.apply`.
-        antialias: bilinear and bicubic filters grow where the image shrinks, see `aioloader.transforms.antialias`.
+        antialias: the filters of `FILTERED` grow where the image shrinks, see `aioloader.transforms.antialias`.
             None: every interpolation is OpenCV's; otherwise nearest pixels are those that torchvision takes.
         window: (top, left, height, width) of the part of the result that is returned; None for all of it.
 
@@ -133,10 +170,10 @@ def resize_image(
         across = nearest_places(columns, width, shift)[left : left + window_width]
         result[...] = x[down[:, None], across]
         return result
-    if antialias and code in _FILTERED:
+    if antialias and code in FILTERED:
         shape = size if window is None else window[2:]
         result = result_array(x, (*shape, channels), x.dtype, out)
-        resize_antialiased(x, size, result, cubic=code == CUBIC, window=window)
+        resize_antialiased(x, size, result, kernel=FILTERED[code], window=window)
         return result
     if window is not None:
         # All of it: OpenCV cannot resize a part with the weights that it has in the whole.
@@ -182,9 +219,9 @@ def needed_range(
         code, antialias: see `resize_image`.
         shrink: the image is decoded at that part of its size first; the result is in pixels of its full size.
     """
-    if antialias and code in _FILTERED:
+    if antialias and code in FILTERED:
         decoded = -(-before // shrink)
-        low, high = source_range(decoded, after, start, stop, cubic=code == CUBIC)
+        low, high = source_range(decoded, after, start, stop, kernel=FILTERED[code])
         return max(0, (low - 1) * shrink), min(before, (high + 1) * shrink)
     reach = _REACH * shrink
     return max(0, start * before // after - reach), min(before, -(-stop * before // after) + reach)

@@ -16,7 +16,7 @@ from aioloader.transforms import functional
 from aioloader.transforms.base import Transform, check_image
 from aioloader.transforms.blur import adjust_sharpness
 from aioloader.transforms.color import adjust_brightness, adjust_contrast, adjust_saturation
-from aioloader.transforms.interpolation import LINEAR, NEAREST, interpolation_code
+from aioloader.transforms.projective import is_bilinear
 from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Magnitudes: TypeAlias = Callable[[int, int, int], Sequence[float]]
 """Returns the magnitudes of an operation for (number of bins, height, width)."""
 
 _ROTATIONS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
-_INTERPOLATIONS = {NEAREST: "nearest", LINEAR: "bilinear"}
 
 
 def evenly(start: float, stop: float, count: int) -> list[float]:
@@ -167,11 +166,8 @@ class Policy(Transform):
         name = type(self).__name__
         if num_magnitude_bins < 2:
             raise ValueError(f"{name}: num_magnitude_bins must be at least 2, got {num_magnitude_bins}")
-        chosen = _INTERPOLATIONS.get(interpolation_code(interpolation, name))
-        if chosen is None:
-            raise ValueError(f"{name}: interpolation must be 'nearest' or 'bilinear', got {interpolation!r}")
         self.num_magnitude_bins = int(num_magnitude_bins)
-        self.interpolation = chosen
+        self.interpolation = "bilinear" if is_bilinear(interpolation, name) else "nearest"
         self.fill = fill
 
     def out_spec(self, spec: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.transforms.base import check_probability, check_range
-from aioloader.transforms.interpolation import LINEAR, NEAREST, interpolation_code
+from aioloader.transforms.interpolation import interpolation_name
 from aioloader.transforms.motion import GeometricTransform, Motion, no_motion
 from aioloader.transforms.padding import Fill, check_fill
 from aioloader.transforms.warp import affine_matrix, centred, expanded_size, perspective_matrix, warp
@@ -131,10 +131,10 @@ def is_bilinear(interpolation: Any, name: str) -> bool:
     Raises:
         ValueError: it is neither.
     """
-    code = interpolation_code(interpolation, name)
-    if code not in (NEAREST, LINEAR):
+    found = interpolation_name(interpolation, name)
+    if found not in ("nearest", "nearest-exact", "bilinear"):
         raise ValueError(f"{name}: interpolation must be 'nearest' or 'bilinear', got {interpolation!r}")
-    return code == LINEAR
+    return found == "bilinear"
 
 
 class _Warp(GeometricTransform):

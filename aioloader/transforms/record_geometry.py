@@ -22,9 +22,10 @@ from aioloader.transforms.geometry import Box, random_box
 from aioloader.transforms.gluon_geometry import GluonCrop
 from aioloader.transforms.interpolation import (
     AREA,
+    CODES,
     LINEAR,
     NEAREST,
-    interpolation_code,
+    interpolation_name_of_mxnet,
     resize_image,
     settle,
     settle_auto,
@@ -88,14 +89,14 @@ class RandomAffine(Transform):
         self.ratio = check_range(ratio, "RandomAffine: ratio")
         self.extents = check_range(extents, "RandomAffine: extents", exclusive=False, finite=False)
         self.fill = fill
-        self.interpolation = interpolation_code(interpolation, "RandomAffine")
+        self.interpolation = interpolation_name_of_mxnet(interpolation, "RandomAffine")
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, "RandomAffine")
         shear = rng.uniform(-self.shear, self.shear)
         angle = rng.choice(self.angles) if self.angles else rng.integers(-self.max_angle, self.max_angle + 1)
         scale, ratio = rng.uniform(*self.scale), rng.uniform(*self.ratio)
-        code = settle(self.interpolation, rng)
+        code = settle(CODES[self.interpolation], rng)
         rows, columns, channels = image.shape
         if not image.size:
             raise ValueError(f"RandomAffine: an image of shape {image.shape} has no pixels to rotate")
@@ -274,7 +275,7 @@ class WindowCrop(GluonCrop):
         if not isinstance(box, _Enlarged):
             return super().fit(region, box, rng, out)
         for size in box.sizes:
-            region = resize_image(region, size, settle(self.interpolation, rng))
+            region = resize_image(region, size, settle(self.code, rng))
         x, y = box.place
         height, width = self.size
         return region[y : y + height, x : x + width]

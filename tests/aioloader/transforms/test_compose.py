@@ -167,7 +167,7 @@ def test_specs_are_chained_and_end_at_foreign_parts():
 def test_repr_is_nested():
     text = repr(Compose([Resize((3, 3)), Compose([ToTensor()])]))
     assert text == (
-        "Compose([\n    Resize(size=(3, 3), interpolation=1, max_size=None, antialias=True),\n"
+        "Compose([\n    Resize(size=(3, 3), interpolation='bilinear', max_size=None, antialias=True),\n"
         "    Compose([\n        ToTensor(),\n    ]),\n])"
     )
 

@@ -40,7 +40,10 @@ def test_every_box_lies_inside_the_image(height, width, size, index):
         CenterCrop((50, 31)),
         RandomCrop((17, 31)),
         RandomCrop((60, 31), pad_if_needed=True),
-        *(RandomResizedCrop((17, 31), interpolation=name) for name in (1, "area", "auto", "random", "cubic")),
+        *(
+            RandomResizedCrop((17, 31), interpolation=name)
+            for name in (1, "box", "area", "auto", "random", "cubic")
+        ),
     ],
     ids=repr,
 )
@@ -192,7 +195,7 @@ def test_crop_resize_must_lie_inside():
         pytest.param(lambda: CenterCrop(2.5), id="size-float"),
         pytest.param(lambda: CenterCrop(True), id="size-bool"),
         pytest.param(lambda: CenterCrop("224"), id="size-text"),
-        pytest.param(lambda: RandomResizedCrop(2, interpolation=5), id="interpolation-5"),
+        pytest.param(lambda: RandomResizedCrop(2, interpolation=6), id="interpolation-6"),
         pytest.param(lambda: RandomResizedCrop(2, interpolation="best"), id="interpolation-name"),
         pytest.param(lambda: RandomResizedCrop(2, interpolation=None), id="interpolation-none"),
         pytest.param(lambda: RandomCrop(2, padding=-1), id="padding-negative"),

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from aioloader.rng import Rng
 from aioloader.transforms import RandomHorizontalFlip, RandomVerticalFlip, Resize
-from aioloader.transforms.interpolation import interpolation_code
 
 CODES = {
     "nearest": cv2.INTER_NEAREST,
@@ -66,7 +65,6 @@ def test_interpolation_is_opencv_s(name, code, dtype):
     x = image(dtype=dtype)
     expected = cv2.resize(x, (17, 11), interpolation=code)
     assert np.array_equal(Resize((11, 17), interpolation=name, antialias=None)(x), expected)
-    assert np.array_equal(Resize((11, 17), interpolation=code, antialias=None)(x), expected)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +78,10 @@ def test_interpolation_is_opencv_s(name, code, dtype):
     ids=["enlarge", "shrink", "both", "one"],
 )
 def test_auto_chooses_by_direction(size, code):
-    for auto in (9, "auto"):
-        assert np.array_equal(
-            Resize(size[::-1], interpolation=auto, antialias=None)(image()),
-            cv2.resize(image(), size, interpolation=code),
-        )
+    assert np.array_equal(
+        Resize(size[::-1], interpolation="auto", antialias=None)(image()),
+        cv2.resize(image(), size, interpolation=code),
+    )
 
 
 def test_random_interpolation_is_one_of_five_equally():
@@ -110,7 +107,7 @@ def test_what_cannot_be_resized_says_so():
 
 @pytest.mark.parametrize("number", [np.int64(3), 3])
 def test_numbers_of_numpy_will_do(number):
-    assert interpolation_code(number, "Resize") == 3
+    assert Resize(2, interpolation=number).interpolation == "bicubic"
     assert Resize((number, number)).size == (3, 3)
 
 

@@ -130,13 +130,13 @@ def test_resizing_is_opencv_s(interpolation):
 @pytest.mark.parametrize(
     ("transform", "text"),
     [
-        (CenterCrop((3, 2)), "CenterCrop(size=(3, 2), interpolation=1)"),
+        (CenterCrop((3, 2)), "CenterCrop(size=(3, 2), interpolation='bilinear')"),
         (
             CropResize(1, 2, 3, 4, (5, 6)),
-            "CropResize(x=1, y=2, width=3, height=4, size=(5, 6), interpolation=1)",
+            "CropResize(x=1, y=2, width=3, height=4, size=(5, 6), interpolation='bilinear')",
         ),
-        (Resize((3, 2)), "Resize(size=(3, 2), keep_ratio=False, interpolation=1)"),
-        (Resize(3, True), "Resize(size=3, keep_ratio=True, interpolation=1)"),
+        (Resize((3, 2)), "Resize(size=(3, 2), keep_ratio=False, interpolation='bilinear')"),
+        (Resize(3, True), "Resize(size=3, keep_ratio=True, interpolation='bilinear')"),
     ],
     ids=["center", "fixed", "resize", "shorter"],
 )

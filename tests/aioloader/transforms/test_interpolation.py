@@ -1,6 +1,8 @@
-"""Tests of shrinking by area averages in floats: bit-identical to INTER_AREA."""
+"""Tests of interpolations beside Pillow and OpenCV, whatever they are named by."""
 
 from __future__ import annotations
+
+import inspect
 
 import cv2
 import numpy as np
@@ -8,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioloader import mxnet, transforms
+from aioloader.rng import Rng
+from aioloader.transforms import Resize, boxes, functional
 from aioloader.transforms.interpolation import AREA, averages_in_floats, resize_image, shrink_by_area
 
+Image = pytest.importorskip("PIL.Image")
+# Their weights are multiples of 2**-15, so that values differ by a level; the others' are Pillow's, bit for bit.
+NEAR = ("BILINEAR", "BICUBIC")
 sides = st.integers(1, 90)
 
 
@@ -53,3 +61,94 @@ def test_what_opencv_does_in_another_way_is_left_to_it(shape, dtype, size):
     x = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
     assert not averages_in_floats(x, size[::-1])
     np.testing.assert_array_equal(resize_image(x, size[::-1], AREA), expected(x, size))
+
+
+@pytest.mark.parametrize(
+    "member", [member for member in Image.Resampling if member < 6], ids=lambda member: member.name
+)
+@given(sides, sides, sides, sides, st.sampled_from([1, 3]), st.integers(0, 2**32 - 1))
+def test_members_and_numbers_of_pillow_give_its_pixels(member, rows, columns, height, width, channels, seed):
+    x = np.random.default_rng(seed).integers(0, 256, (rows, columns, channels), np.uint8)
+    picture = Image.fromarray(x if channels == 3 else x[:, :, 0])
+    # Along rows first, as Pillow does before version 13, which chooses the order.
+    both = picture.resize((width, rows), member).resize((width, height), member)
+    expected = np.asarray(both).reshape(height, width, channels)
+    if member.name == "NEAREST" and not (both_round_alike(rows, height) and both_round_alike(columns, width)):
+        return
+    for value in (member, member.value, np.int64(member)):
+        made = Resize((height, width), value)(x)
+        assert np.abs(made.astype(int) - expected).max() <= (member.name in NEAR)
+        assert np.array_equal(made, functional.resize(x, (height, width), value))
+
+
+def both_round_alike(before, after):
+    """Return False if a place is halfway between two pixels, which Pillow and torch round by different errors."""
+    return all((2 * place + 1) * before % (2 * after) for place in range(after)) or before % after == 0
+
+
+def takers():
+    """List every callable outside aioloader.mxnet with a parameter `interpolation`, and its other arguments."""
+    arguments = {
+        "CropResize": (0, 0, 4, 4, 3),
+        "resized_crop": (0, 0, 4, 4, 3),
+        **dict.fromkeys(("RandomRotation", "RandomAffine", "rotate"), (30,)),
+        "affine": (30, (1, 1), 1.0, (0.0, 0.0)),
+        "perspective": ([(0, 0), (8, 0), (8, 8), (0, 8)], [(1, 0), (8, 1), (7, 8), (0, 7)]),
+        **dict.fromkeys(("Resize", "RandomResizedCrop", "resize"), (5,)),
+    }
+    for module in (transforms, boxes, functional):
+        for name in module.__all__:
+            fn = getattr(module, name)
+            if callable(fn) and "interpolation" in inspect.signature(fn).parameters:
+                yield pytest.param(module, fn, arguments.get(name, ()), id=f"{module.__name__}.{name}")
+
+
+def made_by(module, fn, arguments, interpolation):
+    x = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
+    if module is functional:
+        return fn(x, *arguments, interpolation=interpolation)
+    transform = fn(*arguments, interpolation=interpolation)
+    rest = (np.array([[1.0, 1.0, 5.0, 5.0]]),) if module is boxes else ()
+    return transform(x, *rest, rng=Rng(3))
+
+
+@pytest.mark.parametrize(("module", "fn", "arguments"), list(takers()))
+def test_everything_that_takes_an_interpolation_means_the_same_by_it(module, fn, arguments):
+    for number, name in {0: "nearest-exact", 2: "bilinear", 3: "bicubic", 1: "lanczos", 4: "box"}.items():
+        values = [number, Image.Resampling(number), name]
+        try:
+            expected = made_by(module, fn, arguments, name)
+        except ValueError:
+            for value in values:
+                with pytest.raises(ValueError, match="must be 'nearest' or 'bilinear'"):
+                    made_by(module, fn, arguments, value)
+            continue
+        for value in values:
+            found = made_by(module, fn, arguments, value)
+            for one, other in zip(found, expected, strict=True):
+                assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "value", [6, 9, 10, -1, True, None, 2.0, "BICUBIC", Image.Transpose.ROTATE_90, Image.Dither.NONE]
+)
+@pytest.mark.parametrize(("module", "fn", "arguments"), list(takers()))
+def test_what_is_no_interpolation_is_refused_with_the_words(module, fn, arguments, value):
+    with pytest.raises(ValueError, match=r"interpolation must be one of nearest, .*bicubic.* 3 bicubic"):
+        made_by(module, fn, arguments, value)
+
+
+@pytest.mark.parametrize("antialias", [None, False])
+@pytest.mark.parametrize("value", ["box", 4, Image.Resampling.HAMMING])
+def test_filters_of_pillow_need_antialiasing(value, antialias):
+    with pytest.raises(ValueError, match=r"needs antialias=True.*'area'"):
+        Resize(5, value, antialias=antialias)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
+def test_numbers_of_mxnet_are_opencv_s(code):
+    x = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    made = mxnet.gluon.data.vision.transforms.Resize((17, 11), interpolation=code)(
+        mxnet.nd.array(x, dtype="uint8")
+    )
+    assert np.array_equal(made.asnumpy(), cv2.resize(x, (17, 11), interpolation=code))

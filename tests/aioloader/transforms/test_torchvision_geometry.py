@@ -106,6 +106,11 @@ def test_resize(size: Any, max_size: Any, interpolation: str, antialias: bool) -
     )
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_numbers_mean_what_they_mean_in_torchvision(number: int) -> None:
+    check(Resize((100, 224), number), lambda x: F.resize(x, (100, 224), number))
+
+
 @pytest.mark.parametrize("size", [224, (100, 300), (31, 30), (800, 20), (801, 1023)])
 def test_center_crop(size: Any) -> None:
     check(CenterCrop(size), lambda x: F.center_crop(x, size), 1.0)
