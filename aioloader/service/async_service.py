@@ -273,8 +273,8 @@ class AsyncImageService:
             draw: number of the random draws of a random processor, 0 or more: equal numbers give equal images.
 
         Returns:
-            what the processor returns, or uint8 (height, width, 3). Arrays that other callers or the cache have too are
-            read-only.
+            what the processor returns, or uint8 (height, width, 3). Of an image that other callers or the cache
+            have too, arrays of numpy are read-only, and all else is a copy.
 
         Raises:
             ImageReferenceError: the reference is malformed, not allowed or too large, or could not be read.

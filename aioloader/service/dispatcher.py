@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.abc
-import numpy as np
 
 from aioloader.errors import ImageServiceError, ImageTimeoutError, ServiceClosedError, single
 from aioloader.foundation.concurrency import Notification, deferred
-from aioloader.foundation.pytree import flatten
 from aioloader.service.admission import Admission, Places
-from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Waiter
+from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Shared, Waiter
 from aioloader.service.making import Outcome
 from aioloader.service.references import SOURCES
 from aioloader.service.schedule import Schedule
@@ -52,7 +50,6 @@ class Dispatcher:
         max_pending: most places for images that are waited for, and for headers that are read.
         overflow: "wait" or "raise": what happens with one more.
         tick_s: how often timeouts are checked; seconds.
-        freeze: shared arrays are made read-only.
         trace: records what happens, or None.
 
     Attributes:
@@ -70,7 +67,6 @@ class Dispatcher:
         max_pending: int,
         overflow: str,
         tick_s: float = _TICK_S,
-        freeze: bool = True,
         trace: ServiceTrace | None = None,
     ) -> None:
         self._reader = reader
@@ -78,7 +74,6 @@ class Dispatcher:
         self._maker = maker
         self._executor = executor
         self._tick_s = tick_s
-        self._freeze = freeze
         self._trace = trace
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
@@ -184,7 +179,7 @@ class Dispatcher:
                 self._admission.leave(reference)
         if found is not None:
             waiter = Waiter(request, reference, deadline)
-            waiter.settle(found[0])
+            waiter.settle(Shared(found[0], reference.name))
             return waiter
         job = None if share is None else self._shared.get(share)
         if job is not None:
@@ -484,15 +479,14 @@ class Dispatcher:
                 waiter.settle(error=_copy(outcome.error) if place else outcome.error)
             return
         key = None if job.image is None else job.image.key
+        keeps = self._cache.enabled and key is not None
         if not kept:
             self.counters.made += 1
-            keeps = self._cache.enabled and key is not None
-            if self._freeze and (keeps or len(waiters) > 1):
-                _freeze(outcome.value)
             if keeps:
                 self._cache.put((key, job.draw), outcome.value, outcome.nbytes)
+        value = Shared(outcome.value, job.reference.name) if keeps or len(waiters) > 1 else outcome.value
         for waiter in waiters:
-            waiter.settle(outcome.value)
+            waiter.settle(value)
 
     def _forget(self, job: Job) -> None:
         self._jobs.discard(job)
@@ -559,10 +553,3 @@ def _copy(error: BaseException) -> BaseException:
     other = copy.copy(error)
     other.__cause__ = error.__cause__
     return other
-
-
-def _freeze(value: Any) -> None:
-    """Make the arrays of an image read-only, because several callers have them."""
-    for leaf in flatten(value)[1]:
-        if isinstance(leaf, np.ndarray):
-            leaf.flags.writeable = False

@@ -88,8 +88,6 @@ class ServiceEngine:
             max_pending=options.max_pending,
             overflow=options.overflow,
             tick_s=min(0.1, options.longest_s / 10),
-            # A tensor that cannot be written to does not exist.
-            freeze=options.output == "numpy",
             trace=None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
         )
         self.requests = ImageRequests(

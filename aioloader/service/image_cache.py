@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class ImageCache:
     """Images by key; the one used least recently is dropped first.
 
-    An image's arrays are in slab memory (small ones in separate memory), are read-only, and are the same
-    objects for all callers. What is dropped stays valid where a caller holds it.
+    An image's arrays are in slab memory (small ones in separate memory); callers get views of them. What is dropped
+    stays valid where a caller holds it.
 
     Args:
         limit_nbytes: most bytes of all images together; 0: nothing is kept. An image that is larger is not kept.

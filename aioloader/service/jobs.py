@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import numpy as np
 
-from aioloader.errors import ImageTimeoutError
+from aioloader.errors import ImageError, ImageTimeoutError
+from aioloader.foundation.pytree import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from aioloader.service.references import ReadImage, Reference
 
 Phase = Literal["queue", "read", "work", "done"]
+
+_UNCHANGEABLE = (type(None), bool, int, float, complex, str, bytes, np.number, np.bool_)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +113,54 @@ class ChunkInWork:
         for job in self.jobs:
             if job.trace is not None:
                 job.trace.enter("work")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An image that several callers have, or the cache.
+
+    Attributes:
+        value: the image. Nobody may change it.
+        name: short text that names it.
+    """
+
+    value: Any
+    name: str
+
+    @property
+    def takes_long(self) -> bool:
+        """Return True if `private` may copy many bytes."""
+        return not all(_is_plain(leaf) or isinstance(leaf, _UNCHANGEABLE) for leaf in flatten(self.value)[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of its arrays."""
+        return sum(leaf.nbytes for leaf in flatten(self.value)[1] if isinstance(leaf, np.ndarray))
+
+    def private(self) -> Any:
+        """Return the image for one caller: arrays are read-only views, all else is a copy.
+
+        Raises:
+            ImageError: something in it cannot be copied.
+        """
+        own: dict[int, Any] = {}
+        for leaf in flatten(self.value)[1]:
+            if _is_plain(leaf):
+                own[id(leaf)] = view = leaf.view()
+                view.flags.writeable = False
+        try:
+            return copy.deepcopy(self.value, own)
+        except Exception as error:
+            reason = (
+                f"what the processor returned cannot be copied, so that each caller has its own: "
+                f"{type(error).__name__}: {error}; return arrays and plain values"
+            )
+            raise ImageError(self.name, "collate", reason) from error
+
+
+def _is_plain(leaf: Any) -> bool:
+    # Other classes have more than their numbers, such as a mask.
+    return type(leaf) is np.ndarray and not leaf.dtype.hasobject
 
 
 class Request:
@@ -208,7 +261,7 @@ class Waiter:
         reference: the image, or None if it was refused.
         job: the job that it waits for; None once it is settled.
         deadline: time at which it gives up, or None.
-        value: the image, once it is made.
+        value: the image, once it is made; `Shared` if others have it too.
         error: the reason why it was not made, or None.
     """
 

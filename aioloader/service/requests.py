@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, ServiceClosedError
 from aioloader.foundation.validation import at_least, one_of, whole_number
+from aioloader.service.jobs import Shared
 from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.probe import image_info
 from aioloader.service.references import HEAD_NBYTES
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _ON_ERROR = ("raise", "return")
 # What is read of an image whose header did not fit into the first read.
 _LONG_HEAD_NBYTES = 1 << 20
+# A shared image is copied, as nothing but numpy has read-only arrays.
+_COPIED_HERE = 1 << 18
 _LAST_DRAW = (1 << 63) - 1
 
 
@@ -90,7 +93,7 @@ class ImageRequests:
         ((value, error),) = request.take()
         if error is not None:
             raise error
-        return await self.converted(value)
+        return await self._delivered(value)
 
     async def gather(self, refs: Any, *, convert: bool = True, **options: Any) -> Any:
         """Return images, in the nesting of their references; see `AsyncImageService.gather`.
@@ -176,12 +179,14 @@ class ImageRequests:
                 raise error
             finally:
                 error = None  # breaks the cycle error -> traceback -> frame -> error
-        taken = request.take()
-        results = [
-            error if error is not None else await self.converted(value) if convert else value
-            for value, error in taken
-        ]
-        del taken
+        results: list[Any] = []
+        for value, failed in request.take():
+            try:
+                results.append(failed if failed is not None else await self._delivered(value, convert))
+            except ImageError as problem:
+                if request.fail_fast:
+                    raise
+                results.append(problem)
         return build(results)
 
     def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
@@ -199,6 +204,25 @@ class ImageRequests:
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a function in a thread, and return its result."""
         return await self._threads.run(fn, *args)
+
+    async def _delivered(self, value: Any, convert: bool = True) -> Any:
+        """Return an image for one caller, as the service's output.
+
+        Args:
+            value: the image, `Shared` if others have it too.
+            convert: False: as arrays of numpy, which the caller must not change.
+        """
+        if not isinstance(value, Shared):
+            return await self.converted(value) if convert else value
+        if not convert:
+            return value.value
+        if value.takes_long or (self._convert is not None and value.nbytes > _COPIED_HERE):
+            return await anyio.to_thread.run_sync(self._own, value)
+        return self._own(value)
+
+    def _own(self, shared: Shared) -> Any:
+        value = shared.private()
+        return value if self._convert is None else self._convert(value)
 
     async def converted(self, value: Any) -> Any:
         """Return an image as the service's output."""
