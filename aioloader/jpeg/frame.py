@@ -3,11 +3,13 @@
 Rule: a `Frame` is returned only for files that are clearly of the kind that can be cut: sequential Huffman coding with
 8 bits (SOF0, SOF1), one or three components, all of them interleaved in one scan, the height in the frame header. For
 everything else the result is None, and the decoder gets the whole file. The segments are walked once, up to the first
-scan; every step moves forward and is checked against the length of the data (ITU T.81, annex B).
+scan; every step moves forward and is checked against the length of the data (ITU T.81, annex B). There are no more
+steps than segments in any real file.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +36,8 @@ COM: Final = 0xFE
 EXIF: Final = b"Exif\0\0"
 """First bytes of the body of an APP1 segment with an EXIF block."""
 
+_MOST_SEGMENTS = 4096
+_FILL = re.compile(rb"\xff+")
 _KEPT = frozenset((DHT, DQT, APP0, APP14))
 _FRAMES = frozenset((SOF0, SOF1))
 
@@ -100,12 +104,12 @@ def read_frame(data: Any) -> Frame | None:
     exif = None
     interval = 0
     size_at = 0
-    while place + 4 <= stop:
-        if data[place] != 0xFF:
+    for _ in range(_MOST_SEGMENTS):
+        if place + 4 > stop or data[place] != 0xFF:
             return None
         marker = data[place + 1]
-        if marker == 0xFF:  # a fill byte
-            place += 1
+        if marker == 0xFF:  # fill bytes
+            place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
             continue
         body = place + 4
         end = place + 2 + (data[place + 2] << 8 | data[place + 3])
@@ -169,7 +173,9 @@ def count_components(data: Any) -> int:
         data: the file: bytes, or a memoryview of bytes.
     """
     place, stop = 2, len(data)
-    while place + 10 <= stop and data[place] == 0xFF:
+    for _ in range(_MOST_SEGMENTS):
+        if place + 10 > stop or data[place] != 0xFF:
+            break
         marker = data[place + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (
             0xC4,
@@ -177,8 +183,8 @@ def count_components(data: Any) -> int:
             0xCC,
         ):  # tables, an extension, arithmetic conditioning
             return int(data[place + 9])
-        if marker == 0xFF:  # a fill byte
-            place += 1
+        if marker == 0xFF:  # fill bytes
+            place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
         elif marker == 0x01 or 0xD0 <= marker <= 0xD7:  # markers without a length
             place += 2
         else:

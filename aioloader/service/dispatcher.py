@@ -22,6 +22,7 @@ from aioloader.service.making import Outcome
 from aioloader.service.references import SOURCES
 from aioloader.service.schedule import Schedule
 from aioloader.service.stats import ServiceCounters
+from aioloader.transforms.formats import LongHeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable
@@ -379,10 +380,35 @@ class Dispatcher:
                 self._end(job, Outcome(found[0], 0, None), kept=True)
                 return
         try:
-            self._maker.expect(job)
+            self._maker.expect(job, quick=True)
+        except LongHeaderError:
+            assert self._tasks is not None
+            job.scope = anyio.CancelScope()
+            self._tasks.start_soon(deferred(self._expect_long), job)
         except Exception as error:
             self._end(job, Outcome(None, 0, error))
+        else:
+            self._queue(job)
+
+    async def _expect_long(self, job: Job) -> None:
+        """Read a header that would hold the loop in a thread."""
+        error: BaseException | None = None
+        assert job.scope is not None
+        try:
+            with job.scope:
+                await self._reader.in_thread(self._maker.expect, job)
+        except Exception as problem:
+            error = problem
+        finally:
+            job.scope = None
+        if job.abandoned:
             return
+        if error is None:
+            self._queue(job)
+        else:
+            self._end(job, Outcome(None, 0, error))
+
+    def _queue(self, job: Job) -> None:
         job.enter("queue")
         job.queued_at = perf_counter()
         self._push(job)

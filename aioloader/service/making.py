@@ -121,28 +121,34 @@ class ImageMaker:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def expect(self, job: Job) -> None:
+    def expect(self, job: Job, *, quick: bool = False) -> None:
         """Find out from the header how many bytes an image will take.
 
+        Args:
+            job: the image.
+            quick: take a few ms at most.
+
         Raises:
+            LongHeaderError: it would take longer, with `quick`.
             ImageError: it is not an image, its header is damaged, or the processor refuses its size.
             ImageTooLargeError: it has too many pixels.
         """
         assert job.image is not None
         name = job.reference.name
+        frames = 1
         try:
-            header = read_header(memoryview(job.image.payload))
+            header = read_header(memoryview(job.image.payload), quick=quick)
+            if self._max_frames is not None:
+                frames = count_frames(job.image.payload, header.format, self._max_frames, quick=quick)
         except ValueError as error:
             failed = ImageError(name, "decode", f"{type(error).__name__}: {error}")
             raise failed from error
         pixels = header.height * header.width
         if self._max_pixels is not None and pixels > self._max_pixels:
             raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
-        if self._max_frames is not None:
-            frames = count_frames(job.image.payload, header.format, self._max_frames)
-            if frames > self._max_frames:
-                found = frames if header.format == "png" else None
-                raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=job.reference.kind)
+        if self._max_frames is not None and frames > self._max_frames:
+            found = frames if header.format == "png" else None
+            raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=job.reference.kind)
         if self._sized is not None:
             try:
                 size = decoded_size(

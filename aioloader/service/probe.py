@@ -48,6 +48,7 @@ def image_info(
     max_pixels: int | None,
     key: Hashable | None,
     complete: bool = True,
+    quick: bool = False,
 ) -> ImageInfo:
     """Return what is known of an image from its first bytes.
 
@@ -59,6 +60,7 @@ def image_info(
         max_pixels: most pixels, or None.
         key: see `ImageInfo`.
         complete: `payload` is the whole image; else an orientation may be in the rest.
+        quick: raise a `LongHeaderError` where that takes more than a few ms.
 
     Raises:
         DecodeError: it is not an image, or its header is damaged or does not end here.
@@ -66,7 +68,7 @@ def image_info(
         ImageError: the processor refuses its size.
     """
     view = memoryview(payload)
-    header = read_header(view)
+    header = read_header(view, quick=quick)
     pixels = header.height * header.width
     if max_pixels is not None and pixels > max_pixels:
         raise ImageTooLargeError(name, "pixels", max_pixels, pixels)

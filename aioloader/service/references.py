@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import numpy as np
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     # Bytes, key, and whether they are all.
     _Read = tuple[bytes | bytearray | memoryview, Hashable | None, bool]
+
+T = TypeVar("T")
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Async function that returns the bytes of a URL."""
@@ -324,8 +326,11 @@ class ReferenceReader:
         if reference.identity is not None or reference.kind not in ("bytes", "data"):
             return reference
         fn: Callable[[Any], Hashable] = _digest if reference.kind == "bytes" else _digest_of_text
-        run = self._threads["memory"].run_abandonable
-        return replace(reference, identity=await run(fn, reference.value, abandoned=_nothing))
+        return replace(reference, identity=await self.in_thread(fn, reference.value))
+
+    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call a function that computes for long in a thread, and return its result; cancellation leaves it there."""
+        return await self._threads["memory"].run_abandonable(fn, *args, abandoned=_nothing)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from aioloader.service.jobs import Shared
 from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.probe import image_info
 from aioloader.service.references import HEAD_NBYTES
-from aioloader.transforms.formats import ENDS_EARLY
+from aioloader.transforms.formats import ENDS_EARLY, LongHeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -263,24 +263,29 @@ class ImageRequests:
             for nbytes in (HEAD_NBYTES, _LONG_HEAD_NBYTES):
                 head = await self._reader.read_header(reference, nbytes)
                 try:
-                    return self._info(reference, head)
+                    return await self._info(reference, head)
                 except ImageError as error:
                     if head.complete or not _ends_early(error):
                         raise
-            return self._info(reference, await self._reader.read(reference))
+            return await self._info(reference, await self._reader.read(reference))
         raise ImageTimeoutError(reference.name, allowed_s, "read")
 
-    def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
+    async def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
+        info = partial(
+            image_info,
+            read.payload,
+            name=reference.name,
+            processor=self.processor,
+            exif=self._exif,
+            max_pixels=self._max_pixels,
+            key=read.key,
+            complete=read.complete,
+        )
         try:
-            return image_info(
-                read.payload,
-                name=reference.name,
-                processor=self.processor,
-                exif=self._exif,
-                max_pixels=self._max_pixels,
-                key=read.key,
-                complete=read.complete,
-            )
+            try:
+                return info(quick=True)
+            except LongHeaderError:
+                return await self._reader.in_thread(info)
         except DecodeError as error:
             raise ImageError(reference.name, "decode", f"{type(error).__name__}: {error}") from error
 
