@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.foundation.decoder_messages import decoder_messages
 from aioloader.jpeg import harmless, markers_are_whole, read_frame
 from aioloader.jpeg.orientation import orientation_entry, read_orientation
 from aioloader.transforms.base import drop_grey_axis
@@ -33,6 +34,10 @@ _MOST_SCANS = 500
 # about as long as decoding the image does. More of them are allowed as long as they take a third of a second.
 _SCANS_OF_ANY_SIZE = 64
 _MOST_SCANNED_PIXELS = 1 << 31
+
+# Of texts, colours and so on. An encoder writes a dozen.
+_MOST_PNG_CHUNKS = 1024
+_PNG_PIXELS = (b"IDAT", b"fdAT", b"fcTL")
 
 # Headers of the last JPEG that was found to have one scan, if they are no longer than this: images of one size written
 # by one program have the same headers.
@@ -92,11 +97,11 @@ def decode_image(
                 data = data.cast("B")
         header = checked_header(data, max_pixels)
         if header.format == "jpeg":
-            image = _decode_jpeg(data, header, flag, scratch)
+            image = _decode_jpeg(data, header, flag, scratch, path)
         elif header.format == "raw":
             image = _copy_raw(data, flag, scratch)
         else:
-            image = _decode_other(data, header, flag, max_pixels)
+            image = _decode_other(data, header, flag, max_pixels, path)
         if exif == "apply" and header.exif is not None:
             image = upright(image, read_orientation(data, *header.exif), scratch)
         return image
@@ -179,7 +184,9 @@ def _has_one_scan(data: Any) -> bool:
     return True
 
 
-def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: BufferPool | None) -> Array:
+def _decode_jpeg(
+    data: Any, header: ImageHeader, flag: int, scratch: BufferPool | None, path: str | None
+) -> Array:
     from simplejpeg import decode_jpeg
 
     colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
@@ -200,7 +207,7 @@ def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: BufferPool 
         raise DecodeError(reason, format="jpeg", nbytes=len(data))
     if not _reaches_end(data):
         raise DecodeError("the data ends before the EOI marker", format="jpeg", nbytes=len(data))
-    return _opencv(data, "jpeg", flag)
+    return _opencv(data, "jpeg", flag, path)
 
 
 def _reaches_end(data: Any) -> bool:
@@ -245,8 +252,12 @@ def _copy_raw(data: Any, flag: int, scratch: BufferPool | None) -> Array:
 
 
 def _check_png(data: Any) -> None:
-    """Refuse a chunk that is longer than the data: OpenCV allocates up to 4 GiB for it before it checks."""
-    place = 8
+    """Refuse what costs the decoder more than the pixels do.
+
+    OpenCV allocates up to 4 GiB for a chunk that is longer than the data, before it checks. libpng writes a line to
+    standard error for each faulty chunk.
+    """
+    place, others = 8, 0
     while place + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, place)
         place += 12 + length
@@ -254,25 +265,31 @@ def _check_png(data: Any) -> None:
             raise DecodeError("a chunk is longer than the data", format="png", nbytes=len(data))
         if name == b"IEND":
             return
+        others += name not in _PNG_PIXELS
+        if others > _MOST_PNG_CHUNKS:
+            reason = f"more than {_MOST_PNG_CHUNKS} chunks without pixels; no encoder writes that many"
+            raise DecodeError(reason, format="png", nbytes=len(data))
 
 
-def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:
+def _decode_other(
+    data: Any, header: ImageHeader, flag: int, max_pixels: int | None, path: str | None
+) -> Array:
     if header.format == "tiff":
         entry = orientation_entry(data)
         if entry is not None and entry[0] != 1:
             # OpenCV turns TIFF images even with the flag against it; it must get an upright one.
             data = bytearray(data)
             struct.pack_into(entry[2], data, entry[1], 1)
-    image = _opencv(data, header.format, flag)
+    image = _opencv(data, header.format, flag, path)
     check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
     return image
 
 
-def _opencv(data: Any, name: str, flag: int) -> Array:
+def _opencv(data: Any, name: str, flag: int, path: str | None) -> Array:
     import cv2
 
     mode = (cv2.IMREAD_COLOR if flag else cv2.IMREAD_GRAYSCALE) | cv2.IMREAD_IGNORE_ORIENTATION
-    image = opencv_image(data, name, mode)
+    image = opencv_image(data, name, mode, path)
     if flag:
         cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
     else:
@@ -280,27 +297,29 @@ def _opencv(data: Any, name: str, flag: int) -> Array:
     return image
 
 
-def opencv_image(data: Any, name: str, mode: int) -> Array:
+def opencv_image(data: Any, name: str, mode: int, path: str | None = None) -> Array:
     """Decode an image with OpenCV; its channels are in OpenCV's order.
 
     Args:
         data: the encoded image, bytes or a flat memoryview of bytes.
         name: its format, for the error.
         mode: OpenCV's flags, such as ``cv2.IMREAD_UNCHANGED``.
+        path: file that the data is from, for messages of the decoder.
 
     Raises:
         DecodeError: OpenCV cannot decode it.
     """
     import cv2
 
-    try:
-        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
-    except cv2.error as error:
-        reason = f"OpenCV: {' '.join(str(error).split())}"
-        raise DecodeError(reason, format=name, nbytes=len(data)) from None
-    if image is None:
-        reason = f"truncated, damaged, or of a kind that OpenCV {cv2.__version__} cannot read"
-        raise DecodeError(reason, format=name, nbytes=len(data))
+    with decoder_messages.caught(path):
+        try:
+            image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
+        except cv2.error as error:
+            reason = f"OpenCV: {' '.join(str(error).split())}"
+            raise DecodeError(reason, format=name, nbytes=len(data)) from None
+        if image is None:
+            reason = f"truncated, damaged, or of a kind that OpenCV {cv2.__version__} cannot read"
+            raise DecodeError(reason, format=name, nbytes=len(data))
     result: Array = image
     return result
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from aioloader.errors import DecodeError, MissingPackageError
+from aioloader.foundation.decoder_messages import decoder_messages
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -67,7 +68,10 @@ def decode_by_pillow(data: memoryview, header: ImageHeader, *, exif: str, alpha:
     """
     pillow = _pillow()
     try:
-        with pillow.open(BytesIO(data), formats=[_NAMES[header.format]]) as image:
+        with (
+            decoder_messages.caught(None),
+            pillow.open(BytesIO(data), formats=[_NAMES[header.format]]) as image,
+        ):
             if image.width * image.height > header.width * header.height:
                 raise ValueError(f"another header announces {image.width} x {image.height} pixels")
             return pixels_of_pillow(image, exif=exif, alpha=alpha)

@@ -34,6 +34,7 @@ from aioloader.executors.runner import Runner
 from aioloader.executors.sent_memory import receive
 from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.executors.spill import Spill
+from aioloader.foundation.decoder_messages import decoder_messages
 from aioloader.foundation.descriptors import fill_streams, sent_descriptors
 from aioloader.foundation.error_log import TRACEBACK
 from aioloader.foundation.foreign_errors import (
@@ -444,6 +445,7 @@ def main(
     global _slot
     _slot = slot
     fill_streams()
+    decoder_messages.own()
     if stack_fd >= 0:
         answer_signals(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the core handles Ctrl-C

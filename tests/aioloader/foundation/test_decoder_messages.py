@@ -1,0 +1,89 @@
+"""Tests of what libpng, OpenJPEG and OpenCV print while they decode: it names the file, once, or is in the error."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import aioloader
+from aioloader.errors import DecodeError
+from aioloader.transforms import decode_image
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def encoded(kind: str) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(file, kind)
+    return file.getvalue()
+
+
+def png_with(name: bytes, body: bytes, count: int = 1) -> bytes:
+    chunk = struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    png = encoded("PNG")
+    return png[:33] + chunk * count + png[33:]
+
+
+FAULTY = {
+    "profile.png": (png_with(b"iCCP", b"a\0\0xx"), "libpng warning: iCCP: too short"),
+    "gamma.png": (png_with(b"gAMA", b""), "libpng warning: gAMA: too short"),
+    "texts.png": (png_with(b"tEXt", b"", 1000), "libpng warning: tEXt: too short (1000 times)"),
+}
+DAMAGED = {
+    "short.jp2": (encoded("JPEG2000")[:-30], "OpenJPEG2000"),
+    "short.tiff": (encoded("TIFF")[:-300], "StripByteCounts"),
+}
+
+
+def folder_of(path: Path, images: dict[str, tuple[bytes, str]]) -> Any:
+    path.mkdir()
+    for name, (data, _) in images.items():
+        (path / name).write_bytes(data)
+    return aioloader.ImageListDataset(path, [(0, name) for name in images])
+
+
+def test_a_worker_names_the_file_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    dataset = folder_of(tmp_path / "images", FAULTY)
+    with aioloader.DataLoader(dataset, batch_size=1, num_workers=1) as loader:
+        assert [len(list(loader)) for _ in range(3)] == [3, 3, 3]
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == len(FAULTY), lines
+    for name, (_, message) in FAULTY.items():
+        (line,) = (line for line in lines if name in line)
+        assert message in line
+
+
+def test_the_error_of_a_sample_has_the_messages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    dataset = folder_of(tmp_path / "images", DAMAGED)
+    with aioloader.DataLoader(dataset, batch_size=1, num_workers=1, on_error="skip") as loader:
+        assert not list(loader)
+        found = {error.path: error for error in loader.errors}
+    assert capfd.readouterr().err == ""
+    for name, (_, message) in DAMAGED.items():
+        (error,) = (error for path, error in found.items() if name in str(path))
+        assert any(message in note for note in error.__cause__.__notes__), error.__cause__.__notes__
+
+
+def test_the_messages_of_many_images_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    images = {f"{number}.png": FAULTY["gamma.png"] for number in range(130)}
+    dataset = folder_of(tmp_path / "images", images)
+    with aioloader.DataLoader(dataset, batch_size=10, num_workers=1) as loader:
+        assert len(list(loader)) == 13
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 101
+    assert "more than 100 images" in lines[-1]
+
+
+def test_a_png_of_nothing_but_texts_is_refused_before_libpng_reads_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(DecodeError, match="more than 1024 chunks without pixels"):
+        decode_image(png_with(b"tEXt", b"", 20_000))
+    assert capfd.readouterr().err == ""
