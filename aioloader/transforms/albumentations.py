@@ -16,7 +16,7 @@ import numpy as np
 
 from aioloader.rng import default_rng
 from aioloader.transforms.base import check_image
-from aioloader.transforms.boxes.base import BoxTransform, refers_to_pixels
+from aioloader.transforms.boxes.base import PLACES, BoxTransform, refers_to_pixels
 from aioloader.transforms.boxes.geometry import as_boxes
 from aioloader.transforms.joint import shaped
 
@@ -113,7 +113,9 @@ class Albumentations(BoxTransform):
             )
         height, width = check_image(x["image"], "Albumentations", (2, 3)).shape[:2]
         for name, value in x.items():
-            if name in self._moved or name in self.keep or not refers_to_pixels({name: value}, height, width):
+            if name in self._moved or name in self.keep:
+                continue
+            if name not in PLACES and not refers_to_pixels(value, height, width):
                 continue
             raise ValueError(
                 f"Albumentations: {name!r} refers to the image's pixels, and this composition would not move it: "

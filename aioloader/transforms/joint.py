@@ -13,6 +13,7 @@ from aioloader.transforms.boxes.base import (
     BOXES,
     KEYPOINTS,
     MASKS,
+    PLACES,
     TARGETS,
     ImageOnly,
     keeps_places,
@@ -82,6 +83,7 @@ class JointCompose(Transform):
         self.per_box = (per_box,) if isinstance(per_box, str) else tuple(per_box)
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self._moves = any(map(_moves, self.transforms))
+        self._moved = frozenset(("image", *self.keep, *TARGETS))
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
         """Return the transformed sample, a new dict; `x` and its arrays are not altered."""
@@ -108,9 +110,10 @@ class JointCompose(Transform):
     def _check_unmoved(self, sample: Mapping[str, Any]) -> None:
         """Raise ValueError if a field refers to pixels and would not move with them."""
         height, width = check_image(sample["image"], "JointCompose").shape[:2]
-        moved = {"image", *self.keep, *TARGETS}
         for name, value in sample.items():
-            if name not in moved and refers_to_pixels({name: value}, height, width):
+            if name in self._moved:
+                continue
+            if name in PLACES or refers_to_pixels(value, height, width):
                 raise ValueError(
                     f"JointCompose: the image moves, but {name!r}, which refers to its pixels, would not: name masks "
                     "'mask', 'masks' or 'segmentation', boxes 'boxes' or 'bboxes', keypoints 'keypoints' or "

@@ -26,8 +26,8 @@ BOXES = ("boxes", "bboxes")
 KEYPOINTS = ("keypoints", "keypoint")
 TARGETS = (*MASKS, *BOXES, *KEYPOINTS)
 """Names of fields that refer to the pixels of an image, as torchvision, albumentations and COCO use them."""
-# Others, whose format differs from one dataset to the next.
-_PLACES = frozenset((*TARGETS, "box", "bbox", "polygon", "polygons"))
+PLACES = frozenset((*TARGETS, "box", "bbox", "polygon", "polygons"))
+"""These, and others whose format differs from one dataset to the next."""
 # A longer list has many parts of one kind.
 _PARTS_LOOKED_AT = 16
 
@@ -151,17 +151,18 @@ def refers_to_pixels(value: Any, height: int, width: int) -> bool:
     It is or contains an array with the height and width of the image, or a dict with a field for boxes, masks,
     keypoints or polygons.
     """
-    if isinstance(value, Mapping):
-        return not _PLACES.isdisjoint(value) or any(
-            refers_to_pixels(part, height, width) for part in value.values()
-        )
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return any(shape[axis] == height and shape[axis + 1] == width for axis in range(len(shape) - 1))
+    if isinstance(value, (str, int, float)):
+        return False
     if isinstance(value, (tuple, list)):
         return any(refers_to_pixels(part, height, width) for part in value[:_PARTS_LOOKED_AT])
-    if is_pillow_image(value):
-        return value.size == (width, height)
-    shape = getattr(value, "shape", ())
-    axes = range(len(shape) - 1) if isinstance(shape, tuple) else ()
-    return any(tuple(shape[axis : axis + 2]) == (height, width) for axis in axes)
+    if isinstance(value, Mapping):
+        return not PLACES.isdisjoint(value) or any(
+            refers_to_pixels(part, height, width) for part in value.values()
+        )
+    return is_pillow_image(value) and value.size == (width, height)
 
 
 def _check_elements(name: str, image: Array, boxes: Any, *rest: Any) -> None:
