@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import AllocatingBatchify
-from aioloader.foundation.method_order import defines_first
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import accepts_rng
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ class Part:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._draws = accepts_rng(function)
-        self._allocates = isinstance(function, AllocatingBatchify) and defines_first(
-            type(function), "collate", "__call__"
-        )
-        self._collate_draws = isinstance(function, AllocatingBatchify) and accepts_rng(function.collate)
+        self._allocates = implements(function, AllocatingBatchify, instead_of="__call__")
+        self._collate_draws = implements(function, AllocatingBatchify) and accepts_rng(function.collate)
 
     def __call__(self, samples: Sequence[Any], rng: Rng, **out: Any) -> Any:
         """Collate, without memory from elsewhere.

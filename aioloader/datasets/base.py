@@ -9,22 +9,25 @@ from __future__ import annotations
 import bisect
 import operator
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
-from aioloader.abc import MapDataset, PositionalSampler, StreamDataset
+from aioloader.abc import MapDataset, Sampler, StreamDataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.joined_items import JoinedItems
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.derived import Derived
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
-from aioloader.samplers import Sampler
 from aioloader.samplers.training import class_labels
+
+# Their order is that of their items, or not defined.
+_NO_SAMPLERS = (Mapping, Sequence, Set, np.ndarray)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -232,7 +235,7 @@ class Dataset(Generic[T_co]):
             length = min(length, count)
         return IndexedView(self, np.arange(length, dtype=np.int64))
 
-    def sample(self, sampler: Sampler | PositionalSampler | Sequence[int] | IntArray) -> Dataset[T_co]:
+    def sample(self, sampler: Sampler | Sequence[int] | IntArray) -> Dataset[T_co]:
         """Return the samples at several indices, in their order.
 
         Args:
@@ -243,7 +246,7 @@ class Dataset(Generic[T_co]):
             TypeError: `sampler` is neither, or an index is not a whole number.
             IndexError: an index is outside of this dataset.
         """
-        sampled = isinstance(sampler, (Sampler, PositionalSampler))
+        sampled = not isinstance(sampler, _NO_SAMPLERS) and implements(sampler, Sampler)
         indices = np.fromiter(map(int, sampler), dtype=np.int64) if sampled else _as_indices(sampler)
         length = len(self)
         outside = indices[(indices < -length) | (indices >= length)]
@@ -255,7 +258,7 @@ class Dataset(Generic[T_co]):
         return IndexedView(self, np.where(indices < 0, indices + length, indices).astype(np.int64))
 
 
-class IndexedView(Dataset):
+class IndexedView(View, Dataset):
     """Selection of samples of another dataset, in any order.
 
     Args:
@@ -289,7 +292,7 @@ class IndexedView(Dataset):
         return _class_names(self._parent)
 
 
-class TransformedView(Dataset):
+class TransformedView(View, Dataset):
     """Dataset that applies a transform to every sample of another dataset.
 
     Args:
@@ -332,8 +335,7 @@ def _as_indices(given: Any) -> IntArray:
     """
     if isinstance(given, (str, bytes)) or not (isinstance(given, Sequence) or hasattr(given, "__array__")):
         raise TypeError(
-            "sample() takes a list or an array of indices, or an aioloader.samplers.Sampler, got "
-            f"{type(given).__name__}"
+            f"sample() takes a list or an array of indices, or a sampler, got {type(given).__name__}"
         )
     if not len(given):
         return np.empty(0, np.int64)
@@ -368,7 +370,7 @@ async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     return await to_thread.run_sync(fn, *args)
 
 
-class SimpleDataset(Dataset[T_co]):
+class SimpleDataset(View, Dataset[T_co]):
     """Dataset over an object with a length and items, such as a list.
 
     Args:
@@ -392,7 +394,7 @@ class SimpleDataset(Dataset[T_co]):
         return len(self._data)
 
 
-class ConcatDataset(Dataset[T_co]):
+class ConcatDataset(View, Dataset[T_co]):
     """Several datasets, one behind the other, as torch's class of this name: ``first + second`` makes one too.
 
     A loader reads and decodes the items of each part as if it were alone: order, shards, resume, errors, caches, crop
@@ -420,7 +422,7 @@ class ConcatDataset(Dataset[T_co]):
         self.datasets = list(datasets)
         require(self.datasets, "ConcatDataset needs at least one dataset")
         for number, dataset in enumerate(self.datasets):
-            if isinstance(dataset, StreamDataset):
+            if implements(dataset, StreamDataset):
                 raise TypeError(
                     f"dataset {number} is an IterableDataset, whose samples have no indices: read it with a loader of "
                     "its own, or yield the samples of all sources from one iterable"

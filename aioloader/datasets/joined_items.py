@@ -25,7 +25,7 @@ from aioloader.datasets.joined_decoding import (
     joined_extras,
 )
 from aioloader.datasets.joined_reads import JoinedReads
-from aioloader.datasets.resolve import Resolved, file_nbytes, resolve
+from aioloader.datasets.resolve import Joined, Resolved, file_nbytes, resolve
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.samplers.blocks import BlockShuffleSampler, join_blocks
 from aioloader.storage.joined import FileNumbers, JoinedByteSource, join_sources
@@ -71,7 +71,7 @@ class _Part:
         return indices if remap is None else remap[indices]
 
 
-class JoinedItems:
+class JoinedItems(Joined):
     """Byte dataset over the bases of several datasets: what a loader sees of a `ConcatDataset`.
 
     Items of a part that is not a byte dataset have no bytes: a worker asks the part for them.

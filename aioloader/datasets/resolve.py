@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from aioloader.abc import (
+    ByteDataset,
     GatherDataset,
     MapDataset,
     ShuffledDataset,
@@ -21,6 +22,7 @@ from aioloader.abc import (
     StagedDataset,
     StreamDataset,
 )
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray
 from aioloader.storage.urls import name_of
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
 
 _DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
-_BYTE_METHODS = ("open_source", "spans", "extras", "location")
 _SAMPLED = 64
 _SAMPLED_FILES = 16
 
@@ -91,25 +92,22 @@ class ViewParts(NamedTuple):
     stage: Stage | None = None
 
 
-@runtime_checkable
-class View(Protocol):
-    """A dataset over another one that a loader can decompose."""
+class View:
+    """Base of datasets over another one that a loader can decompose."""
 
     def view_parts(self) -> ViewParts | None:
         """Return the dataset below and the difference to it; None if only ``__getitem__`` knows the difference."""
-        ...
+        raise NotImplementedError
 
 
-@runtime_checkable
-class Joined(Protocol):
-    """A byte dataset over several others, one behind the other.
+class Joined:
+    """Base of a byte dataset over several others, one behind the other.
 
     Attributes:
         joined_parts: the others, none of them empty.
     """
 
-    @property
-    def joined_parts(self) -> Sequence[MapDataset[Any]]: ...
+    joined_parts: Sequence[MapDataset[Any]]
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
     Args:
         dataset: any object with ``__len__`` and ``__getitem__``, or an `IterableDataset`.
     """
-    if isinstance(dataset, StreamDataset):
+    if implements(dataset, StreamDataset):
         return Resolved(dataset, "stream", None, dataset.stages)
     remap: IntArray | None = None
     stages: list[aioloader.abc.Stage] = []
@@ -158,7 +156,7 @@ def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
         if found is not None:
             dataset, kind = found, "gather"
     # A foreign dataset's own __getitem__ applies its stage itself.
-    own_stage = dataset.own_stage if kind != "foreign" and isinstance(dataset, StagedDataset) else None
+    own_stage = dataset.own_stage if kind != "foreign" and implements(dataset, StagedDataset) else None
     if own_stage is not None:
         stages.append(own_stage)
         if found is not None:
@@ -178,8 +176,7 @@ def _getitem_fits(cls: type, attribute: str) -> bool:
 
 
 def _is_byte_dataset(dataset: object) -> bool:
-    cls = type(dataset)
-    return all(callable(getattr(cls, name, None)) for name in _BYTE_METHODS) and _getitem_fits(cls, "decoder")
+    return implements(dataset, ByteDataset) and _getitem_fits(type(dataset), "decoder")
 
 
 def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
@@ -189,11 +186,30 @@ def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
         return GatheredArrays((array,), items=dataset)
     if not _getitem_fits(type(dataset), "arrays"):
         return None
-    # The property raises AttributeError if there is nothing to gather. From Python 3.12 on, the test of the protocol no
-    # longer reads it. Perhaps it is of a class of the caller that means something else by the name.
+    # The property raises AttributeError if there is nothing to gather. Perhaps it is of a class of the caller that
+    # means something else by the name.
     arrays: Any = getattr(dataset, "arrays", None)
-    complete = arrays and all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays)
-    return dataset if complete and isinstance(dataset, GatherDataset) else None
+    if not (isinstance(arrays, (tuple, list)) and arrays and implements(dataset, GatherDataset)):
+        return None
+    if not all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays):
+        return None
+    (owner,) = [base for base in type(dataset).__mro__ if "arrays" in vars(base)][:1]
+    ours = owner.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return dataset if ours or _rows_are_items(dataset, arrays) else None
+
+
+def _rows_are_items(dataset: MapDataset[Any], arrays: Sequence[Array]) -> bool:
+    """Return True if the first, the middle and the last item of a dataset are the rows of its arrays."""
+    for index in {0, len(dataset) // 2, len(dataset) - 1} if len(dataset) else ():
+        try:
+            item = dataset[index]
+        except Exception:
+            return False  # it comes again, as the error of this sample
+        items = item if isinstance(item, tuple) else (item,)
+        rows = [array[index] for array in arrays]
+        if len(items) != len(rows) or not all(map(np.array_equal, items, rows)):
+            return False
+    return True
 
 
 def shuffle_sampler(dataset: MapDataset[Any]) -> aioloader.abc.PositionalSampler | None:
@@ -203,7 +219,7 @@ def shuffle_sampler(dataset: MapDataset[Any]) -> aioloader.abc.PositionalSampler
     """
     resolved = resolve(dataset)
     base = resolved.base
-    if resolved.base_kind != "bytes" or not isinstance(base, ShuffledDataset):
+    if resolved.base_kind != "bytes" or not implements(base, ShuffledDataset):
         return None
     return base.shuffle_sampler(resolved.remap)
 
@@ -251,7 +267,7 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         add([(str(location.key), name_of(location.path or "")) for location in locations])
         whole = bool((spans.length == WHOLE_FILE).any())
         step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(locations)
-        sized = isinstance(base, SizedFilesDataset)
+        sized = implements(base, SizedFilesDataset)
         add(
             [
                 base.file_nbytes(n) if sized else file_nbytes(base.location(n).path)

@@ -26,7 +26,7 @@ from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.executors.spill import Spill
 from aioloader.foundation.foreign_errors import printable
-from aioloader.foundation.method_order import defines_first
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -251,9 +251,9 @@ def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
     has `many`: `many` was not written for it.
     """
     decoder = program.decoder
-    if program.stages or program.later or not isinstance(decoder, BulkDecoder):
+    if program.stages or program.later or not implements(decoder, BulkDecoder, instead_of="__call__"):
         return None
-    return decoder.many if defines_first(type(decoder), "many", "__call__") else None
+    return decoder.many
 
 
 def _takes_payloads(chunk: Chunk) -> bool:
@@ -307,13 +307,9 @@ class Runner:
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
         dataset: object = program.dataset
-        self._seeded = dataset if isinstance(dataset, SeededDataset) else None
+        self._seeded = dataset if implements(dataset, SeededDataset) else None
         batchify = program.batchify
-        self._allocates = (
-            spills
-            and isinstance(batchify, AllocatingBatchify)
-            and defines_first(type(batchify), "collate", "__call__")
-        )
+        self._allocates = spills and implements(batchify, AllocatingBatchify, instead_of="__call__")
         self._batch_draws = batchify is not None and accepts_rng(
             batchify.collate if self._allocates else batchify  # type: ignore[attr-defined]
         )

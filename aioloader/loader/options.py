@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers import BatchSampler
+from aioloader.samplers.basic import is_computed, is_positional
 from aioloader.samplers.dealt import DealtBatchSampler, dealt_by_sampler, dealt_twice
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def check_kind_of_samplers(sampler: Any, batch_sampler: Any) -> None:
     Raises:
         TypeError: one of them is of the wrong kind; the error says what to pass instead.
     """
-    if isinstance(batch_sampler, PositionalSampler):
+    if is_positional(batch_sampler):
         raise not_batches(type(batch_sampler).__name__)
     if (
         isinstance(batch_sampler, (Sequence, np.ndarray))
@@ -103,7 +103,7 @@ def check_kind_of_samplers(sampler: Any, batch_sampler: Any) -> None:
         and not np.ndim(batch_sampler[0])
     ):
         raise not_batches(type(batch_sampler).__name__)
-    batches = isinstance(sampler, (BatchSampler, ComputedBatchSampler))
+    batches = isinstance(sampler, BatchSampler) or is_computed(sampler)
     if isinstance(sampler, (Sequence, np.ndarray)) and len(sampler):
         batches = isinstance(sampler[0], (Sequence, np.ndarray)) and not isinstance(sampler[0], str)
     if batches:

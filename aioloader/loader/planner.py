@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import ComputedBatchSampler, PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError
@@ -34,7 +33,7 @@ from aioloader.pipeline.plan import (
 )
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.basic import description_fingerprint, order_fingerprint
+from aioloader.samplers.basic import description_fingerprint, is_computed, is_positional, order_fingerprint
 from aioloader.samplers.dealt import DealtBatchSampler, RankBatchSampler, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
@@ -51,7 +50,7 @@ _COMPARED = 1 << 16
 def _by_position(options: LoaderOptions) -> LoaderOptions:
     """Return options without a batch sampler that only cuts a computed order: the loader cuts that order itself."""
     batches = options.batch_sampler
-    if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
+    if type(batches) is BatchSampler and is_positional(batches.sampler):
         return replace(
             options,
             batch_sampler=None,
@@ -81,7 +80,7 @@ def _check_dataset(dataset: object) -> None:
         raise TypeError(
             f"the dataset is the class {dataset.__name__}: pass an object of it, {dataset.__name__}(...)"
         )
-    if isinstance(dataset, Iterator):
+    if isinstance(dataset, Iterator) and not hasattr(dataset, "__getitem__"):
         raise TypeError(
             f"a {type(dataset).__name__} can be iterated once, and a loader reads its dataset in every epoch: pass "
             "aioloader.IterableDataset(function) of the function that returns it, or aioloader.SimpleDataset(list(...))"
@@ -228,7 +227,7 @@ class EpochPlanner:
     def _batches(self) -> Any:
         """Return the batch sampler, whose batches are this rank's if it computes them; None without one."""
         batches = self.options.batch_sampler
-        if self._world > 1 and isinstance(batches, ComputedBatchSampler):
+        if self._world > 1 and is_computed(batches):
             return RankBatchSampler(batches, self._rank, self._world, self._drops)
         return batches
 
@@ -240,11 +239,11 @@ class EpochPlanner:
         else:
             unit, length, fingerprint = "batches", self.length, self._fingerprint
             batches = self.options.batch_sampler
-            if isinstance(batches, ComputedBatchSampler):
+            if is_computed(batches):
                 unit = f"batches of {type(batches).__name__}"
                 order = description_fingerprint(batches.description())
             elif batches is None:
-                computed = isinstance(self.sampler, PositionalSampler)
+                computed = is_positional(self.sampler)
                 order = self._order_fingerprint if computed else None
                 unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
         return {
@@ -268,7 +267,7 @@ class EpochPlanner:
         return [schedule.batch_size, schedule.rank, schedule.world]
 
     def _extent(self) -> int | None:
-        if self.streams or isinstance(self.options.batch_sampler, ComputedBatchSampler):
+        if self.streams or is_computed(self.options.batch_sampler):
             return None  # not known without computing all batches
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
         return len(sampler) if hasattr(sampler, "__len__") else None
@@ -283,13 +282,13 @@ class EpochPlanner:
         consumed = self.progress.next.consumed  # of an epoch that is to be resumed
         taken = len(self.progress.next.taken)
         batches = self._batches
-        if isinstance(batches, ComputedBatchSampler):
+        if is_computed(batches):
             return batches.count(self.seed, self.progress.next.epoch, consumed) - taken
         if batches is not None:
             return steps_of(max(0, len(batches) - consumed), self._world, self._drops) - taken
         carried = 0
         carry = self.progress.next.carry
-        if isinstance(self.sampler, PositionalSampler):
+        if is_positional(self.sampler):
             if carry is not None:
                 epoch = self.progress.next.epoch
                 carried = PositionalStream(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
@@ -313,7 +312,7 @@ class EpochPlanner:
                 state=cursor.source_state,
                 carried=carried if epoch == cursor.epoch else None,
             )
-        if isinstance(self._batches, ComputedBatchSampler):
+        if is_computed(self._batches):
             return ComputedListPlan(self._batches, self.seed, cursor.epoch, cursor.consumed)
         if options.batch_sampler is not None:
             return ListPlan(
@@ -327,7 +326,7 @@ class EpochPlanner:
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:
-        if isinstance(self.sampler, PositionalSampler):
+        if is_positional(self.sampler):
             carry = None if cursor.carry is None else tuple(cursor.carry)
             return PositionalStream(self.sampler, self.seed, cursor.epoch, carry)
         return IteratedStream(self.sampler, cursor.epoch, cursor.carry, whole=self.schedule.world > 1)
@@ -363,12 +362,12 @@ class EpochPlanner:
                 "the samples of an IterableDataset cannot be computed again, so its receipts cannot be checked"
             )
         batches = self.options.batch_sampler
-        if isinstance(batches, ComputedBatchSampler):
+        if is_computed(batches):
             whole = whole_epoch(batches, self.seed, receipt.epoch)
             _compare(receipt, _batch_parts(receipt, whole), "batches")
         elif isinstance(batches, Sequence):
             _compare(receipt, _batch_parts(receipt, batches), "batches")
-        elif batches is None and isinstance(self.sampler, PositionalSampler):
+        elif batches is None and is_positional(self.sampler):
             stream = self._stream(EpochCursor(receipt.epoch, 0, receipt.carry))
             _compare(receipt, _parts(receipt, stream), "positions")
         else:

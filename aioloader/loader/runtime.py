@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from dataclasses import replace
+from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from aioloader.executors.owners import claim
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
 from aioloader.loader.opening import limits, open_blocking, open_in_thread, reported
@@ -73,11 +75,12 @@ def _is_default(batchify: Any) -> bool:
     """Return True if samples are written to rows, and `batchify` is called only for those that do not fit."""
     if batchify is None or type(batchify) is Stack:
         return True
-    return isinstance(batchify, RowBatchify) and batchify.by_rows
+    return implements(batchify, RowBatchify) and batchify.by_rows is True
 
 
 def _name_of(dataset: Any) -> str:
-    return dataset.display_name if isinstance(dataset, NamedDataset) else type(dataset).__name__
+    name = dataset.display_name if implements(dataset, NamedDataset) else None
+    return name if isinstance(name, str) else type(dataset).__name__
 
 
 def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:
@@ -145,7 +148,11 @@ class LoaderRuntime:
             return True
         options, base = self.options, self._resolved.base
         # Async transforms are begun ahead, also for samples that are made inline.
-        if self._waiting or self.planner.streams or (isinstance(base, ReadAheadDataset) and base.reads_ahead):
+        if (
+            self._waiting
+            or self.planner.streams
+            or (implements(base, ReadAheadDataset) and base.reads_ahead is True)
+        ):
             return False
         return options.workers == 0 and isinstance(options.executor, str) and not options.measures
 
@@ -291,7 +298,7 @@ class LoaderRuntime:
             return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
         if self._resolved.base_kind != "bytes":
             own = self._resolved.base_kind == "foreign"
-            location = base.location if own and isinstance(base, LocatedDataset) else None
+            location = base.location if own and implements(base, LocatedDataset) else None
             return replace(items, own_getitem=own, location=location), None
         source = base.open_source()
         if isinstance(source, NetworkByteSource):
@@ -303,7 +310,7 @@ class LoaderRuntime:
         """Return the finder of the parts of items that samples need, or None."""
         base = self._resolved.base
         # An executor of the caller's may do without the fused decoder, which alone understands parts.
-        if not isinstance(self.options.executor, str) or not isinstance(base, PartialDataset):
+        if not isinstance(self.options.executor, str) or not implements(base, PartialDataset):
             return None
         # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
         partial = base.partial_reads(self._segments[0], self.planner.seed)
@@ -327,7 +334,8 @@ class LoaderRuntime:
             ahead = max(ahead, source.samples_ahead)
         batch_sampler = options.batch_sampler
         # A batch sampler is the caller's object, and a list of batches has no size.
-        batch = options.batch_size or getattr(batch_sampler, "batch_size", None) or ahead or 1
+        size = getattr(batch_sampler, "batch_size", None)
+        batch = options.batch_size or (int(size) if isinstance(size, Integral) else None) or ahead or 1
         workers = executor.most if isinstance(executor, TunedExecutor) else executor.workers
         return max(1, 2 * workers, -(-ahead // batch))
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from aioloader.abc import ContinuedBatchSampler
 from aioloader.foundation.dealing import Dealt, deal, steps_of
+from aioloader.foundation.protocols import implements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -491,6 +492,14 @@ class ComputedListPlan:
         return None
 
 
+def _first_position(batches: object) -> int:
+    """Return the number of samples before the first batch of a batch sampler of any class."""
+    if not implements(batches, ContinuedBatchSampler):
+        return 0
+    first: object = batches.first_position
+    return first if isinstance(first, int) else 0
+
+
 class ListPlan:
     """Batches of a batch sampler. `consumed` counts the batches of all ranks. Iterated once.
 
@@ -522,7 +531,7 @@ class ListPlan:
         self._rank = rank
         self._world = world
         self._drop = drop
-        self._first = batches.first_position if isinstance(batches, ContinuedBatchSampler) else 0
+        self._first = _first_position(batches)
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from aioloader.abc import ComputedBatchSampler, PositionalSampler
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import require, whole_number
 from aioloader.samplers.epoch_order import CHUNKS_OF_A_WINDOW, permute, permute_in_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioloader.abc import MapDataset, PositionalSampler
+    from aioloader.abc import MapDataset
     from aioloader.abc import Sampler as SamplerProtocol
     from aioloader.foundation.types import IntArray
 
@@ -92,6 +94,16 @@ class SeededSampler(PositionalSamplerBase):
         return self._epoch(self._seed, epoch)
 
 
+def is_positional(sampler: object) -> TypeGuard[PositionalSampler]:
+    """Return True if a sampler computes its indices; one whose class overrides ``__iter__`` alone is iterated."""
+    return implements(sampler, PositionalSampler, instead_of="__iter__")
+
+
+def is_computed(batch_sampler: object) -> TypeGuard[ComputedBatchSampler]:
+    """Return True if a batch sampler computes its batches; one whose class overrides ``__iter__`` alone is iterated."""
+    return implements(batch_sampler, ComputedBatchSampler, instead_of="__iter__")
+
+
 def check_count(name: str, value: Any, least: int = 0) -> int:
     """Return `value` as an int.
 
@@ -128,7 +140,7 @@ def order_fingerprint(sampler: PositionalSampler) -> str:
         16 hexadecimal digits.
     """
     kind: Any = next((kind for kind in type(sampler).__mro__ if "indices" in vars(kind)), object)
-    if "description" in vars(kind):
+    if callable(vars(kind).get("description")):
         return description_fingerprint(kind.description(sampler))
     n = len(sampler)
     stretches = (0, min(n, _SAMPLED)), (min(n, max(_SAMPLED, n - _SAMPLED)), n)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import accepts_rng, check_sync
 from aioloader.rng import Rng, current_rng, default_rng
 from aioloader.transforms.torchvision_input import advise, check_takes_arrays, is_of_torchvision
@@ -181,7 +182,7 @@ def _with_draws(step: TransformCall, checked: Any = None) -> TransformCall:
 
 def is_transform(fn: Any) -> bool:
     """Return True if a callable has the methods of `aioloader.abc.Transform`; a class does not count."""
-    return isinstance(fn, TransformProtocol) and not isinstance(fn, type)
+    return implements(fn, TransformProtocol) and not isinstance(fn, type)
 
 
 class Compose(BindingTransform):

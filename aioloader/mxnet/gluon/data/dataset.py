@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
-from aioloader.abc import PositionalSampler
 from aioloader.datasets.base import IndexedView, TransformedView
 from aioloader.foundation.validation import require
 from aioloader.mxnet.gluon.data._ndarray_stage import image_stage, native_of
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.samplers import Sampler
+from aioloader.samplers.basic import is_positional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class Dataset(datasets.Dataset):
         Raises:
             TypeError: not a sampler.
         """
-        if not isinstance(sampler, (Sampler, PositionalSampler)):
+        if not isinstance(sampler, Sampler) and not is_positional(sampler):
             raise TypeError(f"Invalid sampler type: {type(sampler)}. Expected gluon.data.Sampler instead.")
         return self._indexed(super().sample(sampler))
 
