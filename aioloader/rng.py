@@ -28,9 +28,11 @@ __all__ = (
     "GLOBALS_DOMAIN",
     "LATER_DOMAIN",
     "ORDER_DOMAIN",
+    "OWN_GENERATORS_DOMAIN",
     "SAMPLE_DOMAIN",
     "TURN_DOMAIN",
     "VIEW_DOMAIN",
+    "DrawsFromRng",
     "Rng",
     "current_rng",
     "default_rng",
@@ -48,6 +50,7 @@ TURN_DOMAIN = 4
 BATCH_DOMAIN = 5
 # A view draws with a word of its sample's stream as the seed, and its number as the index.
 VIEW_DOMAIN = 6
+OWN_GENERATORS_DOMAIN = 7
 # In a chain with async transforms, the n-th of them (from 0) draws from AWAITED_DOMAIN + n, and the transforms after
 # the n-th group of them (from 1) draw in a worker from LATER_DOMAIN + n.
 AWAITED_DOMAIN = 1 << 32
@@ -248,6 +251,10 @@ class Rng:
     def choice(self, items: Sequence[T]) -> T:
         """Draw one element of a non-empty sequence, uniformly."""
         return items[self.integers(len(items))]
+
+
+class DrawsFromRng:
+    """Base of objects that set the generators in them from the sample's `Rng`, so that nobody else has to."""
 
 
 current_rng: ContextVar[Rng | None] = ContextVar("aioloader.current_rng", default=None)

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioloader.executors.global_generators import ForeignRandomnessWarning
+    from aioloader.executors.foreign_generators import ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor
     from aioloader.executors.process.executor import ProcessExecutor
     from aioloader.executors.process.pool import WorkerPool
@@ -39,7 +39,7 @@ __all__ = (
 
 # A worker process imports this package, but none of these modules.
 _MODULE_OF = {
-    "ForeignRandomnessWarning": "global_generators",
+    "ForeignRandomnessWarning": "foreign_generators",
     "InlineExecutor": "inline",
     "ProcessExecutor": "process.executor",
     "RayExecutor": "ray.executor",

@@ -23,7 +23,7 @@ from aioloader.abc import (
     SeededDataset,
 )
 from aioloader.errors import LoaderError
-from aioloader.executors.global_generators import GlobalGenerators
+from aioloader.executors.foreign_generators import ForeignGenerators
 from aioloader.executors.spill import Spill
 from aioloader.foundation.foreign_errors import printable
 from aioloader.foundation.protocols import implements
@@ -313,7 +313,14 @@ class Runner:
         self._batch_draws = batchify is not None and accepts_rng(
             batchify.collate if self._allocates else batchify  # type: ignore[attr-defined]
         )
-        self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
+        self._generators: ForeignGenerators | None = None
+        if program.foreign:
+            stages = [stage for leg in self._legs for stage in leg.stages if not stage.native]
+            roots = [] if self._seeded else [dataset, decoder, *stages, batchify]
+            self._generators = ForeignGenerators(program.seed, program.seed_globals, roots)
+        self._batch_generators: ForeignGenerators | None = None
+        if program.foreign and not program.seed_globals and batchify is not None:
+            self._batch_generators = ForeignGenerators(program.seed, False, [batchify])
 
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
         """Run a chunk to its end; see `steps`."""
@@ -405,7 +412,11 @@ class Runner:
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
                 samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
+            watch = self._batch_generators
+            watched = None if watch is None else watch.before(*chunk.first, 0)
             result.batch = self._batchify(samples, chunk)
+            if watch is not None:
+                watch.after(watched)
             result.collate_s = perf_counter() - start
         self._account(result, started, used, len(chunk))
         return result

@@ -240,7 +240,7 @@ class DataLoader(BaseLoader, Generic[B]):
         in_order: False delivers batches as they are ready, so that a slow one holds up no other. Their content is the
             same, and an epoch has each of them once; a state then names those that were taken, and is resumed with the
             same batch size and shard. A receipt covers the batches up to the first one that is missing.
-        watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from global random generators where
+        watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from random generators where
             that is not reproducible.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.rng import default_rng
+from aioloader.rng import DrawsFromRng, default_rng
 from aioloader.transforms.base import check_image
 from aioloader.transforms.boxes.base import PLACES, BoxTransform, refers_to_pixels
 from aioloader.transforms.boxes.geometry import as_boxes
@@ -29,7 +29,7 @@ _MOVED = ("image", "images", "mask", "masks", "volume", "volumes", "mask3d", "ma
 _PARAMS = {"bboxes": "bbox_params=BboxParams(...)", "keypoints": "keypoint_params=KeypointParams(...)"}
 
 
-class Albumentations(BoxTransform):
+class Albumentations(BoxTransform, DrawsFromRng):
     """An ``albumentations.Compose``, whose random numbers follow the sample's draws.
 
     So batches are the same for every number of workers, and an epoch can be repeated. One draw, which seeds all

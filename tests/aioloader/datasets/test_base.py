@@ -218,7 +218,7 @@ def test_sample_takes_ranges_and_nothing() -> None:
         ([[1, 2], [3]], TypeError, "whole numbers in one list"),
         (["1"], TypeError, "whole numbers in one list"),
         ([True, False], TypeError, r"got booleans: pass numpy.flatnonzero\(mask\)"),
-        ("12", TypeError, r"a list or an array of indices, or an aioloader\.samplers\.Sampler, got str"),
+        ("12", TypeError, r"a list or an array of indices, or a sampler, got str"),
         (3, TypeError, "got int"),
         (iter([1]), TypeError, "got list_iterator"),
     ],

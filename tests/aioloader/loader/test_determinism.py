@@ -1,6 +1,11 @@
 """Tests of determinism: every executor produces bit-identical batches."""
 
+import functools
 import hashlib
+import os
+import random
+import tempfile
+import threading
 import warnings
 
 import anyio
@@ -87,8 +92,6 @@ class Global:
     """Transform that draws from the global generators, as foreign transforms do."""
 
     def __call__(self, image):
-        import random
-
         return np.float64(random.random()), np.float64(np.random.rand()), image[0, 0]
 
 
@@ -116,12 +119,9 @@ def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
 )
 def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warned):
     """One change of the generators' state does not prove that a transform draws; the warning names other causes."""
-    import random
-    import threading
+    from aioloader.executors import foreign_generators
 
-    from aioloader.executors import global_generators
-
-    monkeypatch.setattr(global_generators, "_warned", threading.Lock())
+    monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
 
     def meanwhile(number):
         if number in moments:
@@ -140,14 +140,131 @@ def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warn
 
 
 def test_foreign_randomness_is_warned_of_elsewhere(photo_rec, monkeypatch):
-    import threading
+    from aioloader.executors import foreign_generators
 
-    from aioloader.executors import global_generators
-
-    monkeypatch.setattr(global_generators, "_warned", threading.Lock())
+    monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
     dataset = ImageRecordDataset(photo_rec).transform_first(Global())
     with pytest.warns(aioloader.ForeignRandomnessWarning, match="executor='process'"):
         list(DataLoader(dataset, 4, num_workers=0))
+
+
+SHARED = np.random.default_rng(5)
+
+
+class Own:
+    """Generators of every kind, in an object with slots."""
+
+    __slots__ = ("numpy", "old", "python", "torch")
+
+    def __init__(self):
+        self.numpy, self.old, self.python = np.random.default_rng(), np.random.RandomState(3), random.Random()
+
+    def __call__(self, number):
+        return number, self.numpy.random(), self.old.rand(), self.python.random()
+
+
+def drawn_by_a_helper(number):
+    return number, SHARED.random()
+
+
+class Dealer:
+    """Object that a global holds, as a composition of albumentations."""
+
+    def __init__(self):
+        self.parts = {"a": [random.Random(1)], "b": [random.Random(1)]}
+
+    def __call__(self, image):
+        return image, self.parts["a"][0].random(), self.parts["b"][0].random()
+
+
+DEALER = Dealer()
+
+
+class DrawsInItems:
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return index, self.generator.random()
+
+
+NUMBERS = aioloader.SimpleDataset(list(range(12)))
+DRAWING = {
+    "object": lambda: {"dataset": NUMBERS.transform(Own())},
+    "lambda of a global": lambda: {"dataset": NUMBERS.transform(lambda number: DEALER(image=number))},
+    "helper": lambda: {"dataset": NUMBERS.transform(lambda number: next(map(drawn_by_a_helper, [number])))},
+    "partial": lambda: {
+        "dataset": NUMBERS.transform(
+            functools.partial(lambda chain, x: (x, chain.random()), random.Random(2))
+        )
+    },
+    "native around it": lambda: {"dataset": NUMBERS.transform(aioloader.transforms.Compose([Own()]))},
+    "dataset": lambda: {"dataset": DrawsInItems()},
+    "concatenated": lambda: {"dataset": NUMBERS.transform(lambda x: (x, 0.5)) + DrawsInItems()},
+    "batchify": lambda: {
+        "dataset": NUMBERS,
+        "batchify_fn": lambda samples: SHARED.random(3 + 0 * len(samples)),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_generators_of_foreign_code_are_seeded_for_every_sample(kind):
+    """The number of workers, and the state that a generator has, change nothing."""
+    made = []
+    for workers in (1, 2, 1):
+        with DataLoader(**DRAWING[kind](), batch_size=3, num_workers=workers, seed=4, shuffle=True) as loader:
+            batches = [batch for _ in range(2) for batch in loader]
+        rows = [np.transpose(batch).tolist() if kind != "batchify" else [[*batch]] for batch in batches]
+        made.append([tuple(row) for batch in rows for row in batch])
+    assert made[0] == made[1] == made[2]
+    draws = [value for row in made[0] for value in row if not float(2 * value).is_integer()]
+    assert draws
+    assert len(set(draws)) == len(draws)
+
+
+@pytest.mark.parametrize(("executor", "workers"), [("inline", 0), ("thread", 2)])
+@pytest.mark.parametrize("kind", DRAWING)
+def test_generators_of_foreign_code_are_warned_of_elsewhere(kind, executor, workers, monkeypatch):
+    from aioloader.executors import foreign_generators
+
+    monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
+    options = {"batch_size": 3, "num_workers": workers, "executor": executor}
+    with pytest.warns(aioloader.ForeignRandomnessWarning, match="a random generator that"):
+        with DataLoader(**DRAWING[kind](), **options) as loader:
+            list(loader)
+    with DataLoader(**DRAWING[kind](), **options, watch_globals=False) as loader:
+        list(loader)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_albumentations_in_a_function_draws_the_same_with_any_workers(seed):
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise it queries the network
+    A = pytest.importorskip("albumentations", reason="needs albumentations")
+    chain = A.Compose([A.RandomCrop(8, 8), A.HorizontalFlip(p=0.5), A.Rotate(30)], seed=seed)
+    images = np.random.default_rng(0).integers(0, 256, (12, 16, 16, 3), np.uint8)
+    data = aioloader.SimpleDataset([{"image": image, "mask": image[..., 1]} for image in images])
+    made = []
+    for workers in (1, 2):
+        with DataLoader(data.transform(lambda d: chain(**d)), 3, num_workers=workers) as loader:
+            made.append([(batch["image"].copy(), batch["mask"].copy()) for batch in loader])
+    for one, other in zip(*made, strict=True):
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+
+
+def test_generators_that_follow_the_rng_are_left_alone():
+    from aioloader.executors.foreign_generators import find_generators
+    from aioloader.rng import DrawsFromRng
+
+    class Follows(DrawsFromRng):
+        def __init__(self):
+            self.generator = random.Random(1)
+
+    assert find_generators([Follows(), random.choice, np.random.rand, lambda: tempfile.mkdtemp()]) == []
 
 
 def test_rng_is_handed_to_a_transform_that_asks_for_it(photo_rec):
