@@ -273,13 +273,29 @@ class Dispatcher:
     def _join(self, job: Job, reference: Reference, request: Request, deadline: float | None) -> Waiter:
         self.counters.joined += 1
         waiter = self._wait_for(job, reference, request, deadline)
-        if request.priority > job.order[0]:
+        order = (request.priority, request.first_round, request.number, len(request.waiters) - 1)
+        self._prefer(job, order)
+        return waiter
+
+    def _prefer(self, job: Job, order: tuple[int, int, int, int]) -> None:
+        """Give a job another order if that has the higher priority."""
+        if order[0] > job.order[0]:
             self._hold(job, -1)
-            job.order = (request.priority, request.first_round, request.number, len(request.waiters) - 1)
+            job.order = order
             self._hold(job, 1)
             if job in self._to_read or job in self._to_make:
                 self._push(job)
-        return waiter
+
+    def _merge(self, job: Job, other: Job) -> None:
+        """Let those who wait for a job wait for another one, which has the same bytes."""
+        self.counters.joined += 1  # the others have joined this one
+        for waiter in job.waiters:
+            waiter.job = other
+        other.waiters += job.waiters
+        self._forget(job)
+        self._prefer(other, job.order)
+        if self._trace is not None and job.trace is not None:
+            self._trace.end(job.trace, "joined", len(job.waiters))
 
     def leave(self, request: Request) -> None:
         """Give up the images that a request waits for, and those that it has."""
@@ -351,6 +367,8 @@ class Dispatcher:
     async def _read(self, job: Job) -> None:
         error: BaseException | None = None
         assert job.scope is not None
+        if job.reference.kind == "path":
+            self._take_alone(job)  # its file is opened now, and may be replaced from now on
         try:
             with job.scope:
                 image = await self._reader.read(job.reference)
@@ -365,6 +383,7 @@ class Dispatcher:
                 self._end(job, Outcome(None, 0, error))
             else:
                 self.counters.read_s.append(perf_counter() - job.began)
+                self._take_alone(job)
                 job.image = image
                 self._has_bytes(job)
         self._start_reads()
@@ -373,12 +392,16 @@ class Dispatcher:
         """Take note that the bytes of an image are there."""
         assert job.image is not None
         self._hold(job, 1)
-        key = job.image.key
-        if self._cache.enabled and key is not None and (key, job.draw) != job.share:
-            found = self._cache.get((key, job.draw))
+        version = None if job.image.key is None else (job.image.key, job.draw)
+        if version is not None and version != job.share:
+            found = self._cache.get(version) if self._cache.enabled else None
             if found is not None:
                 self._end(job, Outcome(found[0], 0, None), kept=True)
                 return
+            if version in self._shared:
+                self._merge(job, self._shared[version])
+                return
+            job.share, self._shared[version] = version, job
         try:
             self._maker.expect(job, quick=True)
         except LongHeaderError:
@@ -516,9 +539,18 @@ class Dispatcher:
 
     def _forget(self, job: Job) -> None:
         self._jobs.discard(job)
-        if job.share is not None and self._shared.get(job.share) is job:
-            del self._shared[job.share]
+        self._unshare(job)
         self._hold(job, -1)
+
+    def _unshare(self, job: Job) -> None:
+        if job.share is not None:
+            del self._shared[job.share]
+            job.share = None
+
+    def _take_alone(self, job: Job) -> None:
+        """Let no request join a job of which later ones may find other bytes; it is shared again by their version."""
+        if not job.reference.names_bytes:
+            self._unshare(job)
 
     # -- timeouts ----------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class FileBytes(NamedTuple):
 
     Attributes:
         data: its first bytes, or all.
-        key: path, time of the last change and size: identifies the content.
+        key: path, times of the last changes, number and size of the file: identifies the content.
         complete: `data` are all bytes.
     """
 
@@ -119,6 +119,8 @@ class RootFolder:
         try:
             status = os.fstat(fd)
             nbytes = status.st_size
+            # A file may be replaced by one with its size and time.
+            version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, nbytes)
             if nbytes > self._max_bytes:
                 raise ImageTooLargeError(name, "bytes", self._max_bytes, nbytes, kind="path")
             # Not a bytearray, whose zeros would be written first, while no other thread runs.
@@ -130,7 +132,7 @@ class RootFolder:
             os.close(fd)
         if got < len(data):
             raise ImageFetchError(name, "the file shrank while it was read", kind="path")
-        return FileBytes(data, ("path", real, status.st_mtime_ns, nbytes), len(data) == nbytes)
+        return FileBytes(data, ("path", real, *version), len(data) == nbytes)
 
 
 def _unreadable(name: str, error: Exception) -> ImageFetchError:

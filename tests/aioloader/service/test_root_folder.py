@@ -57,7 +57,8 @@ def test_a_file_is_read(root: Path, path: str, data: bytes) -> None:
     assert bytes(found.data) == data
     assert found.complete
     real = root / ("inner/b ä.jpg" if data == b"b" else "a.jpg" if data else "empty")
-    assert found.key == ("path", str(real), real.stat().st_mtime_ns, len(data))
+    status = real.stat()
+    assert found.key == ("path", str(real), status.st_mtime_ns, status.st_ctime_ns, status.st_ino, len(data))
 
 
 @pytest.mark.parametrize("first", [0, 4, 10, 11])

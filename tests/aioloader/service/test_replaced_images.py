@@ -1,0 +1,176 @@
+"""Tests that an image replaced before it is asked for comes with its new pixels, whatever is in work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aioloader import AsyncImageService
+from tests.aioloader.service.images import Gate, numbered
+from tests.aioloader.service.test_async_service import until
+
+
+def at_path(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]:
+    def put(number: int) -> None:
+        (folder / "new").write_bytes(numbered(number))
+        os.replace(folder / "new", folder / "image")
+
+    return "image", put, {"allow": ["path"], "root": folder}
+
+
+def at_url(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]:
+    numbers = []
+
+    async def fetch(url: str) -> bytes:
+        return numbered(numbers[-1])
+
+    return "https://example.com/a", numbers.append, {"allow": ["https"], "fetch": fetch}
+
+
+class Items:
+    """Dataset whose only item changes."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        from aioloader.transforms import decode_image
+
+        return decode_image(numbered(self.number))
+
+    def put(self, number: int) -> None:
+        self.number = number
+
+
+def in_dataset(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]:
+    items = Items()
+    return (items, 0), items.put, {"allow": ["dataset"]}
+
+
+def in_pillow(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]:
+    image = pytest.importorskip("PIL.Image").new("RGB", (1, 1))
+    return image, lambda number: image.putpixel((0, 0), (number, 0, 0)), {"allow": ["pillow"]}
+
+
+@pytest.mark.parametrize("cache_limit", [0, 1 << 20])
+@pytest.mark.parametrize("place", [at_path, at_url, in_dataset, in_pillow])
+def test_an_image_in_work_is_not_that_which_replaced_it(
+    place: Any, cache_limit: int, tmp_path: Path, run_on: Any
+) -> None:
+    ref, put, options = place(tmp_path)
+    gate = Gate(closed=(1,))
+    found: dict[str, int] = {}
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(
+                gate, num_workers=2, executor="thread", cache_limit=cache_limit, **options
+            ) as service,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def get(name: str) -> None:
+                found[name] = await service.get(ref)
+
+            put(1)
+            tasks.start_soon(get, "before")
+            await until(lambda: gate.begun == [1])
+            put(2)
+            with anyio.fail_after(30):
+                await get("after")
+            gate.open()
+        assert found == {"before": 1, "after": 2}
+
+    run_on(main)
+
+
+def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_counts(
+    tmp_path: Path, run_on: Any
+) -> None:
+    gate = Gate(closed=(1,))
+    ref, put, options = at_path(tmp_path)
+    put(1)
+
+    async def main() -> None:
+        async with (
+            AsyncImageService(gate, num_workers=1, executor="thread", **options) as service,
+            anyio.create_task_group() as tasks,
+        ):
+            found: list[int] = []
+
+            async def get(priority: int) -> None:
+                found.append(await service.get(ref, priority=priority))
+
+            for priority in range(8):
+                tasks.start_soon(get, priority)
+                await until(lambda: gate.begun == [1])
+            await until(lambda: service.stats().joined == 7)
+            stats = service.stats()
+            assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes > 0) == (1, 8, 0, True)
+            gate.open()
+            await until(lambda: len(found) == 8)
+            assert (found, gate.begun) == ([1] * 8, [1])
+            stats = service.stats()
+            assert (stats.made, stats.pending, stats.admitted, stats.held_nbytes) == (1, 0, 0, 0)
+
+    run_on(main)
+
+
+def test_requests_for_a_url_that_is_being_fetched_are_one(run_on: Any) -> None:
+    async def main() -> None:
+        fetched: list[str] = []
+        there = anyio.Event()
+
+        async def fetch(url: str) -> bytes:
+            fetched.append(url)
+            await there.wait()
+            return numbered(1)
+
+        async with (
+            AsyncImageService(
+                Gate(), num_workers=1, executor="thread", allow=["https"], fetch=fetch
+            ) as service,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(4):
+                tasks.start_soon(service.get, "https://example.com/a")
+                await until(lambda: len(fetched) == 1)
+            await until(lambda: service.stats().joined == 3)
+            there.set()
+        assert len(fetched) == 1
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("how", ["replaced", "rewritten"])
+def test_a_file_with_the_size_and_time_of_the_one_before_is_not_taken_for_it(
+    how: str, tmp_path: Path, run_on: Any
+) -> None:
+    ref, put, options = at_path(tmp_path)
+
+    async def main() -> None:
+        async with AsyncImageService(
+            Gate(), num_workers=1, executor="thread", cache_limit=1 << 20, **options
+        ) as service:
+            put(1)
+            os.utime(tmp_path / "image", ns=(0, 0))
+            before = (tmp_path / "image").stat()
+            assert await service.get(ref) == 1
+            if how == "replaced":
+                put(2)
+            while (
+                tmp_path / "image"
+            ).stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
+                (tmp_path / "image").write_bytes(numbered(2))
+            os.utime(tmp_path / "image", ns=(0, 0))
+            assert await service.get(ref) == 2
+
+    run_on(main)
