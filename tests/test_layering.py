@@ -178,6 +178,7 @@ LAZY = {
     "albumentations",
     "cv2",
     "h11",
+    "idna",
     "hypothesis",
     "jax",
     "jinja2",

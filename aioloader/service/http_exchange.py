@@ -227,3 +227,15 @@ def pause_of(headers: dict[str, str]) -> float:
     """Return the seconds that a server asks to wait in ``Retry-After``; 0 for none, and for a date."""
     asked = headers.get("retry-after", "").strip()
     return float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0
+
+
+def location_of(headers: dict[str, str]) -> str | None:
+    """Return where a redirect leads, None if nowhere. As browsers do, take UTF-8, and escape what is not."""
+    location = headers.get("location")
+    if location is None:
+        return None
+    stored = location.encode("latin-1")
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in stored)

@@ -18,7 +18,14 @@ import anyio
 from aioloader.errors import ImageFetchError
 from aioloader.foundation.threads import Threads
 from aioloader.service.allowed import HostRule, check_addresses
-from aioloader.service.http_exchange import NOT_MODIFIED, REDIRECTS, AgainError, Response, exchange
+from aioloader.service.http_exchange import (
+    NOT_MODIFIED,
+    REDIRECTS,
+    AgainError,
+    Response,
+    exchange,
+    location_of,
+)
 from aioloader.service.web_urls import WebAddress, redirected
 from aioloader.storage.remote.failures import backoff_s
 
@@ -165,7 +172,7 @@ class WebClient:
             response = await self._request(address, first, known_tag)
             if response.status not in REDIRECTS:
                 return address, response
-            location = response.headers.get("location")
+            location = location_of(response.headers)
             if location is None:
                 raise ImageFetchError(
                     address.name, "a redirect leads nowhere", status=response.status, kind=address.scheme

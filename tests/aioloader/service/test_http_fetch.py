@@ -464,6 +464,17 @@ def test_a_redirect_is_followed(server: RawServer, get: Get, status: int) -> Non
 
 
 @pytest.mark.parametrize(
+    ("location", "path"), [("/üß".encode(), "/%C3%BC%C3%9F"), ("/ü".encode("latin-1"), "/%FC")]
+)
+def test_a_redirect_may_have_other_characters_than_ascii(
+    server: RawServer, get: Get, location: bytes, path: str
+) -> None:
+    server.answers["/x"] = answer(status=302, Location=location.decode("latin-1"))
+    server.answers[path] = answer(IMAGE)
+    assert bytes(get("/x").data) == IMAGE
+
+
+@pytest.mark.parametrize(
     ("location", "error"),
     [
         ("http://169.254.169.254/latest/meta-data/", ImageNotAllowedError),
