@@ -162,7 +162,7 @@ _ARROW = Foreign(
 _NUMPY = Foreign("a NumPy file", 'pass numpy.load(FILE, mmap_mode="r") to aioloader.ArrayDataset')
 _TABLE = Foreign(
     "a table",
-    "aioloader.ImageListDataset(FOLDER, [(label, path), ...]) reads images of a list; or write a .lst file",
+    'aioloader.ImageListDataset(FOLDER, "labels.csv") reads the images that a table names; of others, pass the columns',
 )
 _LIST = Foreign(
     "a list of images", "aioloader.ImageListDataset(FOLDER, LIST) reads its images, in a loader that you make"

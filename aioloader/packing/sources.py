@@ -204,8 +204,7 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
         raise NotADirectoryError(f"there is no folder {str(folder)!r}")
     items, paths = [], []
     seen: set[int] = set()
-    for key, labels, name in read_list(str(place)):
-        assert isinstance(key, int)
+    for key, labels, name in read_list(str(place)).rows():
         if not 0 <= key < _KEYS:
             raise ValueError(f"{place}: the id {key} is not between 0 and 2**64 - 1")
         if key in seen:

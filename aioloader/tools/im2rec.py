@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None: those of this process.
 
     Returns:
-        0: done; 1: no images or lists, or none that can be read, or a file cannot be read or written; 2: wrong usage, or
-        there is no such folder; 130: interrupted.
+        0: done; 1: no images or lists, or none that can be read, or a file cannot be read or written; 2: wrong
+        usage, or there is no such folder; 130: interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
-from aioloader.datasets.imagelist import Entry, list_entry, read_list
+from aioloader.datasets.imagelist import Entries, list_entries, read_list
 from aioloader.datasets.record import RecordTable
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
@@ -189,8 +189,7 @@ def open_images(
     if path_imglist:
         entries = _entries(read_list(path_imglist), dtype)
     elif imglist is not None:
-        found = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
-        entries = _entries(found, dtype)
+        entries = _entries(list_entries(imglist), dtype)
     if not path_imgrec:
         assert entries is not None
         return _files(entries, path_root or "")
@@ -212,13 +211,14 @@ def open_images(
     return ImageSource(EncodedRecords(path_imgrec, keys, offsets, labels), indexed, list(keys), entries)
 
 
-def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
+def _entries(found: Entries, dtype: str) -> dict[Any, tuple[Array, str]]:
     entries: dict[Any, tuple[Array, str]] = {
-        key: (_label_array(key, labels, dtype), path) for key, labels, path in found
+        key: (_label_array(key, labels, dtype), path) for key, labels, path in found.rows()
     }
-    if len(entries) < len(found):
+    count = len(found.paths)
+    if len(entries) < count:
         warn_caller(
-            f"{len(found) - len(entries)} of {len(found)} entries of the list of labels have the key of a later one, "
+            f"{count - len(entries)} of {count} entries of the list of labels have the key of a later one, "
             "which replaces them: give every entry a different key",
             UserWarning,
         )

@@ -120,18 +120,19 @@ def inspect_list(path: str) -> Inspection:
         ValueError: a line is malformed.
     """
     entries = read_list(path)
-    widths = Counter(len(labels) for _, labels, _ in entries)
-    labels = Counter(float(labels[0]) for _, labels, _ in entries if len(labels) == 1)
-    endings = Counter(os.path.splitext(name)[1].lower() for _, _, name in entries)
-    repeated = len(entries) - len({key for key, _, _ in entries})
+    count = len(entries.paths)
+    widths = Counter(map(len, entries.labels))
+    labels = Counter(float(labels[0]) for labels in entries.labels if len(labels) == 1)
+    endings = Counter(os.path.splitext(name)[1].lower() for name in entries.paths)
+    repeated = count - len(set(entries.keys or ()))
     damage = [f"{repeated:,} lines repeat an id"] if repeated else []
     return Inspection(
         path,
         "image list",
         1,
         os.path.getsize(path),
-        len(entries),
-        images_in_all=len(entries),
+        count,
+        images_in_all=count,
         labels=labels_of(labels),
         label_widths=dict(widths.most_common()),
         details={"endings": dict(endings.most_common())},

@@ -236,7 +236,7 @@ def test_a_missing_lst_file_is_an_error(root: Path) -> None:
 
 @pytest.mark.parametrize("imglist", [None, 3, [3], [["a.png"]], [[1, 2]], [["x", "a.png"]]], ids=str)
 def test_malformed_lists_are_refused(root: Path, imglist: Any) -> None:
-    with pytest.raises(ValueError, match=r"imglist must be the name of a \.lst file, or a list of entries"):
+    with pytest.raises(ValueError, match=r"imglist must be the name of .*, or a list of entries"):
         ImageListDataset(root, imglist)
 
 
@@ -277,6 +277,98 @@ def test_a_link_in_the_folder_does_not_let_a_list_climb_out(root: Path, tmp_path
     assert dataset.location(0).path == str(root / "secret.png")
     with pytest.raises(FileNotFoundError):
         dataset[0]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+ROWS = {"file": ["cat/a.png", "ant/1.jpeg"], "a": [1, 0], "b": [0.5, 2.0], "kind": ["cat", "ant"]}
+
+
+def _table(kind: str, folder: Path) -> Any:
+    if kind == "dict":
+        return ROWS
+    if kind in ("pandas", "pyarrow"):
+        library = pytest.importorskip(kind)
+        return library.DataFrame(ROWS) if kind == "pandas" else library.table(ROWS)
+    apart = "," if kind == "csv" else "\t"
+    lines = [ROWS, *zip(*ROWS.values(), strict=True)]
+    place = folder / f"labels.{kind}"
+    place.write_text("".join(apart.join(map(str, line)) + "\r\n" for line in lines), "utf-8-sig")
+    return place
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "pandas", "pyarrow", "dict"])
+def test_a_table_gives_paths_and_labels(kind: str, root: Path, tmp_path_factory: Any, pixels: Any) -> None:
+    table = _table(kind, tmp_path_factory.mktemp("beside"))
+    dataset = ImageListDataset(root, table, label="a")
+    assert [(label, label.dtype) for _, label in dataset] == [(1, np.int64), (0, np.int64)]
+    assert np.array_equal(dataset[0][0], pixels(1))
+    several = ImageListDataset(root, table, label=["a", "b"])
+    assert several[0][1].dtype == np.float32
+    assert [label.tolist() for _, label in several] == [[1, 0.5], [0, 2]]
+    text = ImageListDataset(root, table, image="file", label="kind")
+    assert ([int(label) for _, label in text], text.class_names()) == ([1, 0], ["ant", "cat"])
+    alone = ImageListDataset(root, table, label=None)
+    assert np.array_equal(alone[0], pixels(1))
+    with pytest.raises(ValueError, match=r"'file', 'a', 'b', 'kind': pass label=NAME"):
+        ImageListDataset(root, table)
+    with pytest.raises(ValueError, match="there is no column 'c': the columns are 'file'"):
+        ImageListDataset(root, table, label="c")
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("cat/a.png,3\nant/1.jpeg,4\n", [3, 4]),
+        ("path,label\n'cat/a.png',1\n".replace("'", '"'), [1]),
+        ("id,target,image\n7,1.5,cat/a.png\n", [1.5]),
+        ("image,species\ncat/a.png,9007199254740993\n", [9007199254740993]),
+        ("cat/a.png,1,0\nant/1.jpeg,0,1\n", [[1, 0], [0, 1]]),
+    ],
+)
+def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Path) -> None:
+    (root / "labels.csv").write_text(text)
+    for dataset in (ImageListDataset(root, "labels.csv"), ImageListDataset(imglist=root / "labels.csv")):
+        assert [label.tolist() for _, label in dataset] == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,label\ncat/a.png,\n", "row 1 has no label in the column 'label'"),
+        ("path,label\ncat/a.png,1\nant/1.jpeg,nan\n", "row 2 has no label in the column 'label', but 'nan'"),
+        ("path,label\ncat/a.png\n", "row 2 has 1 fields, and the first one has 2"),
+        ("path,label\n,1\n", "row 1 has no path in the column 'path'"),
+        ("a,b\nx,1\n", "no column of 'a', 'b' has names of images"),
+        ("path,path\nx,1\n", "two columns of one name"),
+        ("path,label\n../a.png,1\n", "leads out of the root"),
+        ("", "has no lines"),
+    ],
+)
+def test_tables_that_are_refused(text: str, message: str, root: Path) -> None:
+    (root / "labels.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ImageListDataset(root, "labels.csv")
+
+
+def test_paths_may_be_absolute_without_a_root(root: Path, pixels: Any) -> None:
+    paths = [str(root / "cat/a.png"), root / "ant/1.jpeg"]
+    dataset = ImageListDataset(imglist=list(enumerate(paths)))
+    assert [label for _, label in dataset] == [0, 1]
+    assert np.array_equal(dataset[0][0], pixels(1))
+    alone = ImageListDataset(imglist=paths, label=None)
+    assert np.array_equal(alone[0], pixels(1))
+    with pytest.raises(ValueError, match="label=None"):
+        alone.labels()
+    with pytest.raises(ValueError, match="cannot mix local files and URLs"):
+        ImageListDataset(imglist=[[0, "s3://a/b.png"], [1, "/a.png"]])
+
+
+def test_several_labels_that_float32_would_merge_are_refused(root: Path) -> None:
+    entries = [[[16777217, 1], "cat/a.png"]]
+    with pytest.raises(ValueError, match=r"entry '1': float32 has no 16777217.*label_dtype='float64'"):
+        ImageListDataset(root, entries)
+    assert ImageListDataset(root, entries, label_dtype="int64")[0][1].tolist() == [16777217, 1]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,10 @@ def test_a_listing_becomes_a_folder_of_folders(root: str) -> None:
     if root:
         paths += [("training/cat/9.jpg", FULL), ("train", EMPTY)]
     found = arrange(paths, root)
-    assert found.folders == {"cat": [("1.jpg", FULL), ("3.jpg", FULL)], "dog": []}
+    assert found.folders == {
+        "cat": [("1.jpg", FULL), ("deeper/2.jpg", FULL), ("3.jpg", FULL)],
+        "dog": [("only/deeper.jpg", FULL)],
+    }
     assert found.files == ["labels.txt", "nothing"]
 
 
