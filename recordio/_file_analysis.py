@@ -188,6 +188,7 @@ class FileAnalysis:
             if named or local_path(index) is not None:
                 raise
         self._offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
+        self._repeated = self._offsets[:0] if self.index is None else self.index.repeated()
         self._places = np.unique(self._offsets[self._offsets >= 0])
 
         starts, lengths = array("q"), array("q")
@@ -319,6 +320,7 @@ class FileAnalysis:
         listed = np.flatnonzero(self._known >= 0)
         fits = _is_member(self._offsets, self._known[listed])
         fits[self._misplaced] = False
+        fits[self._repeated] = False
         lines = np.flatnonzero(fits)
         return lines, listed[np.searchsorted(self._known[listed], self._offsets[lines])]
 
@@ -349,6 +351,12 @@ class FileAnalysis:
             message = "the index names the record of another key here"
             faults.append(Problem(offset, 0, key=key, message=message, keys=(key,)))
         faults += self._not_listed(self._index_was_cut or bool(faults))
+        for line in self._repeated.tolist():
+            key, offset = self._key(line), int(self._offsets[line])
+            message = (
+                f"line {line + 1} of the index repeats a line before it, so the record is read more than once"
+            )
+            faults.append(Problem(offset, 0, key=key, message=message))
         for number, found in enumerate(self.gaps):
             keys = tuple(lost.get(number, ()))
             reason = found.reason

@@ -234,6 +234,8 @@ class Index:
         if (steps > 0).all():
             return offsets, np.append(steps, np.int64(file_size) - offsets[-1])
         distinct = np.unique(offsets)
+        if len(distinct) < len(offsets):
+            self._warn_repeated()
         ends = np.append(distinct[1:], np.int64(file_size))
         return offsets, ends[np.searchsorted(distinct, offsets)] - offsets
 
@@ -241,26 +243,23 @@ class Index:
         offsets = self.offsets
         wrong = (offsets < 0) | (offsets >= file_size) | ((offsets & 3) != 0)
         line = int(np.flatnonzero(wrong)[0])
-        offset = int(offsets[line])
-        if offset == NO_OFFSET:
-            what = "the offset is 2**64 - 1, which old builds wrote when they lost the position"
-        elif offset < 0:
-            what = "the offset is negative"
-        elif offset >= file_size:
-            what = (
-                f"the offset is outside the record file of {file_size} bytes; "
-                "the index belongs to another file, or the file was cut"
-            )
-        else:
-            what = "the offset is not a multiple of 4, so no record can begin there"
-        return CorruptIndexError(
-            f"{what}; {_REBUILD}",
-            path=self.path,
-            line=line + 1,
-            key=self.key_at(line),
-            offset=offset,
-            found=2**64 - 1 if offset == NO_OFFSET else offset,
+        return misplaced_error(
+            int(offsets[line]), file_size, path=self.path, line=line, key=self.key_at(line)
         )
+
+    def repeated(self) -> NDArray[np.int64]:
+        """Return the lines that repeat one before them, key and offset, counted from 0; int64 (n,), ascending."""
+        steps = np.diff(self.offsets)
+        if isinstance(self._keys, range) or (steps > 0).all():
+            return np.empty(0, dtype=np.int64)
+        keys = self._keys
+        if isinstance(keys, list):
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            keys = np.array([numbers[key] for key in keys], dtype=np.int64)
+        order = np.lexsort((keys, self.offsets))
+        again = (np.diff(keys[order]) == 0) & (np.diff(self.offsets[order]) == 0)
+        lines: NDArray[np.int64] = np.sort(order[1:][again])
+        return lines[~np.isin(lines, list(self.faults))] if self.faults else lines
 
     def _sorted_keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if self._sorted is None:
@@ -285,6 +284,18 @@ class Index:
                 self._warn_duplicates(first, len(valid) - len(last))
         return self._by_text
 
+    def _warn_repeated(self) -> None:
+        lines = self.repeated()
+        if len(lines):
+            line = int(lines[0])
+            warnings.warn(
+                f"{self.path or 'index'}: {len(lines)} lines repeat a line before them, so their records are read more "
+                f"than once (the first is line {line + 1}, key {self.key_at(line)!r}); delete these lines, or "
+                "`repair` writes a copy without them",
+                DuplicateKeyWarning,
+                stacklevel=4,
+            )
+
     def _warn_duplicates(self, key: int | str, count: int) -> None:
         warnings.warn(
             f"{self.path or 'index'}: {count} lines repeat a key (the first is {key!r}); look-ups "
@@ -301,6 +312,39 @@ class Index:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Index.__init__(self, state["lines"], path=state["path"], faults=state["faults"])
+
+
+def misplaced_error(
+    offset: int, file_size: int, *, path: str | None, line: int | None, key: int | str
+) -> CorruptIndexError:
+    """Return the error for an offset at which no record can begin.
+
+    Args:
+        offset: Of the line.
+        file_size: Bytes in the record file.
+        path: The .idx.
+        line: Number of the line, counted from 0; None if it is unknown.
+        key: Its key.
+    """
+    if offset == NO_OFFSET:
+        what = "the offset is 2**64 - 1, which old builds wrote when they lost the position"
+    elif offset < 0:
+        what = "the offset is negative"
+    elif offset >= file_size:
+        what = (
+            f"the offset is outside the record file of {file_size} bytes; "
+            "the index belongs to another file, or the file was cut"
+        )
+    else:
+        what = "the offset is not a multiple of 4, so no record can begin there"
+    return CorruptIndexError(
+        f"{what}; {_REBUILD}",
+        path=path,
+        line=None if line is None else line + 1,
+        key=key,
+        offset=offset,
+        found=2**64 - 1 if offset == NO_OFFSET else offset,
+    )
 
 
 def _is_integer(key: object) -> bool:

@@ -15,11 +15,9 @@ import warnings
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import numpy as np
-
 from recordio._files import AppendFile, LocalFile
 from recordio._framing import BytesLike, serialize
-from recordio._index import Index, index_not_found, read_text
+from recordio._index import Index, index_not_found, misplaced_error, read_text
 from recordio._index_text import NO_OFFSET, format_line, integer_key, key_fields
 from recordio._parser import RecordParser, Sentinel
 from recordio._sansio import RecordStream
@@ -322,6 +320,7 @@ class MXIndexedRecordIO(MXRecordIO):
 
         Raises:
             RecordKeyError: No record has this key. Keys are not converted: '3' is not 3.
+            CorruptIndexError: The offset is outside of the file, or is that of no record.
             CorruptRecordError: There is no valid record at that offset.
             ModeError: The file was opened for writing.
         """
@@ -363,7 +362,9 @@ class MXIndexedRecordIO(MXRecordIO):
             ) from None
         size = self._source().size()
         if offset == NO_OFFSET or not 0 <= offset < size or offset & 3:
-            Index.of(np.array([offset], dtype=np.int64), path=self.idx_path).spans(size)
+            # The last line of a key counts; callers may also add to `idx`.
+            line = max((n for n, each in enumerate(self.keys) if each == key), default=None)
+            raise misplaced_error(offset, size, path=self.idx_path, line=line, key=key)
         return offset
 
     def __getstate__(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 REC = "train.rec"
 # Enough of the end of an .idx for its last line.
 _TAIL_NBYTES = 256
+_MOST_OFFSET = 2**63 - 1
 
 
 class InsightFaceDataset(ImageRecordDataset):
@@ -431,4 +432,5 @@ def _ends(idx: str) -> list[int]:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
         last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]
     fields = [line.split(b"\t") for line in (first, last)]
-    return [int(field[1]) for field in fields if len(field) == 2 and field[1].strip().isdigit()]
+    offsets = [int(field[1]) for field in fields if len(field) == 2 and field[1].strip().isdigit()]
+    return [offset for offset in offsets if offset <= _MOST_OFFSET]

@@ -339,10 +339,11 @@ def test_duplicate_keys_stay_in_keys_and_warn(indexed: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("offset", [2**64 - 1, 10**9, 6, -8], ids=str)
 def test_offsets_outside_are_named(rec: str, tmp_path: Path, offset: int) -> None:
-    (tmp_path / "bad.idx").write_text(f"0\t{offset}\n")
+    (tmp_path / "bad.idx").write_text(f"7\t0\n0\t{offset}\n")
     reader = MXIndexedRecordIO(str(tmp_path / "bad.idx"), rec, "r")
-    with pytest.raises(ValueError, match="python -m recordio index"):
+    with pytest.raises(CorruptIndexError, match="python -m recordio index") as caught:
         reader.read_idx(0)
+    assert (caught.value.line, caught.value.key, caught.value.found) == (2, 0, offset)
 
 
 def test_read_idx_opens_again_after_fork_and_after_close(indexed: tuple[str, str]) -> None:

@@ -24,6 +24,7 @@ from recordio import (
     verify,
 )
 from recordio._file_analysis import IndexAlignment
+from recordio.errors import DuplicateKeyWarning
 from tests.recordio.ten_records import KEYS, OFFSETS, RECORDS, lines_of, rewrite, spoil
 
 
@@ -50,6 +51,25 @@ def test_records_that_the_index_does_not_list_are_kept_and_stay_out_of_it(rec: P
     assert repair(rec, copy).keyless.tolist() == [OFFSETS[9]]
     assert list(RecordReader(copy, index=Index.scan(copy))) == RECORDS
     assert list(RecordReader(copy).keys) == KEYS[:9]
+
+
+@pytest.mark.parametrize("text_keys", [False, True])
+def test_repeated_lines_are_problems_and_left_out_of_a_repaired_index(rec: Path, text_keys: bool) -> None:
+    idx = rec.with_suffix(".idx")
+    lines = [("k" if text_keys else "") + line for line in idx.read_text().splitlines(keepends=True)]
+    idx.write_text("".join([*lines, lines[2], lines[4], lines[2]]))
+    found = verify(rec).problems
+    assert [(each.offset, each.length, each.keys) for each in found] == [
+        (OFFSETS[place], 0, ()) for place in (2, 2, 4)
+    ]
+    assert ["repeats a line" in each.message for each in found] == [True] * 3
+    assert sorted(int(each.message.split()[1]) for each in found) == [11, 12, 13]
+    with pytest.warns(DuplicateKeyWarning, match="3 lines repeat a line before them"):
+        assert len(RecordReader(rec)[:]) == 13
+    repair(rec, rec.with_name("copy.rec"))
+    assert rec.with_name("copy.idx").read_text() == "".join(lines)
+    idx.write_text("".join([*lines, f"{'k' if text_keys else ''}99\t{OFFSETS[2]}\n"]))  # another name of it
+    assert verify(rec).ok
 
 
 def test_build_index_writes_counted_keys(rec: Path, tmp_path: Path) -> None:

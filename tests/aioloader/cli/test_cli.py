@@ -268,3 +268,29 @@ def test_a_damaged_image_is_named_in_one_line(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"aioloader: error: folder: sample at index 0, path {folder / 'bad.jpg'}")
     assert "TaskGroup" not in done.stderr
+
+
+@pytest.mark.parametrize("offset", [2**64 - 1, 2**64 - 5, 2**63 - 1, 10**29, -5], ids=str)
+def test_offsets_beyond_any_file_are_reported_and_mended(
+    offset: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rec, idx, copy = (tmp_path / name for name in ("a.rec", "a.idx", "copy.rec"))
+    with recordio.RecordWriter(rec) as writer:
+        for _ in range(6):
+            writer.write(b"x" * 10)
+    recordio.build_index(rec)
+    whole = idx.read_text()
+    lines = whole.splitlines()
+    idx.write_text("\n".join([*lines[:3], *(f"{key}\t{offset}" for key in (3, 4, 5))]) + "\n")
+    assert _code("verify", str(rec)) == 1
+    text = capsys.readouterr().out
+    assert "6 records, 120 bytes, 6 problems" in text
+    assert _code("inspect", str(rec)) == 0
+    assert "damage" in capsys.readouterr().out
+    assert _code("repair", str(rec), str(copy)) == 1
+    assert len(recordio.RecordReader(copy, index=recordio.Index.scan(copy))) == 6
+    assert copy.with_suffix(".idx").read_text().splitlines() == lines[:3]
+    aioloader.images(rec)
+    assert aioloader.RecordFileDataset(rec)[1] == b"x" * 10
+    assert _code("index", str(rec)) == 0
+    assert idx.read_text() == whole
