@@ -128,7 +128,7 @@ class _App:
             listing = await self._site.everything(stop + 1, least=max(1, stop - per_page + 1))
         self._check_page(number, len(listing.positions), per_page, listing.complete)
         positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
-        shown = await self._site.thumbs(positions)
+        shown = await self._site.page(positions)
         return HTMLResponse(self._pages.grid(listing, shown, number, label))
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Content of the pages, computed in threads and cached. The event loop only waits for the threads.
 
-One pool of threads reads and decodes. A separate thread finds all records and, after the first request for labels,
-reads the headers.
+One pool of threads reads and decodes, and another makes small images, for which no page waits long. A separate thread
+finds all records and, after the first request for labels, reads the headers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aioloader.foundation.threads import Threads
 from aioloader.viewer.collection import Collection, Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
-from aioloader.viewer.records import Record, label_text, parse_label
-from aioloader.viewer.rendering import ImageRenderer, RenderedImage
+from aioloader.viewer.records import IMAGE, Record, label_text, parse_label
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.viewer.sample_fields import SampleField
 
+# EXIF orientations from here on swap height and width.
+_FIRST_TURNED = 5
 THUMB_SIDE = 320
 IMAGE_SIDE = 1280
 FURTHER_SIDE = 480
@@ -37,6 +39,8 @@ _RECORD_NBYTES = 1024
 _TOGETHER = 4
 _PATIENCE_S = 3.0
 _FIRST_PAGE_S = 2.0
+# How long a page waits for its small images; the others come into it when they are made.
+_THUMBS_S = 1.0
 
 Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value", bound="Shown | Draw")
@@ -84,6 +88,7 @@ class Shown:
         further: the images in these fields, by their numbers: rendered, or the reason why not; "" for `main`.
         main: number of the image in `further` that `image` displays; None if it is none of them.
         fields_left: number of fields that are not in `fields`.
+        later: (width, height) of the image that is still being made, or None.
     """
 
     record: Record
@@ -92,6 +97,12 @@ class Shown:
     further: tuple[RenderedImage | str, ...] = ()
     main: int | None = None
     fields_left: int = 0
+    later: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Return width and height of its image, also of one that is still being made; None without an image."""
+        return self.later if self.image is None else (self.image.width, self.image.height)
 
     @property
     def nbytes(self) -> int:
@@ -156,6 +167,15 @@ class Cache:
             self.nbytes -= dropped
 
 
+class _Making:
+    """A value that is being made: once `done`, `value` is there, or the `error` that making it raised."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.value: Any = None
+        self.error: Exception | None = None
+
+
 class Site:
     """Content of all pages of a collection.
 
@@ -178,6 +198,8 @@ class Site:
         self._renderer = ImageRenderer(options.max_pixels)
         self._cache = Cache(_CACHE_NBYTES)
         self._threads = Threads(available_cores(), "aioloader-view")
+        self._thumb_threads = Threads(available_cores(), "aioloader-view-thumbs")
+        self._making: dict[Hashable, _Making] = {}
         self._reader = Threads(1, "aioloader-view-reader")
         self._ready = anyio.Event()
         self._wanted = anyio.Event()
@@ -189,6 +211,7 @@ class Site:
     def close(self) -> None:
         """Stop the threads and close the files; blocks until they are done, so do not call it in an event loop."""
         self._threads.close()
+        self._thumb_threads.close()
         self._reader.close()
         self.collection.close()
 
@@ -333,6 +356,20 @@ class Site:
         self._wanted.set()
         return shown
 
+    async def page(self, positions: Sequence[int]) -> list[Shown]:
+        """Return the small images as `thumbs` does, but those that take long as records whose images come later."""
+        with anyio.move_on_after(_THUMBS_S):
+            return await self.thumbs(positions)
+        found = {position: self._cache.get((THUMB_SIDE, position)) for position in positions}
+        missing = [position for position, shown in found.items() if shown is None]
+
+        def read() -> list[Shown]:
+            return [_later(self.collection.read(position).record) for position in missing]
+
+        found.update(zip(missing, await self._threads.run(read), strict=True))
+        self._wanted.set()
+        return [found[position] for position in positions]
+
     async def image(self, position: int) -> Shown:
         """Render the large image of a record.
 
@@ -372,6 +409,7 @@ class Site:
         return await self._cached(
             [(side, position) for position in positions],
             lambda key: self._make(key[1], side),
+            self._threads if side == IMAGE_SIDE else self._thumb_threads,
         )
 
     def _make(self, position: int, side: int) -> Shown:
@@ -386,19 +424,44 @@ class Site:
         )
         return Shown(record, image, found.fields, further, found.main, found.left)
 
-    async def _cached(self, keys: Sequence[Key], make: Callable[[Key], Value]) -> list[Value]:
-        """Return the cached values of some keys, after making the missing ones in threads, a few at a time."""
+    async def _cached(
+        self, keys: Sequence[Key], make: Callable[[Key], Value], threads: Threads
+    ) -> list[Value]:
+        """Return the cached values of some keys, after making the missing ones in threads, a few at a time.
+
+        What is being made already is waited for; what nobody waits for any more is made nevertheless.
+        """
         found = {key: self._cache.get(key) for key in keys}
         missing = [key for key, value in found.items() if value is None]
+        begun = {key: self._making.setdefault(key, _Making()) for key in missing if key not in self._making}
+        waiting = {key: self._making[key] for key in missing}
 
         async def some(part: Sequence[Key]) -> None:
-            for key, value in zip(part, await self._threads.run(lambda: list(map(make, part))), strict=True):
-                found[key] = value
+            try:
+                values = await threads.run_abandonable(lambda: list(map(make, part)), abandoned=lambda: None)
+            except Exception as error:
+                values = []
+                for key in part:
+                    begun[key].error = error
+            finally:
+                for key in part:
+                    del self._making[key]
+            for key, value in zip(part, values, strict=False):
+                begun[key].value = value
                 self._cache.put(key, value, value.nbytes)
+            for key in part:
+                begun[key].done.set()
 
-        async with anyio.create_task_group() as tasks:
-            for start in range(0, len(missing), _TOGETHER):
-                tasks.start_soon(some, missing[start : start + _TOGETHER])
+        async with anyio.create_task_group() as own:
+            parts = list(begun)
+            for start in range(0, len(parts), _TOGETHER):
+                (self._tasks or own).start_soon(some, parts[start : start + _TOGETHER])
+            for key, making in waiting.items():
+                await making.done.wait()
+                found[key] = making.value
+        for making in waiting.values():
+            if making.error is not None:
+                raise making.error
         return [found[key] for key in keys]
 
     async def drawn(self, position: int, view: str, epochs: Sequence[int]) -> list[Draw]:
@@ -418,9 +481,21 @@ class Site:
             raise NoSuchRecordError(f"there is no chain named {view[:40]!r} for this record")
         if contents.data is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
-        return await self._cached(keys, lambda key: self.draws.make(contents, pipeline, key[2]))
+        return await self._cached(
+            keys, lambda key: self.draws.make(contents, pipeline, key[2]), self._threads
+        )
 
     def label_words(self, label: float) -> str:
         """Format a label with the name of its class."""
         name = self.collection.label_name(label)
         return f"{label_text(label)} {name}" if name else label_text(label)
+
+
+def _later(record: Record) -> Shown:
+    """Return a record whose small image is still being made, with the size that it will have."""
+    if record.kind != IMAGE or not record.width:
+        return Shown(record, None)
+    width, height = record.width, record.height
+    if record.orientation >= _FIRST_TURNED:
+        width, height = height, width
+    return Shown(record, None, later=fitted(height, width, THUMB_SIDE)[::-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
@@ -17,11 +18,12 @@ from PIL import Image
 import aioloader
 from aioloader.rng import Rng
 from aioloader.transforms import boxes
-from aioloader.viewer.collection import NoSuchRecordError
+from aioloader.viewer import site as site_module
+from aioloader.viewer.collection import Contents, NoSuchRecordError
 from aioloader.viewer.draws import as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
 from aioloader.viewer.records import box_table
-from aioloader.viewer.rendering import RenderedImage, fitted
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.conftest import RunOn
@@ -236,3 +238,55 @@ def test_the_cache_keeps_what_was_used_last() -> None:
 )
 def test_images_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
     assert fitted(height, width, 320) == wanted[::-1]
+
+
+def test_a_page_does_not_wait_for_images_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.conftest import with_orientation
+
+    images = [
+        jpeg(1, 60, 80),
+        with_orientation(jpeg(2, 600, 2600), 6),
+        b"no image",
+        *(jpeg(k, 20, 20) for k in range(9)),
+    ]
+    path = write_records(tmp_path / "a.rec", [(1.0, image) for image in images])
+    opened = threading.Event()
+    made_images: list[int] = []
+    make = ImageRenderer.make
+
+    def slow(renderer: ImageRenderer, contents: Contents, side: int) -> Any:
+        made_images.append(contents.record.position)
+        if contents.record.position < 4 and side < IMAGE_SIDE:
+            assert opened.wait(60)
+        return make(renderer, contents, side)
+
+    monkeypatch.setattr(ImageRenderer, "make", slow)
+
+    async def work(site: Site) -> None:
+        await site.thumbs(range(4, 12))
+        monkeypatch.setattr(site_module, "_THUMBS_S", 0.05)
+        shown = await site.page(range(12))
+        # The small ones that are there, the slow ones by their sizes, upright; and no place for what is no image.
+        assert [each.size for each in shown] == [(80, 60), (74, 320), None, *[(20, 20)] * 9]
+        assert [each.image is None for each in shown] == [True] * 4 + [False] * 8
+        assert shown[2].record.problem
+        # Other pages go on meanwhile.
+        assert (await site.image(1)).image is not None
+        again = await site.page([0, 1])
+        assert all(each.image is None for each in again)
+        async with anyio.create_task_group() as tasks:
+            thumbs: list[Any] = []
+
+            async def thumb() -> None:
+                thumbs.append(await site.thumbs([1]))
+
+            for _ in range(3):
+                tasks.start_soon(thumb)
+            await anyio.wait_all_tasks_blocked()
+            opened.set()
+        assert {each[0].size for each in thumbs} == {(74, 320)}
+        assert made_images.count(1) == 2  # large and small, once each
+
+    work_with(made(path), work)
