@@ -11,6 +11,7 @@ from aioloader.abc import FetchingByteSource
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import ImageFetchError, ImageReferenceError
+from aioloader.transforms.pillow import encode_pillow, is_pillow_image
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class _OpenDataset:
         if isinstance(image, (bytes, bytearray, memoryview)):
             return bytes(image)
         try:
-            return raw_buffer(np.asarray(image))
+            return encode_pillow(image) if is_pillow_image(image) else raw_buffer(np.asarray(image))
         except (TypeError, ValueError) as error:
             raise ImageReferenceError(name, f"the item is not an image: {error}", kind="dataset") from None
 

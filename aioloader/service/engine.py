@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
@@ -43,6 +44,9 @@ class ServiceEngine:
         self._options = options
         self._reader = reader
         self._own = given if isinstance(given, DecodingProcessor) else None
+        if self._own is not None and options.exif not in (None, self._own.exif):
+            self._own = copy.copy(self._own)
+            self._own.exif = options.exif
         self._exif = options.exif or ("apply" if self._own is None else self._own.exif)
         self._stages = processor_stages(options.processor)
         self._convert = make_converter(options.output)

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
-from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -32,6 +31,7 @@ from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
 from aioloader.storage.cache.options import CacheOptions
+from aioloader.transforms.pillow import encode_pillow
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
@@ -64,9 +64,6 @@ SOURCES: Final = {
 _DIGEST_HERE = 1 << 18
 _DIGEST_PIECE = 1 << 20
 _THREADS = 8  # of a kind of source
-_STRIP_NBYTES = 1 << 20
-# The interpreter keeps a thread for 5 ms unless it waits for something.
-_YIELD_S = 5e-5
 _SOURCE_OF: Final = {
     "path": "file",
     "dataset": "dataset",
@@ -487,22 +484,13 @@ def _digest_of_text(text: str) -> Hashable:
 
 
 def _pixels_of(image: Any, name: str) -> memoryview:
-    """Return a Pillow image as a raw image in RGB.
+    """Return a Pillow image as encoded bytes.
 
     Raises:
         ImageReferenceError: Pillow cannot decode or convert it.
     """
     try:
-        image.load()
-        width, height = image.size
-        pixels: Array = np.empty((height, width, 3), np.uint8)
-        # Pillow keeps the interpreter's lock while it converts, so that an event loop would wait for a whole image.
-        rows = max(1, _STRIP_NBYTES // (3 * width))
-        for top in range(0, height, rows):
-            strip = image.crop((0, top, width, min(top + rows, height)))
-            pixels[top : top + rows] = np.asarray(strip.convert("RGB"))
-            sleep(_YIELD_S)
-        return raw_buffer(pixels)
+        return encode_pillow(image)
     except Exception as error:
         reason = f"Pillow cannot convert it: {type(error).__name__}: {error}"
         raise ImageReferenceError(name, reason, kind="pillow") from error

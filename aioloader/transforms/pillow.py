@@ -5,14 +5,18 @@ Pillow is an optional extra, imported when one of these functions first needs it
 
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from io import BytesIO
+from time import sleep
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from aioloader.errors import DecodeError, MissingPackageError
 from aioloader.foundation.decoder_messages import decoder_messages
+from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,6 +37,11 @@ _NAMES = {
     "avif": "AVIF",
 }
 _WHITE = (255, 255, 255, 255)
+_ORIENTATION = 0x112
+_MOST_16 = (1 << 16) - 1
+_STRIP_NBYTES = 1 << 20
+# The interpreter keeps a thread for 5 ms unless it waits for something.
+_YIELD_S = 5e-5
 
 
 def _pillow() -> Any:
@@ -101,12 +110,84 @@ def pixels_of_pillow(image: Image, *, exif: str, alpha: str) -> Array:
         from PIL import ImageOps
 
         image = ImageOps.exif_transpose(image)
-    if "A" in image.getbands() or image.info.get("transparency") is not None:
-        image = image.convert("RGBA")
+    if image.has_transparency_data:
+        image = _with_alpha(image)
         if alpha == "white":
             pillow = _pillow()
             image = pillow.alpha_composite(pillow.new("RGBA", image.size, _WHITE), image)
     return np.asarray(image.convert("RGB"))
+
+
+def encode_pillow(image: Image) -> memoryview:
+    """Return a Pillow image as encoded bytes, from which `decode_image` and others make what they make of its file.
+
+    A raw image has neither alpha, an orientation nor 16 bits; pixels that have become a PNG without compression.
+
+    Raises:
+        ValueError: its pixels have no scale, such as floats, or Pillow cannot convert its mode.
+        Exception: of Pillow, for damaged data.
+    """
+    image.load()
+    width, height = image.size
+    rows = max(1, _STRIP_NBYTES // (4 * width))
+    strips = []
+    for top in range(0, height, rows):
+        strips.append(_pixels(image.crop((0, top, width, min(top + rows, height)))))
+        # Pillow keeps the interpreter's lock while it converts, so that an event loop would wait for a whole image.
+        sleep(_YIELD_S)
+    pixels = np.concatenate(strips)
+    orientation = _orientation(image)
+    if orientation == 1 and pixels.dtype == np.uint8 and pixels.shape[2] == 3:
+        return raw_buffer(pixels)
+    return _png(pixels, orientation)
+
+
+def _pixels(image: Image) -> Array:
+    """Return pixels (height, width, channels): uint8 in RGB or RGBA, or uint16 grey."""
+    if image.has_transparency_data:
+        return np.asarray(_with_alpha(image))
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return np.asarray(image.convert("RGB"))
+    values = np.asarray(image)
+    if image.mode == "F" or not 0 <= values.min() <= values.max() <= _MOST_16:
+        raise ValueError(
+            f"its pixels, of Pillow's mode {image.mode!r}, have no scale: convert them to 8 bits by the scale that "
+            "they have"
+        )
+    return values[:, :, None].astype(np.uint16)
+
+
+def _with_alpha(image: Image) -> Image:
+    return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+
+
+def _orientation(image: Image) -> int:
+    try:
+        found = image.getexif().get(_ORIENTATION)
+    except Exception:  # damaged metadata, which decoding ignores too
+        return 1
+    return found if found in range(2, 9) else 1
+
+
+def _png(pixels: Array, orientation: int) -> memoryview:
+    """Encode pixels as a PNG without compression."""
+    height, width, channels = pixels.shape
+    row_nbytes = width * channels * pixels.itemsize
+    rows = np.zeros((height, 1 + row_nbytes), np.uint8)  # a row begins with its filter: none
+    rows[:, 1:] = (
+        np.ascontiguousarray(pixels.astype(pixels.dtype.newbyteorder(">"))).view(np.uint8).reshape(height, -1)
+    )
+    colours = {1: 0, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, height, 8 * pixels.itemsize, colours, 0, 0, 0)
+    tags = struct.pack(">2sHIHHHIHHI", b"MM", 42, 8, 1, _ORIENTATION, 3, 1, orientation, 0, 0)
+    parts = [b"\x89PNG\r\n\x1a\n"]
+    for kind, body in ((b"IHDR", header), (b"eXIf", tags), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b"")):
+        parts += (
+            struct.pack(">I4s", len(body), kind),
+            body,
+            struct.pack(">I", zlib.crc32(body, zlib.crc32(kind))),
+        )
+    return memoryview(b"".join(parts))
 
 
 def resize_bicubic(pixels: Array, size: tuple[int, int]) -> Array:

@@ -27,7 +27,7 @@ from aioloader.errors import (
 )
 from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
-from aioloader.transforms import encode_raw
+from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
@@ -324,16 +324,16 @@ def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
         assert found.key is None
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "I;16", "YCbCr", "HSV"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "YCbCr", "HSV"])
 def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
     pillow = pytest.importorskip("PIL.Image")
     noise = np.random.default_rng(1).integers(0, 256, (900, 701, 3), dtype=np.uint8)  # converted in strips
     image = pillow.fromarray(noise)
-    if mode in ("LA", "I;16"):
+    if mode == "LA":
         image = image.convert("L")
     image = image.convert(mode)
     found = read(image, max_bytes=4 << 20)
-    assert bytes(found.payload) == encode_raw(np.asarray(image.convert("RGB")))
+    assert np.array_equal(decode_image(found.payload), np.asarray(image.convert("RGB")))
     assert found.key is None
 
 
