@@ -110,7 +110,8 @@ def as_label(
     name: str,
     location: ItemLocation,
     *,
-    advice: str = "pass the name of a field with numbers as label=, or fields=(...) for samples that are dicts",
+    advice: str = "pass the name of a field with numbers as label=, label=None for images alone, or to open_dataset "
+    "fields=(...) for samples that are dicts",
 ) -> Any:
     """Return a label: whole numbers as int64, other numbers as float32 and arrays as they are, or all as `dtype`.
 
@@ -171,16 +172,18 @@ class ShardImageDecoder(ImageDecoder):
     Attributes:
         reader: of the fields.
         image: name of the image.
-        label: name of the label.
+        label: name of the label; None: the sample is the image alone.
         label_dtype: numpy name of the dtype of the labels; None: int64 for whole numbers, float32 for others.
     """
 
     reader: FieldReader
     image: str
-    label: str
+    label: str | None
     label_dtype: str | None = None
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        if self.label is None:
+            return self.reader.read(data, extra, location, (self.image,))[0], None
         image, label = self.reader.read(data, extra, location, (self.image, self.label))
         return image, self.label_of(label, location)
 
@@ -191,6 +194,7 @@ class ShardImageDecoder(ImageDecoder):
             SampleFormatError: it is not a number, and not an array of numbers.
             ValueError: `label_dtype` cannot hold it.
         """
+        assert self.label is not None
         dtype = None if self.label_dtype is None else np.dtype(self.label_dtype)
         found = field_value(value, self.reader.kind(self.label), self.label, location)
         return as_label(found, dtype, self.label, location)
@@ -204,6 +208,7 @@ class ShardImageDecoder(ImageDecoder):
         Raises:
             MissingFieldError, SampleFormatError: the sample has no label, or it is damaged.
         """
+        assert self.label is not None
         (label,) = self.reader.read(data, extra, location, (self.label,))
         return self.label_of(label, location)
 

@@ -65,7 +65,7 @@ class MDSDataset(ShardDataset):
             are read, too.
         image: the column of images: `jpeg`, `png`, `pil`, `bytes` of an encoded image, or `ndarray` with uint8 pixels.
             With `fields`, the name or names of those columns of `bytes` that are images.
-        label: the column of labels.
+        label: the column of labels; None: the samples are images alone.
         fields: names of the columns of samples that are dicts; None: the sample is (image, label).
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`. Of compressed shards, the decompressed files are the cache in a
@@ -88,7 +88,7 @@ class MDSDataset(ShardDataset):
         root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         image: str | Sequence[str] = "image",
-        label: str = "label",
+        label: str | None = "label",
         fields: str | Sequence[str] | None = None,
         flag: int = 1,
         exif: str = "apply",
@@ -243,7 +243,7 @@ class MDSDataset(ShardDataset):
         if not self.paths:
             return
         path = redact_url(index_path(self._files[self.paths[0]].folder))
-        for name in (self._image, self._label) if self._fields is None else self._fields:
+        for name in self._pair if self._fields is None else self._fields:
             try:
                 encoding = self._field_reader.encoding(name)
             except ValueError as error:
@@ -265,7 +265,7 @@ class MDSDataset(ShardDataset):
     def _label_spans(self, indices: IntArray) -> tuple[Spans, Array | None]:
         """Return the spans of the labels alone if they have the same place in all samples; else of the samples."""
         spans = super().spans(indices)
-        fixed = self._field_reader.fixed_span(self._label)
+        fixed = self._field_reader.fixed_span(self.label_field)
         if fixed is None:
             return spans, None
         offset, nbytes = fixed

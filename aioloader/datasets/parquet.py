@@ -104,7 +104,7 @@ class ParquetDataset(ShardDataset):
         image: the column of images: of encoded bytes, or of structs of `bytes` and `path`, as `datasets.Image` writes
             them. With `fields`, the name or names of those among them that are images; columns with the feature Image
             are in any case. A column of lists of images has a list of arrays in each sample.
-        label: the column of labels.
+        label: the column of labels; None: the samples are images alone.
         fields: names of the columns of samples that are dicts; None: the sample is (image, label).
         shuffle_blocks: row groups that are mixed at a time by a loader with ``shuffle=True``. "auto": 16, fewer if 16
             take more than 2 GiB; it depends on the files only, so that an epoch can be resumed on another machine.
@@ -137,7 +137,7 @@ class ParquetDataset(ShardDataset):
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         image: str | Sequence[str] = _IMAGE,
-        label: str = _LABEL,
+        label: str | None = _LABEL,
         fields: str | Sequence[str] | None = None,
         shuffle_blocks: int | str | None = AUTO,
         blocks_limit: int | str | None = None,
@@ -202,7 +202,7 @@ class ParquetDataset(ShardDataset):
         if self._laid_out is None or self._laid_out.tables is not self.tables:
             footers = self._footers
             features = features_of(footers[0].features)
-            names = (self._image, self._label) if self._fields is None else self._fields
+            names = self._pair if self._fields is None else self._fields
             columns = _common_columns(footers, names, features)
             if self._fields is None:
                 images = frozenset((self._image,))
@@ -257,7 +257,7 @@ class ParquetDataset(ShardDataset):
     @property
     def synsets(self) -> list[str]:
         """Return the names of the classes, in the order of the labels, if the label is a ClassLabel; else nothing."""
-        return class_names(features_of(self._footers[0].features), self._label)
+        return [] if self._label is None else class_names(features_of(self._footers[0].features), self._label)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,8 @@ class ParquetDataset(ShardDataset):
     def _label_column(self) -> Column:
         """Return the column of labels; raise ParquetError unless it has one number in each row."""
         footers = self._footers
-        (column,) = _common_columns(footers, (self._label,), features_of(footers[0].features))
+        label = self.label_field
+        (column,) = _common_columns(footers, (label,), features_of(footers[0].features))
         if column.kind is not ColumnKind.NUMBER or np.dtype(column.dtype).kind not in "iufb":
             raise ParquetError(
                 f"the label {self._label!r} is no number, but {_described(column)}",
@@ -393,7 +394,8 @@ class ParquetDataset(ShardDataset):
     def label_nbytes(self) -> int:
         """Return the number of bytes that `labels` reads."""
         return sum(
-            int(footer.chunks[:, footer.leaves_of((self._label,)), STORED].sum()) for footer in self._footers
+            int(footer.chunks[:, footer.leaves_of((self.label_field,)), STORED].sum())
+            for footer in self._footers
         )
 
     def labels(self) -> Array:
@@ -406,7 +408,9 @@ class ParquetDataset(ShardDataset):
         column, footers = self._label_column(), self._footers
         source = self._open_bytes()
         try:
-            reader = self._row_groups(lay_out_blocks(footers, (self._label,)), (column,), frozenset(), source)
+            reader = self._row_groups(
+                lay_out_blocks(footers, (self.label_field,)), (column,), frozenset(), source
+            )
             with ThreadPoolExecutor(min(_LABEL_THREADS, len(footers)), "aioloader-labels") as pool:
                 found = np.concatenate(list(pool.map(in_this_opening(reader.numbers), range(len(footers)))))
         finally:

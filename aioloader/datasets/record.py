@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
-from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
+from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import read_heads
@@ -302,6 +302,7 @@ class ImageRecordDataset(RecordFileDataset):
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
+        label: None: the samples are images alone, without the labels of the records.
         label_dtype: dtype of all labels; None: by the rules above.
         dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
             1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
@@ -329,6 +330,7 @@ class ImageRecordDataset(RecordFileDataset):
         *,
         exif: str = "apply",
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label: str | None = AUTO,
         label_dtype: Any = None,
         dct_scaling: bool = False,
         crop_index: str | os.PathLike[str] | None = AUTO,
@@ -342,7 +344,9 @@ class ImageRecordDataset(RecordFileDataset):
         self._image_options = (flag, exif, max_pixels)
         self._dct_scaling = bool(dct_scaling)
         self._label_dtype = None if dtype is None else dtype.name
-        self._scalar_dtype: str | None = self._label_dtype
+        self._labelled = check_labelled(label, "records")
+        # Every label of a record is a float64, so that none that nobody asked for is an error.
+        self._scalar_dtype: str | None = self._label_dtype if self._labelled else "float64"
         self._crop_index = crop_index
         if crop_index != AUTO:
             self._open_crops()
@@ -392,7 +396,7 @@ class ImageRecordDataset(RecordFileDataset):
             first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
             offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
             self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets, self._versions[first])
-        vector_dtype = self._label_dtype or "float32"
+        vector_dtype = (self._label_dtype or "float32") if self._labelled else "float64"
         return ImageRecordDecoder(
             *self._image_options,
             scalar_dtype=self._scalar_dtype,
@@ -400,6 +404,7 @@ class ImageRecordDataset(RecordFileDataset):
             dct_scaling=self._dct_scaling,
             crops=self._open_crops(),
             first_label=self._first_label,
+            labelled=self._labelled,
         )
 
     def labels(self) -> Array:
@@ -409,6 +414,8 @@ class ImageRecordDataset(RecordFileDataset):
             OSError: the file cannot be read.
             ValueError: a record has no label or several labels, or its header is corrupt.
         """
+        if not self._labelled:
+            raise ValueError("this dataset has no labels, because it was made with label=None")
         found = np.concatenate(
             [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
         )

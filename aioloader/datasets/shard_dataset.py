@@ -207,7 +207,7 @@ class ShardDataset(FileDataset):
 
     Args:
         paths: the shards, or their URLs, in order.
-        image, label: names of the fields of the sample (image, label).
+        image, label: names of the fields of the sample (image, label); without a label the sample is the image.
         fields: names of the fields of samples that are dicts; None: the sample is (image, label).
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`.
@@ -228,7 +228,7 @@ class ShardDataset(FileDataset):
         paths: Sequence[str],
         *,
         image: str,
-        label: str,
+        label: str | None,
         fields: str | Sequence[str] | None,
         flag: int = 1,
         exif: str = "apply",
@@ -390,6 +390,7 @@ class ShardDataset(FileDataset):
             reader=self._reader(),
             image=self._image,
             label=self._label,
+            labelled=self._label is not None,
             label_dtype=self._label_dtype,
             dct_scaling=self._dct_scaling,
             crops=self._open_crops(),
@@ -458,8 +459,23 @@ class ShardDataset(FileDataset):
 
     @property
     def label_field(self) -> str:
-        """Return the name of the label in samples that are (image, label)."""
+        """Return the name of the label in samples that are (image, label).
+
+        Raises:
+            ValueError: they have none, because the dataset was made with ``label=None``.
+        """
+        if self._label is None:
+            raise self._unlabelled()
         return self._label
+
+    @staticmethod
+    def _unlabelled() -> ValueError:
+        return ValueError("this dataset has no labels, because it was made with label=None")
+
+    @property
+    def _pair(self) -> tuple[str, ...]:
+        """Return the names of the fields of samples that are not dicts."""
+        return (self._image,) if self._label is None else (self._image, self._label)
 
     @property
     def label_nbytes(self) -> int:
@@ -471,8 +487,10 @@ class ShardDataset(FileDataset):
 
         Raises:
             OSError: a shard cannot be read.
-            ValueError: a sample has no label, or labels have different shapes.
+            ValueError: a sample has no label, or labels have different shapes; or the dataset was made without labels.
         """
+        if self._label is None:
+            raise self._unlabelled()
         found: list[Any] = []
         source = self.open_source()
         try:

@@ -87,7 +87,8 @@ class TarDataset(ShardDataset):
         paths: a tar or its URL, a pattern such as ``train-*.tar``, or a list of them, in order.
         image: field of the image; None: the first of the extensions of images above that a sample has. With `fields`,
             the name or names of further fields that are images.
-        label: field of the label; None: ``cls``, or else ``json`` if it is a number or a list of numbers.
+        label: field of the label; None: the samples are images alone. "auto": ``cls``, or else ``json`` if it is a
+            number or a list of numbers.
         fields: names of the fields of samples that are dicts; None: the sample is (image, label).
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`.
@@ -106,7 +107,7 @@ class TarDataset(ShardDataset):
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         image: str | Sequence[str] | None = None,
-        label: str | None = None,
+        label: str | None = AUTO,
         fields: str | Sequence[str] | None = None,
         flag: int = 1,
         exif: str = "apply",
@@ -120,11 +121,12 @@ class TarDataset(ShardDataset):
         images = (_IMAGE,) if image is None else field_names(image)
         if fields is None and len(images) > 1:
             raise ValueError(f"image must be the name of one field unless fields are given, got {image!r}")
-        label = _LABEL if label is None else label
-        asked = (images[0], label) if fields is None else field_names(fields)
+        label = _LABEL if label == AUTO else label
+        labels = () if label is None else (label,)
+        asked = (images[0], *labels) if fields is None else field_names(fields)
         self._asked = asked
         self._are_fields_checked = False
-        self._field_reader = TarFieldReader(tuple(dict.fromkeys((*asked, label))), frozenset(images))
+        self._field_reader = TarFieldReader(tuple(dict.fromkeys((*asked, *labels))), frozenset(images))
         super().__init__(
             record_files(paths),
             image=images[0],
@@ -210,7 +212,7 @@ class TarDataset(ShardDataset):
         begin = np.zeros(len(indices), np.int64)
         length = np.zeros(len(indices), np.int64)
         missing = np.ones(len(indices), bool)
-        for column in self._field_reader.columns(self._label):
+        for column in self._field_reader.columns(self.label_field):
             here = missing & (places[:, column, 0] >= 0)
             begin[here], length[here] = places[here, column, 0], places[here, column, 1]
             places[here, column, 0] = 0

@@ -56,7 +56,7 @@ class TFRecordDataset(ShardDataset):
     Args:
         paths: a file or its URL, a pattern such as ``train-*-of-01024``, or a list of them, in order.
         image: name of the feature that is an encoded image; with `fields`, the name or names of those that are.
-        label: name of the feature that is the label.
+        label: name of the feature that is the label; None: the samples are images alone.
         fields: names of the features of samples that are dicts; None: the sample is (image, label).
         check_crc: compare the CRC of the data of each record that is read; needs google-crc32c.
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
@@ -77,7 +77,7 @@ class TFRecordDataset(ShardDataset):
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         image: str | Sequence[str] = "image/encoded",
-        label: str = "image/class/label",
+        label: str | None = "image/class/label",
         fields: str | Sequence[str] | None = None,
         check_crc: bool = False,
         flag: int = 1,
@@ -146,7 +146,7 @@ class TFRecordDataset(ShardDataset):
         found: list[Any] = [None] * len(indices)
         if not self._check_crc:
             try:
-                found = read_labels(source, self.spans(indices), self._label)
+                found = read_labels(source, self.spans(indices), self.label_field)
             except ShortReadError:
                 pass  # of some records, which are found when all are read
         decoder = self._image_decoder()

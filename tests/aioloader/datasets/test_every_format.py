@@ -18,6 +18,7 @@ import pytest
 import simplejpeg
 
 import aioloader
+import recordio
 from aioloader import DataLoader, DecodeError, SampleError, transforms
 from aioloader.crop_index.building import can_build
 from aioloader.crop_index.layout import RECORDS
@@ -104,6 +105,37 @@ def test_samples_are_those_that_were_written(made: SetFormat, folder: Path) -> N
             image, label = again[number]
             np.testing.assert_array_equal(image, simplejpeg.decode_jpeg(jpeg(number)))
             assert (label, label.dtype) == (number, np.int64)
+
+
+def test_samples_without_labels_are_images_alone(made: SetFormat, folder: Path, tmp_path: Path) -> None:
+    name = {"image": made.image}
+    assert_alone(lambda **options: aioloader.open_dataset(folder, **name, **options), folder, name)
+
+
+@pytest.mark.parametrize("labels", [[float("nan")], [1e30, 3.5]])
+def test_records_without_labels_are_images_alone(labels: list[float], tmp_path: Path) -> None:
+    with recordio.RecordWriter(tmp_path / "a.rec", index=tmp_path / "a.idx") as writer:
+        for number, sample in enumerate(SAMPLES):
+            label = labels[0] if len(labels) == 1 else np.array(labels, np.float32)
+            writer.write(recordio.pack(recordio.IRHeader(0, label, number, 0), sample.image))
+    assert_alone(
+        lambda **options: aioloader.open_dataset(tmp_path / "a.rec", **options), tmp_path / "a.rec", {}
+    )
+
+
+def assert_alone(open_it: Any, path: Path, name: dict[str, str]) -> None:
+    """Fail unless ``label=None`` gives the images of `SAMPLES` alone, as samples and in batches."""
+    dataset = open_it(label=None)
+    for number in (0, COUNT - 1):
+        np.testing.assert_array_equal(dataset[number], simplejpeg.decode_jpeg(jpeg(number)))
+    with pytest.raises(ValueError, match="made with label=None"):
+        dataset.labels()
+    with aioloader.images(
+        path, 8, 5, train=False, blocking=True, label=None, executor="inline", **name
+    ) as loader:
+        found = np.concatenate([np.array(batch) for batch in loader])
+    chain = transforms.Compose([transforms.Resize(9), transforms.CenterCrop(8)])
+    np.testing.assert_array_equal(found, [chain(dataset[number]) for number in range(COUNT)])
 
 
 def test_samples_are_dicts_of_all_fields(made: SetFormat, folder: Path) -> None:
