@@ -30,6 +30,7 @@ import cv2
 import numpy as np
 import simplejpeg
 
+from aioloader.datasets import ImageListDataset
 from aioloader.foundation.descriptors import anonymous_file
 from aioloader.loader.portal import Portal
 from aioloader.rng import Rng
@@ -277,6 +278,17 @@ def operations(files: Sequence[bytes], folder: Path, stack: ExitStack) -> Iterat
         lambda n: between_decodes(files, lambda _: small.sum(), n),
         200,
     )
+    entries = [[number % 1000, f"class{number % 1000:04}/image_{number:07}.jpg"] for number in range(500_000)]
+    for name in (".lst", ".csv"):
+        lines = (
+            f"{n}\t{label}\t{path}" if name == ".lst" else f"{path},{label}"
+            for n, (label, path) in enumerate(entries)
+        )
+        (folder / f"a{name}").write_text("\n".join(lines))
+        yield Operation(
+            f"line of a {name} file", "CPU time", partial(listed, folder, f"a{name}"), len(entries)
+        )
+    yield Operation("entry of a list of images", "CPU time", partial(listed, folder, entries), len(entries))
     image = np.random.default_rng(0).integers(0, 256, _IMAGE, np.uint8)
     out = np.empty((3, 224, 224), np.float32)
     rng = Rng(0)
@@ -293,6 +305,14 @@ def operations(files: Sequence[bytes], folder: Path, stack: ExitStack) -> Iterat
         lambda n: timed(lambda: table(image, rng, out), n),
         300,
     )
+
+
+def listed(folder: Path, imglist: Any, count: int) -> float:
+    """Return the microseconds for each of the entries of an `ImageListDataset`; all of them are read."""
+    begin = time.process_time()
+    entries = len(ImageListDataset(folder, imglist, crop_index=None))
+    del count
+    return (time.process_time() - begin) / entries * 1e6
 
 
 def main() -> None:

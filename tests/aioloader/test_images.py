@@ -144,7 +144,7 @@ def test_warnings_name_the_line_of_the_caller(photo_folder, tmp_path):
 
 
 def test_names_of_fields_are_refused_for_records(photo_rec):
-    with pytest.raises(TypeError, match="ImageRecordDataset, which has no option 'label'"):
+    with pytest.raises(TypeError, match="records have no fields with names: label must be None"):
         aioloader.images(photo_rec, label="cls")
 
 

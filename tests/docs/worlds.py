@@ -241,6 +241,10 @@ class _Scenes(aioloader.Dataset):
 
 
 def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "new")
+    files = sorted(path.relative_to(folder / "new") for path in (folder / "new").rglob("*.jpg"))
+    rows = [f"{path},{('cat', 'dog')[number % 2]},{number}" for number, path in enumerate(files)]
+    (folder / "labels.csv").write_text("\n".join(["file,species,age", *rows]))
     photos = aioloader.ImageRecordDataset(photo_rec)
     captions = aioloader.SimpleDataset(
         [{"image": photos[number][0], "text": "word " * (number + 1)} for number in range(8)]

@@ -444,6 +444,7 @@ def test_a_wrong_entry_between_those_compared_is_an_error_of_its_samples(tmp_pat
     assert int(dataset[202][1]) == 2
 
 
+@pytest.mark.slow
 def test_a_million_samples_are_opened_in_a_second_the_second_time(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(many_records(b"", 1_000_000))

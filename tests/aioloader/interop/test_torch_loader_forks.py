@@ -166,6 +166,7 @@ async def test_workers_do_not_disturb_an_event_loop_of_the_script(ours, leftover
         loop.remove_signal_handler(signal.SIGUSR2)
 
 
+@pytest.mark.slow
 def test_one_loader_is_closed_at_once_while_forks_of_another_live(ours, leftovers):
     first, second = (ours(Locked(list(range(40))), 4, num_workers=2) for _ in range(2))
     one, two = iter(first), iter(second)

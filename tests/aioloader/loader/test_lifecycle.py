@@ -226,12 +226,10 @@ def test_trio_leaves_nothing(executor, warm_up, leftovers):
 
 
 async def test_closing_does_not_wait_for_a_long_transform(warm_up, leftovers):
-    loader = AsyncDataLoader(Numbers(8, 60), 4, num_workers=2)
+    loader = AsyncDataLoader(Numbers(8, 1000), 4, num_workers=2)  # seconds: longer than a test may take
     async with loader:
         with anyio.move_on_after(0.5):
             await anext(aiter(loader))
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 5  # far below 60; benchmarks hold the figure
 
 
 PARENT = """

@@ -43,7 +43,7 @@ STARTS: dict[str, tuple[Any, str, Callable[[], Exception]]] = {
     "pidfd": (os, "pidfd_open", lambda: OSError(24, "Too many open files")),
 }
 STARTS = {name: start for name, start in STARTS.items() if hasattr(start[0], start[1])}
-TIMEOUT_S = 10.0  # and a pass takes some seconds on a busy machine
+TIMEOUT_S = 1000.0  # longer than a test may take: whoever waits for it fails
 
 
 def twice(x: int) -> np.float32:
@@ -106,14 +106,12 @@ def settled(before: tuple[int, int, int]) -> bool:
 def check(run: Callable[[str], int], executor: str, kind: str, turn: int) -> bool:
     """Refuse one start in a pass; return whether there was such a start."""
     before = count_open()
-    begin = time.monotonic()
     with refused(kind, turn) as fired:
         try:
             assert run(executor) == 12
         except (LoaderError, OSError) as error:
             assert str(error)
             assert isinstance(error, ThreadStartError) == (kind == "thread")
-    assert time.monotonic() - begin < TIMEOUT_S + 1
     assert settled(before), (count_open(), before)
     return bool(fired)
 
@@ -186,7 +184,7 @@ def test_random_refusals(part: int) -> None:
 
 
 UNPRIVILEGED = """
-import os, resource, time
+import os, resource
 from aioloader.errors import LoaderError
 from tests.aioloader.loader.test_refused_starts import awaited, blocking, count_open, settled
 
@@ -201,12 +199,10 @@ hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
 for run, executor in ways:
     for spare in range(8):
         resource.setrlimit(resource.RLIMIT_NPROC, (1 + spare, hard))
-        begin = time.monotonic()
         try:
             outcomes.add(run(executor))
         except LoaderError as error:
             outcomes.add(type(error).__name__)
-        assert time.monotonic() - begin < 10
         assert settled(before), (run, executor, spare)
 print(sorted(outcomes, key=str))
 """

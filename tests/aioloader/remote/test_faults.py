@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from typing import Any
 
 import anyio
@@ -161,10 +160,8 @@ def test_a_server_that_is_silent_while_a_loader_opens_is_reported_and_given_up(
         stall_timeout=0.5,
         batchify_fn=aioloader.batchify.AsList(),
     ) as loader:
-        begin = time.monotonic()
         with pytest.raises(RemoteReadError, match="given up at the deadline of 2 s"):
             next(iter(loader))
-        assert time.monotonic() - begin < 10
         stages = [record.stage for record in caplog.records if hasattr(record, "stage")]
         assert stages.count("open") >= 2
         served.proxy.behave()
@@ -176,28 +173,27 @@ def test_a_server_that_is_silent_while_a_loader_opens_is_reported_and_given_up(
 def test_a_loader_that_waits_for_a_silent_server_is_left_at_once(
     served: Served, way: str, backend: str, leftovers: Any
 ) -> None:
-    """Without the opening's cancellation this would take as long as its timeout."""
+    """Without the opening's cancellation this would take as long as its timeout: longer than a test may take."""
     images = aioloader.ImageRecordDataset(served.proxied)
-    served.proxy.behave(Rule("stall", seconds=60))
+    served.proxy.behave(Rule("stall", seconds=1000))
 
     async def cancel() -> None:
-        async with aioloader.AsyncDataLoader(images, 4, num_workers=1) as loader:
+        async with aioloader.AsyncDataLoader(images, 4, num_workers=1, timeout=1000) as loader:
             with anyio.move_on_after(0.5):
                 async for _ in loader:
                     pass
 
-    begin = time.monotonic()
     if way == "cancel":
         anyio.run(cancel, backend=backend)
     else:
         main = threading.main_thread().ident
         assert main is not None
         timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
-        with aioloader.DataLoader(images, 4, num_workers=1) as loader, pytest.raises(KeyboardInterrupt):
+        options: dict[str, Any] = {"num_workers": 1, "timeout": 1000}
+        with aioloader.DataLoader(images, 4, **options) as loader, pytest.raises(KeyboardInterrupt):
             timer.start()
             next(iter(loader))
         timer.join()
-    assert time.monotonic() - begin < 10
     served.proxy.behave()
 
 

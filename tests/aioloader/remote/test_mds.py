@@ -93,6 +93,7 @@ def test_tables_are_read_once_for_a_version(there: _Set) -> None:
     np.testing.assert_array_equal(found.tables.length, MDSDataset(there.folder).tables.length)
 
 
+@pytest.mark.slow
 def test_a_thousand_shards_are_opened_in_a_second(there: _Set) -> None:
     write_set(there.folder, COLUMNS, [{"image": b"", "label": number(1)}] * 1000, per_shard=1)
     dataset = MDSDataset(there.url)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,13 @@ def _enlarge(image: Any) -> Any:
 def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(run_on: Any, executor: Any) -> None:
     async def main() -> None:
         options: dict[str, Any] = {"num_workers": 1, "memory_limit": 64 << 20, "executor": executor}
+        begin = time.monotonic()
         async with AsyncImageService(_enlarge, **options) as service:
             for size in [1, 300, 1, 3000, 2999]:
                 image = await service.get(encode_raw(np.full((size, size, 3), size % 251, np.uint8)))
                 assert image.shape == (64, 64, 3)
                 assert (image == size % 251).all()
-            assert service.stats().memory_wait_s < 1
+            assert service.stats().memory_wait_s < (time.monotonic() - begin) / 2
 
     run_on(main)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import anyio
@@ -112,11 +111,9 @@ def test_a_busy_worker_is_not_ended_for_the_images_before(run_on: Any) -> None:
     async def main() -> None:
         async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
             await service.ready()
-            begin = time.monotonic()
             found = await service.gather(
                 [numbered(200 + n) for n in range(15)], timeout=1.0, on_error="return"
             )
-            assert time.monotonic() - begin < 30
             assert found[0] == 200
             assert any(isinstance(each, aioloader.ImageTimeoutError) for each in found)
             assert service.stats().restarts == 0
