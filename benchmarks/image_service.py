@@ -18,12 +18,19 @@ that nothing is shared. The ways take turns, each in fresh processes:
 
 With --small: photographs of 112 x 112 pixels and about 5 kB in one process: `get` from 256 tasks, `gather` of hundreds,
 and a loader over the same files in batches of a hundred.
+
+    python -m benchmarks.image_service --data FOLDER --silent 200 --rounds 5
+
+With --silent: 100 clients that ask for such photographs as files, `data:` URIs and from a server, alone and while that
+many URLs of a server that never answers are asked for too. The 99th percentile must not grow by more than half.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import contextlib
 import io
 import itertools
 import json
@@ -42,7 +49,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset
+from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset, ImageServiceError
 from aioloader.transforms import Qwen2VLImageProcessor, decode_image
 from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 
@@ -442,6 +449,94 @@ async def small(folder: Path, rounds: int, count: int) -> list[Row]:
     ]
 
 
+# -- silent servers ----------------------------------------------------------------------------------------------------
+
+
+async def beside_silent(folder: Path, silent: int, rounds: int, seconds: float) -> list[Row]:
+    """Measure how long images take while URLs of a server that never answers wait; return the figures.
+
+    Raises:
+        SystemExit: they take more than half as long again.
+    """
+    base = photographs(folder, 100, 112, 112, 92)
+    numbers = itertools.count()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            data = _distinct(base, int(head.split(b" ", 2)[1][1:]))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            await writer.drain()
+        writer.close()
+
+    async def no_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    found: dict[str, list[float]] = {"alone": [], "beside": []}
+    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (answer, no_answer)]
+    good, bad = (server.sockets[0].getsockname()[1] for server in servers)
+    with tempfile.TemporaryDirectory() as root:
+        for number in range(len(base)):
+            Path(root, f"{number}.jpg").write_bytes(_distinct(base, number))  # noqa: ASYNC240 - nothing else runs in this loop now
+        options: dict[str, Any] = {
+            "allow": ("data", "path", "http"),
+            "root": root,
+            "hosts": (f"127.0.0.1:{good}", f"127.0.0.1:{bad}"),
+        }
+        async with AsyncImageService(num_workers=2, **options) as service:
+            await service.ready()
+
+            async def client(kind: int, until: float, took: list[float]) -> None:
+                while (begin := time.perf_counter()) < until:
+                    number = next(numbers)
+                    text = base64.b64encode(_distinct(base, number)).decode()
+                    refs = (
+                        f"{number % len(base)}.jpg",
+                        f"data:image/jpeg;base64,{text}",
+                        f"http://127.0.0.1:{good}/{number}",
+                    )
+                    await service.get(refs[kind])
+                    took.append(time.perf_counter() - begin)
+
+            async def wait(number: int) -> None:
+                while True:
+                    with contextlib.suppress(ImageServiceError):
+                        await service.get(f"http://127.0.0.1:{bad}/{number}")
+
+            for turn in range(-1, rounds):
+                for name in found if turn % 2 else reversed(found):
+                    waiting = [asyncio.create_task(wait(n)) for n in range(silent if name == "beside" else 0)]
+                    await asyncio.sleep(0.5)
+                    took: list[float] = []
+                    until = time.perf_counter() + seconds
+                    await asyncio.gather(*(client(n % 3, until, took) for n in range(100)))
+                    for task in waiting:
+                        task.cancel()
+                    await asyncio.gather(*waiting, return_exceptions=True)
+                    if turn >= 0:  # the first turn connects and starts threads
+                        found[name].append(sorted(took)[len(took) * 99 // 100])
+    for server in servers:
+        server.close()
+    times = [beside / alone for beside, alone in zip(found["beside"], found["alone"], strict=True)]
+    for name, p99 in found.items():
+        print(f"{name:7s} p99 {', '.join(f'{1e3 * each:.1f}' for each in p99)} ms")
+    print(
+        f"beside {silent} silent URLs, times alone: {median(times):.2f} ({min(times):.2f} to {max(times):.2f})"
+    )
+    if median(times) > 1.5:
+        raise SystemExit("silent URLs hold other images")
+    return [
+        {
+            "silent URLs": silent if name == "beside" else 0,
+            "latency p99, ms": spread(p99, 1e3),
+            "times that without them": ratios(p99, found["alone"]),
+        }
+        for name, p99 in found.items()
+    ]
+
+
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -453,6 +548,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--photos", type=int, default=32, help="number of different photographs")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--silent", type=int, metavar="URLS", help="URLs that are never answered")
     parser.add_argument(
         "--smoke", action="store_true", help="drawn images, few of them: a check that it runs"
     )
@@ -473,6 +569,10 @@ def main() -> None:
         json_file = options.json and options.json.absolute()
         os.chdir(Path(__file__).parents[1])
         rows: list[Row] = []
+        if options.silent:
+            found = beside_silent(folder, options.silent, options.rounds, options.seconds)
+            write_figures(json_file, asyncio.run(found))
+            return
         if options.small or options.smoke:
             rows += asyncio.run(
                 small(folder, 1 if options.smoke else options.rounds, 200 if options.smoke else 4000)
