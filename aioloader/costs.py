@@ -19,9 +19,8 @@ from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRec
 from aioloader.datasets.resolve import Joined, resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
 from aioloader.foundation.types import WHOLE_FILE, SpanKind, Spans
-from aioloader.jpeg.orientation import read_orientation
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.formats import orientation_may_follow, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,9 +245,9 @@ class _Headers:
             header = read_header(data)
         except (IncompleteItemError, DecodeError, ValueError):
             return None
-        if decoder.exif == "apply" and len(head[0]) != nbytes and _turned_later(data, header):
+        if decoder.exif == "apply" and len(head[0]) != nbytes and orientation_may_follow(data, header):
             return None
-        return _upright(data, header, decoder.exif)
+        return _upright(header, decoder.exif)
 
     def _extents_of_item(self, place: int) -> tuple[int, int] | Exception:
         """Return the extents of an image that is read whole."""
@@ -261,21 +260,12 @@ class _Headers:
             body, _ = self._decoder.parse(
                 item, None if extras is None else extras[0], self._base.location(place)
             )
-            return _upright(body, read_header(body), self._decoder.exif)
+            return _upright(read_header(body), self._decoder.exif)
         except (OSError, ValueError, EOFError) as error:
             return error
 
 
-def _upright(data: Any, header: ImageHeader, exif: str) -> tuple[int, int]:
-    if exif == "apply" and header.exif is not None and read_orientation(data, *header.exif) >= _FIRST_TURNED:
+def _upright(header: ImageHeader, exif: str) -> tuple[int, int]:
+    if exif == "apply" and (header.orientation or 1) >= _FIRST_TURNED:
         return header.width, header.height
     return header.height, header.width
-
-
-def _turned_later(data: Any, header: ImageHeader) -> bool:
-    """Return whether an orientation may follow the beginning of an image."""
-    if header.exif is not None:
-        return header.exif[1] >= len(data)  # it may be cut off
-    if header.format == "webp":  # its first chunk announces EXIF
-        return bytes(data[12:16]) == b"VP8X" and bool(data[20] & 0x08)
-    return header.format == "png"

@@ -18,6 +18,7 @@ __all__ = (
     "BatchDtypeError",
     "BatchMemoryError",
     "BatchShapeError",
+    "BitDepthWarning",
     "BudgetError",
     "CropIndexBusyError",
     "CropIndexError",
@@ -372,6 +373,25 @@ class DecodeError(LoaderError, ValueError):
         self.reason = reason
         self.format = format
         self.nbytes = nbytes
+
+
+class BitDepthWarning(UserWarning):
+    """Warning about the first image of a process of whose samples only the upper 8 bits are delivered.
+
+    Attributes:
+        bits: of a sample of the image.
+        format: its format ("png", "tiff", ...).
+        path: file that it is from, or None.
+    """
+
+    def __init__(self, bits: int, *, format: str, path: str | None = None) -> None:
+        super().__init__(
+            f"{'an image' if path is None else path} ({format}) has samples of {bits} bits, which become 8 bits; to "
+            "keep them, pass flag=-1 to the dataset or to decode_image, or --color -1 to `aioloader pack`"
+        )
+        self.bits = bits
+        self.format = format
+        self.path = path
 
 
 class AspectRatioError(LoaderError, ValueError):

@@ -71,11 +71,11 @@ def check_image_options(
     """
     if callable(flag):
         raise TypeError(
-            "flag must be 1 (colour) or 0 (grey), got a function: use dataset.transform_first(transform), or "
-            "dataset.transform(fn) for all fields"
+            "flag must be 1 (colour), 0 (grey) or -1 (as stored), got a function: use "
+            "dataset.transform_first(transform), or dataset.transform(fn) for all fields"
         )
-    if flag not in (0, 1):
-        raise ValueError(f"flag must be 1 (colour) or 0 (grey), got {flag!r}")
+    if flag not in (0, 1, -1):
+        raise ValueError(f"flag must be 1 (colour), 0 (grey) or -1 (as stored), got {flag!r}")
     if exif not in ("apply", "ignore"):
         raise ValueError(f"exif must be 'apply' or 'ignore', got {exif!r}")
     if max_pixels is not None and max_pixels < 1:
@@ -184,7 +184,7 @@ class ImageDecoder:
     labelled: bool = field(default=True, kw_only=True)
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
-        """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
+        """Return the image, as `decode_image`, and the label."""
         body, label = self.parse(data, extra, location)
         image = decode_here(
             body, flag=self.flag, exif=self.exif, max_pixels=self.max_pixels, path=location.path
@@ -196,7 +196,7 @@ class ImageDecoder:
 
         Returns None for a derived class that decodes in another way.
         """
-        if type(self).__call__ is not ImageDecoder.__call__:
+        if type(self).__call__ is not ImageDecoder.__call__ or self.flag == -1:
             return None
         reader = LazyImageReader(
             self.flag, exif=self.exif, max_pixels=self.max_pixels, dct_scaling=self.dct_scaling
@@ -213,7 +213,7 @@ class ImageDecoder:
 
     def needed_region(self, stages: Sequence[Stage]) -> NeededRegion | None:
         """Return the finder of the rectangle that the fused decoder for these stages decodes; None without a crop."""
-        if type(self).__call__ is not ImageDecoder.__call__:
+        if type(self).__call__ is not ImageDecoder.__call__ or self.flag == -1:
             return None
         fused = takewhile(lambda stage: stage.first, stages)
         region = NeededRegion([stage.fn for stage in fused], shrinks=self.dct_scaling)

@@ -47,7 +47,7 @@ class ImageFolderDataset(FileDataset):
     Args:
         root: the folder; ``~`` is expanded. Or the URL of a folder in object storage, such as "s3://bucket/train",
             where empty folders do not exist.
-        flag: 1 for colour, 0 for grey, (height, width, 1).
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.

@@ -68,7 +68,7 @@ class ImageListDataset(FileDataset):
             TABs), or a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``, or, with
             ``label=None``, of paths. Or a table: the name of a .csv or .tsv file (looked for in `root`, then in the
             current folder), with or without a line of names; a table of pandas, Polars or pyarrow; a dict of columns.
-        flag: 1 for colour, 0 for grey, (height, width, 1).
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         image: column of the paths in a table; None: one with a usual name, such as "image", "path" or "file_name",
             or the first that has names of images.
         label: column of the label in a table, or several columns; "auto": "label", "target" or "class", or the only

@@ -56,7 +56,7 @@ class InsightFaceDataset(ImageRecordDataset):
     Args:
         path: the folder with train.rec, train.idx and property; or the .rec file, with an .idx of the same name; or the
             URL of either.
-        flag: 1 for colour, 0 for grey, (height, width, 1).
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         exif, max_pixels, dct_scaling, crop_index, cache, cache_limit, direct: see `ImageRecordDataset`.
         label_dtype: dtype of the labels; None: int64.
 

@@ -111,7 +111,7 @@ class ParquetDataset(ShardDataset):
             None: all rows are shuffled; each batch then reads about as many row groups as it has samples.
         blocks_limit: most bytes of row groups in memory, such as "4GB"; None: enough for `shuffle_blocks`, or for all
             row groups if they take up to 750 MiB, but no more than a quarter of the memory that the process may use.
-        flag: 1 for colour, 0 for grey, (height, width, 1).
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         exif, max_pixels, label_dtype, dct_scaling: see `ImageRecordDataset`.
         crop_index: see `ImageRecordDataset`; not with `fields`.
         cache, cache_limit: see `RecordFileDataset`; what is cached are the bytes of column chunks, compressed.

@@ -298,7 +298,7 @@ class ImageRecordDataset(RecordFileDataset):
 
     Args:
         path: the .rec file, or several; see `RecordFileDataset`.
-        flag: 1 for colour, 0 for grey, (height, width, 1).
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.

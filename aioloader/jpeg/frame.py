@@ -35,6 +35,8 @@ COM: Final = 0xFE
 
 EXIF: Final = b"Exif\0\0"
 """First bytes of the body of an APP1 segment with an EXIF block."""
+XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
+"""First bytes of the body of an APP1 segment with an XMP packet."""
 
 _MOST_SEGMENTS = 4096
 _FILL = re.compile(rb"\xff+")
@@ -59,6 +61,7 @@ class Frame:
         needed: (start, stop) spans of the data that decoding needs, from the start to `scan_start`. Left out are
             comments and application segments other than JFIF's (APP0) and Adobe's (APP14), which determine the colours.
         exif: (start, stop) span of the EXIF block's TIFF structure, or None.
+        xmp: (start, stop) span of the XMP packet, or None.
     """
 
     width: int
@@ -75,6 +78,7 @@ class Frame:
     scan_start: int
     needed: list[tuple[int, int]]
     exif: tuple[int, int] | None
+    xmp: tuple[int, int] | None
 
     @property
     def intervals(self) -> int:
@@ -101,7 +105,7 @@ def read_frame(data: Any) -> Frame | None:
     place = 2
     kept_from = 0
     needed: list[tuple[int, int]] = []
-    exif = None
+    exif = xmp = None
     interval = 0
     size_at = 0
     for _ in range(_MOST_SEGMENTS):
@@ -118,8 +122,11 @@ def read_frame(data: Any) -> Frame | None:
         if marker in _KEPT:
             pass
         elif APP0 < marker <= APP15 or marker == COM:
-            if marker == APP1 and exif is None and data[body : body + 6] == EXIF:
-                exif = (body + 6, end)
+            if marker == APP1:
+                if exif is None and data[body : body + 6] == EXIF:
+                    exif = (body + 6, end)
+                elif data[body : body + len(XMP)] == XMP:
+                    xmp = (body + len(XMP), end)
             if kept_from < place:
                 needed.append((kept_from, place))
             kept_from = end
@@ -159,6 +166,7 @@ def read_frame(data: Any) -> Frame | None:
                 scan_start=end,
                 needed=needed,
                 exif=exif,
+                xmp=xmp,
             )
         else:
             return None

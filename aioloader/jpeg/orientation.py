@@ -1,36 +1,48 @@
-"""Orientation of images: how the stored image is to be turned for display (EXIF 2.32, section 4.6.4, tag 0x0112).
+"""Orientation of images: how the stored image is to be turned for display.
 
-One rule for all formats and decoders: anything malformed means "as stored". Decoders are configured not to turn images
-themselves. Pure.
+It is an entry of an EXIF block (EXIF 2.32, section 4.6.4, tag 0x0112) or, where the block has none, an attribute of an
+XMP packet. One rule for all formats and decoders: anything malformed means "as stored". Decoders are configured not to
+turn images themselves. Pure.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any
+
+from aioloader.jpeg.frame import EXIF
 
 if TYPE_CHECKING:
     from aioloader.jpeg.frame import Frame
 
 _ORIENTATION = 0x0112
-_BYTE, _SHORT, _LONG = 1, 3, 4
+_CODES = {1: "B", 3: "H", 4: "I"}
 # More entries than any camera writes; limits the work that a damaged count can cause.
 _MAX_ENTRIES = 512
+# Some writers repeat the prefix that the block has in a JPEG; more often than this only a hostile one does.
+_MOST_PREFIXES = 8
+_IN_XMP = re.compile(rb"tiff:Orientation(?:=[\"']|>)([0-9])")
+# A packet in a JPEG is at most 64 KiB.
+_LONGEST_XMP = 1 << 20
 
 
-def orientation_entry(data: Any, start: int = 0, stop: int | None = None) -> tuple[int, int, str] | None:
-    """Find the orientation in a TIFF structure (the body of an EXIF block, or a TIFF file).
+def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int | None:
+    """Find the orientation in a TIFF structure, the body of an EXIF block.
 
     Args:
         data: bytes-like.
-        start: offset of the structure's byte-order mark; its offsets are relative to this.
+        start: offset of the structure's byte-order mark, to which its offsets are relative, or of a prefix before it.
         stop: end of the structure, exclusive; None for the end of `data`.
 
     Returns:
-        (orientation 1 to 8, offset of the value in `data`, struct format of the value), or None if there is no
-        valid entry.
+        1 to 8; 1 ("as stored") for an invalid value; None if there is no such entry, or the structure is malformed.
     """
     stop = len(data) if stop is None else min(stop, len(data))
+    for _ in range(_MOST_PREFIXES):
+        if bytes(data[start : start + 6]) != EXIF:
+            break
+        start += 6
     if stop - start < 14:
         return None
     mark = bytes(data[start : start + 4])
@@ -51,31 +63,40 @@ def orientation_entry(data: Any, start: int = 0, stop: int | None = None) -> tup
         tag, kind, values = struct.unpack_from(order + "HHI", data, place)
         if tag != _ORIENTATION:
             continue
-        code = {_BYTE: "B", _SHORT: "H", _LONG: "I"}.get(kind)
-        if code is None or values != 1:
-            return None
-        (value,) = struct.unpack_from(order + code, data, place + 8)
-        return (value, place + 8, order + code) if 1 <= value <= 8 else None
+        if kind not in _CODES or values != 1:
+            return 1
+        (value,) = struct.unpack_from(order + _CODES[kind], data, place + 8)
+        return value if 1 <= value <= 8 else 1
     return None
 
 
-def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int:
-    """Return the orientation, 1 to 8, of a TIFF structure; 1 ("as stored") if it has none or is malformed.
+def find_orientation(data: Any, exif: tuple[int, int] | None, xmp: tuple[int, int] | None) -> int | None:
+    """Find the orientation in an EXIF block or, where that has none, in an XMP packet.
 
     Args:
-        data, start, stop: as for `orientation_entry`.
+        data: bytes-like.
+        exif: (start, stop) of the EXIF block in the data, or None.
+        xmp: (start, stop) of the XMP packet, or None.
+
+    Returns:
+        1 to 8, or None.
     """
-    entry = orientation_entry(data, start, stop)
-    return 1 if entry is None else entry[0]
+    found = None if exif is None else read_orientation(data, *exif)
+    if found is None and xmp is not None:
+        said = _IN_XMP.search(data[xmp[0] : min(xmp[1], xmp[0] + _LONGEST_XMP)])
+        if said is not None:
+            value = int(said[1])
+            return value if 1 <= value <= 8 else 1
+    return found
 
 
 def jpeg_orientation(data: Any, frame: Frame) -> int:
-    """Return the orientation of a JPEG, 1 to 8; an EXIF block behind the frame header is ignored.
+    """Return the orientation of a JPEG, 1 to 8.
 
     Args:
         data: the JPEG, or its headers.
         frame: its frame.
     """
-    if frame.exif is None or frame.exif[0] > frame.size_at:
+    if frame.exif is None and frame.xmp is None:
         return 1
-    return read_orientation(data, *frame.exif)
+    return find_orientation(data, frame.exif, frame.xmp) or 1

@@ -158,6 +158,10 @@ class Encoding:
 
     def _encoded_pixels(self, image: Array, source_nbytes: int, profile: bytes) -> Encoded:
         """Encode a decoded image; `profile` has the JPEG segments with the colour profile of RGB pixels, or is b""."""
+        if image.dtype not in (np.uint8, np.uint16):
+            raise DecodeError(
+                f"its samples are {image.dtype}, which {self.name} cannot store", nbytes=source_nbytes
+            )
         square = middle(image) if self.center_crop else image
         small = shrunk(square, self.resize)
         if self.name != "png" and small.dtype == np.uint16:

@@ -2,7 +2,8 @@
 
 An image's bytes are kept, or it is decoded, cropped, resized and encoded again.
 
-Rule: OpenCV's decoder and encoders, and MXNet's order of steps and its rounding, so that the files are identical.
+Rule: this project's decoder, OpenCV's encoders, and MXNet's order of steps and its rounding, so that the files are
+identical for the formats that MXNet reads right.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 import recordio
 from aioloader.errors import DecodeError
 from aioloader.packing.encoding import library_versions
-from aioloader.packing.pixels import by_opencv, middle
+from aioloader.packing.pixels import middle, to_bgr
 from aioloader.packing.plan import Plan
 from aioloader.packing.report import Packed, PackReport
 from aioloader.packing.run import Job, run
 from aioloader.packing.sources import Source
+from aioloader.transforms.base import drop_grey_axis
+from aioloader.transforms.decode import decode_image
 from aioloader.transforms.interpolation import resize_image
 
 if TYPE_CHECKING:
@@ -80,7 +83,8 @@ class Recode:
         """
         if self.pass_through:
             return data
-        image = by_opencv(data, self.color)
+        image = decode_image(data, flag=self.color, exif="ignore" if self.color == -1 else "apply")
+        image = drop_grey_axis(to_bgr(image))
         if self.center_crop:
             image = middle(image)
         if self.resize:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
-from aioloader.transforms.decode import check_extents, checked_header, upright
-from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:
@@ -25,58 +22,20 @@ def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS
 
     Args:
         data: the encoded image.
-        color: 1: RGB; 0: grey; -1: the image's channels: grey, RGB, or RGB with alpha.
+        color: `flag` of `decode_image`.
         max_pixels: see `decode_image`.
 
     Returns:
-        uint8 (height, width, 1, 3 or 4), with -1 also uint16. The caller may alter it. Once nothing refers to it any
-        more, its memory is reused for later images of this thread.
+        As `decode_image`. The caller may alter it. Once nothing refers to it any more, its memory is reused for later
+        images of this thread.
 
     Raises:
         DecodeError: not an image, damaged, or too large.
     """
-    if color == -1:
-        header = read_header(data)
-        if header.format not in ("jpeg", "raw"):
-            image = by_opencv(data, -1, max_pixels)
-            if image.ndim == 2:
-                image = image[:, :, None]
-            image = _swapped(image)
-            if header.exif is not None and header.format != "tiff":  # OpenCV orients TIFFs itself
-                image = upright(image, read_orientation(data, *header.exif))
-            return np.ascontiguousarray(image)
-        color = 0 if is_grey_jpeg(data) else 1
     scratch: Scratch | None = getattr(_local, "scratch", None)
     if scratch is None:
         scratch = _local.scratch = Scratch()
     return decode_image(data, flag=color, max_pixels=max_pixels, scratch=scratch)
-
-
-def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
-    """Decode an image with `cv2.imdecode`, after checking its header.
-
-    Args:
-        data: the encoded image.
-        flag: flag of `cv2.imdecode`: 1: BGR, 0: grey, -1: unchanged.
-        max_pixels: images of more pixels are refused.
-
-    Returns:
-        (height, width) or (height, width, channels), uint8 or the dtype of the file.
-
-    Raises:
-        DecodeError: not an image, damaged, or too large.
-    """
-    import cv2
-
-    header = checked_header(data, max_pixels)
-    try:
-        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
-    except cv2.error as error:
-        raise DecodeError(str(error), format=header.format, nbytes=len(data)) from error
-    if image is None:
-        raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
-    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
-    return np.asarray(image)
 
 
 def is_grey_jpeg(data: bytes) -> bool:

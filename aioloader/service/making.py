@@ -151,9 +151,7 @@ class ImageMaker:
             raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=job.reference.kind)
         if self._sized is not None:
             try:
-                size = decoded_size(
-                    memoryview(job.image.payload), header, exif=self._exif, processor=self._sized
-                )
+                size = decoded_size(header, exif=self._exif, processor=self._sized)
                 spec = self._sized.spec(*size)
                 job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
             except Exception as error:
@@ -162,7 +160,7 @@ class ImageMaker:
             job.pixels = pixels
             job.nbytes = self._sizes.expect(pixels) + _ROOM
         else:
-            size = decoded_size(memoryview(job.image.payload), header, exif=self._exif, processor=None)
+            size = decoded_size(header, exif=self._exif, processor=None)
             job.nbytes, job.shape = pixels * 3 + _ROOM, (*size, 3)
 
     def room_in_chunk(self, first: Job, waiting: int) -> int:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import DecodingProcessor, SizedProcessor
 from aioloader.errors import DecodeError, ImageError, ImageTooLargeError
-from aioloader.jpeg.orientation import read_orientation
-from aioloader.transforms.formats import ENDS_EARLY, read_header
+from aioloader.transforms.formats import ENDS_EARLY, orientation_may_follow, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -72,9 +71,9 @@ def image_info(
     pixels = header.height * header.width
     if max_pixels is not None and pixels > max_pixels:
         raise ImageTooLargeError(name, "pixels", max_pixels, pixels)
-    if exif == "apply" and not complete and _may_be_rotated_later(view, header):
+    if exif == "apply" and not complete and orientation_may_follow(view, header):
         raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
-    height, width = decoded_size(view, header, exif=exif, processor=processor)
+    height, width = decoded_size(header, exif=exif, processor=processor)
     if isinstance(processor, SizedProcessor):
         try:
             spec = processor.spec(height, width)
@@ -90,25 +89,15 @@ def image_info(
     return ImageInfo(header.format, (height, width), None, None, None, None, key)
 
 
-def _may_be_rotated_later(view: memoryview, header: ImageHeader) -> bool:
-    """Return whether the EXIF block may be behind the beginning of an image, as in PNG and WebP."""
-    found = header.exif is not None and header.exif[1] < len(view)
-    if header.format == "png":
-        return not found
-    # WebP announces the block in its first chunk.
-    return header.format == "webp" and not found and bytes(view[12:16]) == b"VP8X" and bool(view[20] & 0x08)
-
-
-def decoded_size(data: memoryview, header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:
+def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:
     """Return the height and width of an image after decoding.
 
     Args:
-        data: the encoded image, or its beginning.
         header: its header.
         exif: "apply" or "ignore".
         processor: the processor, or None. One that decodes TIFFs itself uses Pillow, which always turns them upright.
     """
     turns = exif == "apply" or (header.format == "tiff" and isinstance(processor, DecodingProcessor))
-    if turns and header.exif is not None and read_orientation(data, *header.exif) >= 5:
+    if turns and (header.orientation or 1) >= 5:
         return header.width, header.height
     return header.height, header.width

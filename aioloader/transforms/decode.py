@@ -3,23 +3,24 @@
 Rule: JPEG goes to simplejpeg in strict mode, where a warning is an error, so that a truncated or damaged file never
 passes as an image. One warning is accepted, because no data is lost: extraneous bytes before the EOI marker. OpenCV,
 which fills missing data with grey, gets a JPEG only if simplejpeg does not support its sampling factors, and only after
-the file was followed to its EOI marker. Raw images (docs/format.md) are copied. All other formats go to OpenCV, which
-refuses truncated files itself.
+the file was followed to its EOI marker. Raw images (docs/format.md) are copied. All other formats go to OpenCV (see
+`opencv_formats`), which refuses truncated files itself.
 """
 
 from __future__ import annotations
 
 import struct
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from aioloader.errors import DecodeError
-from aioloader.foundation.decoder_messages import decoder_messages
+from aioloader.errors import BitDepthWarning, DecodeError
 from aioloader.jpeg import harmless, markers_are_whole, read_frame
-from aioloader.jpeg.orientation import orientation_entry, read_orientation
+from aioloader.jpeg.frame import count_components
 from aioloader.transforms.base import drop_grey_axis
 from aioloader.transforms.formats import ImageHeader, read_header
+from aioloader.transforms.opencv_formats import decode_by_opencv, sample_bits
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _PNG_PIXELS = (b"IDAT", b"fdAT", b"fcTL")
 _MOST_KNOWN = 4096
 _known_headers = b""
 
+_warned = False
+
 
 class BufferPool(Protocol):
     """Pool of memory for pixels, such as `Scratch`."""
@@ -65,14 +68,16 @@ def decode_image(
     """Decode an image: JPEG, PNG, BMP, WebP, TIFF, PNM, a raw image (`encode_raw`), and GIF, JPEG 2000 and AVIF where
     OpenCV was built for them.
 
-    Alpha is dropped, palettes are resolved, 16-bit samples become 8-bit, CMYK becomes RGB (Adobe's inverted values
-    are assumed, as in other decoders), only the first frame of several is read.
+    Alpha is dropped, palettes are resolved, 16-bit samples become 8-bit, with a `BitDepthWarning` the first time, CMYK
+    becomes RGB (Adobe's inverted values are assumed, as in other decoders), only the first frame of several is read.
+    The pixels are those of ``ImageOps.exif_transpose(image).convert("RGB")`` of Pillow, within one level.
 
     Args:
         data: the encoded image, bytes-like.
-        flag: 1 for colour, 0 for grey.
-        exif: "apply" turns the image upright by its EXIF orientation (JPEG, PNG, WebP, TIFF); "ignore" leaves it as
-            stored.
+        flag: 1 for colour; 0 for grey; -1 for the channels and the depth of the file: grey, RGB or RGBA, 8 or 16 bits,
+            or the numbers of a TIFF.
+        exif: "apply" turns the image upright by the orientation in its EXIF block or its XMP packet (JPEG, PNG, WebP,
+            TIFF), or by its `irot` and `imir` (AVIF); "ignore" leaves it as stored.
         max_pixels: images whose header announces more pixels than this are refused before anything is decoded or
             allocated; None for no limit.
         scratch: pool for the pixels, a `Scratch`; None for new memory.
@@ -80,17 +85,18 @@ def decode_image(
 
     Returns:
         uint8 (height, width, 3) RGB, or (height, width, 1) grey; writable, C-contiguous. In `scratch` its memory is
-        used again only after the array and all its views are deleted.
+        used again only after the array and all its views are deleted. With ``flag=-1`` (height, width, 1, 3 or 4),
+        uint8, uint16 (white is 65535, also of samples of 10 or 12 bits), or the dtype of a TIFF.
 
     Raises:
-        DecodeError: the data is not an image, or is damaged, truncated or too large.
+        DecodeError: the data is not an image, or is damaged, truncated, too large, or of a kind that is not supported.
         ValueError: `flag` or `exif` is not allowed.
     """
     try:
         if exif != "apply" and exif != "ignore":
             raise ValueError(f"exif must be 'apply' or 'ignore', got {exif!r}")
-        if flag != 1 and flag != 0:
-            raise ValueError(f"flag must be 1 (colour) or 0 (grey), got {flag!r}")
+        if flag != 1 and flag != 0 and flag != -1:
+            raise ValueError(f"flag must be 1 (colour), 0 (grey) or -1 (as stored), got {flag!r}")
         if type(data) is not bytes:
             data = memoryview(data)
             if data.format != "B" or data.ndim != 1:
@@ -101,9 +107,12 @@ def decode_image(
         elif header.format == "raw":
             image = _copy_raw(data, flag, scratch)
         else:
-            image = _decode_other(data, header, flag, max_pixels, path)
-        if exif == "apply" and header.exif is not None:
-            image = upright(image, read_orientation(data, *header.exif), scratch)
+            image = decode_by_opencv(data, header, flag, path)
+            check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
+            if flag != -1:
+                _warn_of_bits(sample_bits(data, header), header.format, path)
+        if exif == "apply" and header.orientation is not None:
+            image = upright(image, header.orientation, scratch)
         return image
     except DecodeError as error:
         if path is not None:
@@ -189,6 +198,8 @@ def _decode_jpeg(
 ) -> Array:
     from simplejpeg import decode_jpeg
 
+    if flag == -1:
+        flag = int(count_components(data) != 1)
     colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
     buffer = None if scratch is None else scratch.take(header.height * header.width * channels)
     image: Array
@@ -207,7 +218,7 @@ def _decode_jpeg(
         raise DecodeError(reason, format="jpeg", nbytes=len(data))
     if not _reaches_end(data):
         raise DecodeError("the data ends before the EOI marker", format="jpeg", nbytes=len(data))
-    return _opencv(data, "jpeg", flag, path)
+    return decode_by_opencv(data, header, flag, path)
 
 
 def _reaches_end(data: Any) -> bool:
@@ -234,7 +245,7 @@ def _reaches_end(data: Any) -> bool:
 def _copy_raw(data: Any, flag: int, scratch: BufferPool | None) -> Array:
     pixels = raw_image(data)
     height, width, stored = pixels.shape
-    channels = 3 if flag else 1
+    channels = stored if flag == -1 else 3 if flag else 1
     nbytes = height * width * channels
     buffer = np.empty(nbytes, np.uint8) if scratch is None else scratch.take(nbytes)
     image = buffer.reshape(height, width, channels)
@@ -271,64 +282,18 @@ def _check_png(data: Any) -> None:
             raise DecodeError(reason, format="png", nbytes=len(data))
 
 
-def _decode_other(
-    data: Any, header: ImageHeader, flag: int, max_pixels: int | None, path: str | None
-) -> Array:
-    if header.format == "tiff":
-        entry = orientation_entry(data)
-        if entry is not None and entry[0] != 1:
-            # OpenCV turns TIFF images even with the flag against it; it must get an upright one.
-            data = bytearray(data)
-            struct.pack_into(entry[2], data, entry[1], 1)
-    image = _opencv(data, header.format, flag, path)
-    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
-    return image
-
-
-def _opencv(data: Any, name: str, flag: int, path: str | None) -> Array:
-    import cv2
-
-    mode = (cv2.IMREAD_COLOR if flag else cv2.IMREAD_GRAYSCALE) | cv2.IMREAD_IGNORE_ORIENTATION
-    image = opencv_image(data, name, mode, path)
-    if flag:
-        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
-    else:
-        image = image.reshape(*image.shape[:2], 1)
-    return image
-
-
-def opencv_image(data: Any, name: str, mode: int, path: str | None = None) -> Array:
-    """Decode an image with OpenCV; its channels are in OpenCV's order.
-
-    Args:
-        data: the encoded image, bytes or a flat memoryview of bytes.
-        name: its format, for the error.
-        mode: OpenCV's flags, such as ``cv2.IMREAD_UNCHANGED``.
-        path: file that the data is from, for messages of the decoder.
-
-    Raises:
-        DecodeError: OpenCV cannot decode it.
-    """
-    import cv2
-
-    with decoder_messages.caught(path):
-        try:
-            image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
-        except cv2.error as error:
-            reason = f"OpenCV: {' '.join(str(error).split())}"
-            raise DecodeError(reason, format=name, nbytes=len(data)) from None
-        if image is None:
-            reason = f"truncated, damaged, or of a kind that OpenCV {cv2.__version__} cannot read"
-            raise DecodeError(reason, format=name, nbytes=len(data))
-    result: Array = image
-    return result
+def _warn_of_bits(bits: int, name: str, path: str | None) -> None:
+    global _warned
+    if bits > 8 and not _warned:
+        _warned = True
+        warnings.warn(BitDepthWarning(bits, format=name, path=path), stacklevel=3)
 
 
 def upright(image: Array, orientation: int, scratch: BufferPool | None = None) -> Array:
     """Turn a stored image upright.
 
     Args:
-        image: uint8 (height, width, channels), may be rows of a larger image; altered for orientations 2, 3 and 4.
+        image: (height, width, channels), may be rows of a larger image; altered for orientations 2, 3 and 4.
         orientation: 1 to 8.
         scratch: pool for the result of orientations 5 to 8; None for new memory.
 
@@ -344,8 +309,8 @@ def upright(image: Array, orientation: int, scratch: BufferPool | None = None) -
         cv2.flip(source, {2: 1, 3: -1, 4: 0}[orientation], dst=source)
         return image
     height, width, channels = image.shape
-    buffer = np.empty(image.size, np.uint8) if scratch is None else scratch.take(image.size)
-    result = buffer.reshape(width, height, channels)
+    buffer = np.empty(image.nbytes, np.uint8) if scratch is None else scratch.take(image.nbytes)
+    result = buffer.view(image.dtype).reshape(width, height, channels)
     plane = drop_grey_axis(result)
     cv2.transpose(source, dst=plane)
     code = {5: None, 6: 1, 7: -1, 8: 0}[orientation]

@@ -1,17 +1,20 @@
-"""Headers of images: format, height, width, and place of the EXIF block.
+"""Headers of images: format, height, width, and orientation.
 
 Rule: nothing is decoded and nothing allocated; every read is checked against the length of the data, every loop moves
-forward, and makes no more steps than `most_steps`. JPEG: segments up to the frame header (ITU T.81, B.2.2). PNG, WebP:
-all chunks. The others: fixed places of their headers. Pure.
+forward, and makes no more steps than `most_steps`. JPEG: segments up to the frame header (ITU T.81, B.2.2), and
+up to the scan if those have no orientation. PNG, WebP: all chunks. The others: fixed places of their headers. Pure.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioloader.errors import DecodeError
+from aioloader.jpeg.frame import APP1, EXIF, XMP
+from aioloader.jpeg.orientation import find_orientation, read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:
@@ -24,19 +27,25 @@ class ImageHeader(NamedTuple):
     Attributes:
         format: "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "jp2", "avif" or "raw" (see `encode_raw`).
         height, width: extents in pixels as stored, before any EXIF orientation; at least 1.
-        exif: (start, stop) of the EXIF block's TIFF structure in the data, or None.
+        orientation: 1 to 8, how the stored image is turned upright: as its EXIF block says or, where that does not,
+            its XMP packet, or (AVIF) its `irot` and `imir`; None if the data says nothing.
     """
 
     format: str
     height: int
     width: int
-    exif: tuple[int, int] | None = None
+    orientation: int | None = None
 
 
 ENDS_EARLY = "the data ends within the header"
 """Reason of a `DecodeError`: more bytes of the same image may be all that is missing."""
 
-_PNM = re.compile(rb"P[1-6](?:\s|#[^\r\n]*[\r\n])*([0-9]+)[^0-9](?:\s|#[^\r\n]*[\r\n])*([0-9]+)")
+_PNM_NUMBER = rb"(?:\s|#[^\r\n]*[\r\n])*([0-9]+)"
+PNM_HEADER = re.compile(
+    rb"P[1-6]" + _PNM_NUMBER + rb"[^0-9]" + _PNM_NUMBER + rb"(?:[^0-9]" + _PNM_NUMBER + rb")?"
+)
+"""Width, height and, unless it is a bitmap, the highest value: exactly as OpenCV reads them, else a comment could hide
+the numbers that OpenCV will find."""
 
 # More entries than any camera writes; limits the work that a damaged count can cause.
 _MAX_ENTRIES = 512
@@ -47,7 +56,7 @@ QUICK_STEPS = 2048
 _BYTES_OF_STEP = 128
 # What is searched for boxes without following them.
 _SEARCHED = 1 << 16
-_CODESTREAM = b"\xff\x4f\xff\x51"
+CODESTREAM: Final = b"\xff\x4f\xff\x51"
 # Fill bytes that are one step.
 _FILL = re.compile(rb"\xff{1,1024}")
 
@@ -69,12 +78,14 @@ def _jpeg(data: Any, most: int) -> ImageHeader:
     # The hot path, a few microseconds for a photograph.
     n = len(data)
     place = 2
-    exif = None
+    exif = xmp = extents = None
+    reason = ENDS_EARLY
     for _ in range(most):
         if place + 4 > n:
-            raise _Unreadable(ENDS_EARLY)
+            break
         if data[place] != 0xFF:
-            raise _Unreadable("bytes between the header's segments that belong to none of them")
+            reason = "bytes between the header's segments that belong to none of them"
+            break
         marker = data[place + 1]
         if marker == 0xFF:
             place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
@@ -83,23 +94,40 @@ def _jpeg(data: Any, most: int) -> ImageHeader:
             place += 2
             continue
         if marker in (0xD8, 0xD9, 0xDA):
-            raise _Unreadable("no frame header before the image data")
+            reason = "no frame header before the image data"
+            break
         length = data[place + 2] << 8 | data[place + 3]
         if length < 2:
-            raise _Unreadable("a segment of impossible length")
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            reason = "a segment of impossible length"
+            break
+        if marker == APP1:
+            if exif is None and bytes(data[place + 4 : place + 10]) == EXIF:
+                exif = (place + 10, min(place + 2 + length, n))
+            elif bytes(data[place + 4 : place + 4 + len(XMP)]) == XMP:
+                xmp = (place + 4 + len(XMP), min(place + 2 + length, n))
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and extents is None:
             if place + 9 > n:
-                raise _Unreadable(ENDS_EARLY)
-            height, width = struct.unpack_from(">HH", data, place + 5)
-            if height == 0:
+                break
+            extents = struct.unpack_from(">HH", data, place + 5)
+            if extents[0] == 0:
                 raise _Unreadable(
                     "the frame header has no height (a height that follows the data is not supported)"
                 )
-            return ImageHeader("jpeg", height, width, exif)
-        if marker == 0xE1 and exif is None and bytes(data[place + 4 : place + 10]) == b"Exif\0\0":
-            exif = (place + 10, min(place + 2 + length, n))
+            if exif is not None or xmp is not None:
+                break
         place += 2 + length
-    raise LongHeaderError
+    else:
+        raise LongHeaderError
+    if extents is None:
+        raise _Unreadable(reason)
+    orientation = None if exif is None and xmp is None else find_orientation(data, exif, xmp)
+    return ImageHeader("jpeg", *extents, orientation)
+
+
+_XMP_KEYWORD = b"XML:com.adobe.xmp\0"
+_PROFILE_KEYWORD = b"Raw profile type exif\0"
+# The block of a camera is smaller than 64 KiB; the text of a profile has two characters for each byte.
+_LONGEST_TEXT = 1 << 18
 
 
 def _png(data: Any, most: int) -> ImageHeader:
@@ -107,15 +135,53 @@ def _png(data: Any, most: int) -> ImageHeader:
     if name != b"IHDR" or length != 13:
         raise _Unreadable("the first chunk is not IHDR")
     place = 33
-    exif = None
+    exif = profile = packet = None
     for _ in range(most):
         if place + 12 > len(data):
-            return ImageHeader("png", height, width, exif)
+            break
         length, name = struct.unpack_from(">I4s", data, place)
-        if name == b"eXIf" and exif is None:
-            exif = (place + 8, min(place + 8 + length, len(data)))
+        body = place + 8
+        if name == b"eXIf":
+            exif = exif or (body, min(body + length, len(data)))
+        elif name in (b"tEXt", b"zTXt", b"iTXt"):
+            if bytes(data[body : body + len(_PROFILE_KEYWORD)]) == _PROFILE_KEYWORD:
+                profile = (name, body + len(_PROFILE_KEYWORD), body + length)
+            elif bytes(data[body : body + len(_XMP_KEYWORD)]) == _XMP_KEYWORD:
+                packet = (name, body + len(_XMP_KEYWORD), body + length)
         place += 12 + length
-    raise LongHeaderError
+    else:
+        raise LongHeaderError
+    found = None
+    if exif is not None:
+        found = read_orientation(data, *exif)
+    elif profile is not None:
+        # ImageMagick's: an empty line, the name, the size, and the bytes in hexadecimal digits.
+        digits = b"".join(_text(data, *profile).split(b"\n")[3:])
+        try:
+            found = read_orientation(bytes.fromhex(digits.decode("latin-1")))
+        except ValueError:
+            found = None
+    if found is None and packet is not None:
+        text = _text(data, *packet)
+        found = find_orientation(text, None, (0, len(text)))
+    return ImageHeader("png", height, width, found)
+
+
+def _text(data: Any, chunk: bytes, start: int, stop: int) -> bytes:
+    """Return the text of a chunk of a PNG, behind its keyword, as far as it is of use; b"" if it is malformed."""
+    text = bytes(data[start : min(stop, start + _LONGEST_TEXT)])
+    packed = chunk == b"zTXt"
+    if chunk == b"iTXt":
+        packed = text[:1] == b"\1"
+        text = text[2:].split(b"\0", 2)[-1]
+    elif packed:
+        text = text[1:]
+    if not packed:
+        return text
+    try:
+        return zlib.decompressobj().decompress(text, _LONGEST_TEXT)
+    except zlib.error:
+        return b""
 
 
 def _bmp(data: Any, most: int) -> ImageHeader:
@@ -148,47 +214,91 @@ def _webp(data: Any, most: int) -> ImageHeader:
     else:
         raise _Unreadable("the first chunk is not VP8, VP8L or VP8X")
     place = 12
-    exif = None
+    exif = xmp = None
     for _ in range(most):
         if place + 8 > len(data):
-            return ImageHeader("webp", height, width, exif)
+            return ImageHeader("webp", height, width, find_orientation(data, exif, xmp))
         chunk, length = struct.unpack_from("<4sI", data, place)
-        if chunk == b"EXIF" and exif is None:
-            start = place + 8
-            # Some writers keep the prefix that the block has in a JPEG.
-            if bytes(data[start : start + 6]) == b"Exif\0\0":
-                start += 6
-            exif = (start, min(place + 8 + length, len(data)))
+        if chunk == b"EXIF":
+            exif = exif or (place + 8, min(place + 8 + length, len(data)))
+        elif chunk == b"XMP ":
+            xmp = xmp or (place + 8, min(place + 8 + length, len(data)))
         place += 8 + length + (length & 1)
     raise LongHeaderError
 
 
-def _tiff(data: Any, most: int) -> ImageHeader:
+class TiffEntry(NamedTuple):
+    """Entry of the table of a TIFF page.
+
+    Attributes:
+        code: struct's format of a value, with the byte order; "" for types of no use here.
+        count: number of values.
+        place: offset of the first value in the data.
+    """
+
+    code: str
+    count: int
+    place: int
+
+
+_TIFF_CODES = {1: "B", 3: "H", 4: "I", 7: "B", 16: "Q"}
+
+
+def tiff_entries(data: Any) -> dict[int, TiffEntry]:
+    """Return the entries of the first page of a TIFF or BigTIFF file by their tags.
+
+    Raises:
+        struct.error: the data ends before the table does.
+    """
     order = "<" if data[0] == 0x49 else ">"
     if data[2 if order == "<" else 3] == 43:
         (table,) = struct.unpack_from(order + "Q", data, 8)
         (count,) = struct.unpack_from(order + "Q", data, table)
-        first, step, kind_value = table + 8, 20, "HHQ"
+        first, step, word = table + 8, 20, "Q"
     else:
         (table,) = struct.unpack_from(order + "I", data, 4)
         (count,) = struct.unpack_from(order + "H", data, table)
-        first, step, kind_value = table + 2, 12, "HHI"
-    extents = {256: 0, 257: 0}
-    value_at = struct.calcsize(order + kind_value)
+        first, step, word = table + 2, 12, "I"
+    room = struct.calcsize(word)
+    entries: dict[int, TiffEntry] = {}
     for place in range(first, first + step * min(count, _MAX_ENTRIES), step):
-        tag, kind, _ = struct.unpack_from(order + kind_value, data, place)
-        if tag in extents and extents[tag] == 0:
-            code = {3: "H", 4: "I", 16: "Q"}.get(kind)
-            if code is None:
-                raise _Unreadable("an extent of an unknown type")
-            (extents[tag],) = struct.unpack_from(order + code, data, place + value_at)
-    return ImageHeader("tiff", extents[257], extents[256], (0, len(data)))
+        tag, kind, values = struct.unpack_from(order + "HH" + word, data, place)
+        code = _TIFF_CODES.get(kind, "")
+        at = place + 4 + room
+        if code and struct.calcsize(code) * values > room:
+            (at,) = struct.unpack_from(order + word, data, at)
+        entries.setdefault(tag, TiffEntry(code and order + code, values, at))
+    return entries
+
+
+def tiff_value(data: Any, entries: dict[int, TiffEntry], tag: int, default: int) -> int:
+    """Return the first value of an entry; `default` if there is no such entry, or its type is unknown."""
+    entry = entries.get(tag)
+    if entry is None or not entry.count or not entry.code:
+        return default
+    value: int = struct.unpack_from(entry.code, data, entry.place)[0]
+    return value
+
+
+ORIENTATION: Final = 274
+_XMP_PACKET: Final = 700
+
+
+def _tiff(data: Any, most: int) -> ImageHeader:
+    entries = tiff_entries(data)
+    width, height = tiff_value(data, entries, 256, 0), tiff_value(data, entries, 257, 0)
+    turned = entries.get(ORIENTATION)
+    if turned is not None:
+        value = tiff_value(data, entries, ORIENTATION, 1) if turned.code and turned.count == 1 else 1
+        return ImageHeader("tiff", height, width, value if 1 <= value <= 8 else 1)
+    xmp = entries.get(_XMP_PACKET)
+    span = None if xmp is None else (xmp.place, xmp.place + xmp.count)
+    return ImageHeader("tiff", height, width, find_orientation(data, None, span))
 
 
 def _pnm(data: Any, most: int) -> ImageHeader:
-    # Exactly as OpenCV reads it: else a comment could hide the numbers that OpenCV will find.
     head = bytes(data[:1024])
-    found = _PNM.match(head)
+    found = PNM_HEADER.match(head)
     if found is None or found.end() == len(head) < len(data):
         raise _Unreadable("no width and height in the header")
     return ImageHeader("pnm", int(found[2]), int(found[1]))
@@ -202,7 +312,7 @@ def _jp2(data: Any, most: int) -> ImageHeader:
     if start >= 0:
         height, width = struct.unpack_from(">II", head, start + 4)
         found.append((height, width))
-    start = head.find(_CODESTREAM)
+    start = head.find(CODESTREAM)
     if start < 0:
         start = _codestream(data, most)
     if start >= 0:
@@ -223,7 +333,7 @@ def _codestream(data: Any, most: int) -> int:
         length, name = struct.unpack_from(">I4s", data, place)
         body = place + (16 if length == 1 else 8)
         if name == b"jp2c":
-            return body if bytes(data[body : body + 4]) == _CODESTREAM else -1
+            return body if bytes(data[body : body + 4]) == CODESTREAM else -1
         if length == 1:
             (length,) = struct.unpack_from(">Q", data, place + 8)
         if length < body - place:
@@ -232,13 +342,29 @@ def _codestream(data: Any, most: int) -> int:
     raise LongHeaderError
 
 
+_IROT = re.compile(rb"\0\0\0\x09irot(.)", re.DOTALL)
+_IMIR = re.compile(rb"\0\0\0\x09imir(.)", re.DOTALL)
+# Orientation by quarter turns to the left, and the axis of a mirror after them: 0 exchanges top and bottom, 1 left and
+# right, -1: none.
+_AVIF_TURNS = {
+    **{(0, -1): None, (1, -1): 8, (2, -1): 3, (3, -1): 6},
+    **{(0, 0): 4, (1, 0): 5, (2, 0): 2, (3, 0): 7},
+    **{(0, 1): 2, (1, 1): 7, (2, 1): 4, (3, 1): 5},
+}
+
+
 def _avif(data: Any, most: int) -> ImageHeader:
     head = bytes(data[:_SEARCHED])
     height = width = 0
     start = head.find(b"ispe")
     for _ in range(most):
         if start < 0:
-            return ImageHeader("avif", height, width)
+            # Rotation and mirroring are properties of the image; it is rotated first, and EXIF does not count.
+            angle, axis = (
+                -1 if box is None else box[1][0] for box in (_IROT.search(head), _IMIR.search(head))
+            )
+            turn = _AVIF_TURNS.get((angle & 3 if angle >= 0 else 0, axis))
+            return ImageHeader("avif", height, width, turn)
         # There are several for grids and alpha planes: the largest is the image.
         w, h = struct.unpack_from(">II", head, start + 8)
         if w * h > width * height:
@@ -293,7 +419,7 @@ def format_of(head: bytes) -> str | None:
     name = (_recognise(head) or (None,))[0]
     if name == "bmp" and head[15:18] != b"\0\0\0":
         return None
-    return None if name == "pnm" and not _PNM.match(head) else name
+    return None if name == "pnm" and not PNM_HEADER.match(head) else name
 
 
 def read_header(data: Any, *, quick: bool = False) -> ImageHeader:
@@ -335,6 +461,20 @@ def read_header(data: Any, *, quick: bool = False) -> ImageHeader:
         extents = f"height {header.height} and width {header.width}"
         raise DecodeError(f"the header announces {extents}", format=name, nbytes=n)
     return header
+
+
+def orientation_may_follow(data: Any, header: ImageHeader) -> bool:
+    """Return whether the orientation of an image may be behind its beginning.
+
+    Args:
+        data: the beginning.
+        header: its header.
+    """
+    if header.orientation is not None:
+        return False
+    if header.format == "webp":  # its first chunk announces EXIF and XMP
+        return bytes(data[12:16]) == b"VP8X" and bool(data[20] & 0x0C)
+    return header.format in ("png", "tiff", "avif")
 
 
 def image_size(data: Any) -> tuple[str, int, int]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from aioloader.datasets.record_heads import detection_label
 from aioloader.errors import DecodeError
-from aioloader.jpeg.orientation import read_orientation
 from aioloader.transforms.formats import read_header
 from aioloader.viewer.sample_fields import printable
 from recordio import HeaderError, RecordIOError, extract, unpack
@@ -137,7 +136,7 @@ def with_image(known: Record, body: Any) -> Record:
         format=header.format,
         width=header.width,
         height=header.height,
-        orientation=1 if header.exif is None else read_orientation(body, *header.exif),
+        orientation=header.orientation or 1,
     )
 
 

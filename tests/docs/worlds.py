@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import cv2
 import numpy as np
 import pytest
 
@@ -123,6 +124,8 @@ def _formats(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     PARQUET.write(folder / "data", samples, shards=2)
     shutil.copy(next((folder / "data").iterdir()), folder / "train.parquet")
     (folder / "train.tar.gz").write_bytes(b"\x1f\x8b" + bytes(600))
+    (folder / "depth" / "room").mkdir(parents=True)
+    cv2.imwrite(str(folder / "depth" / "room" / "0.png"), np.full((4, 5), 1500, np.uint16))
     return {"step": Step()}
 
 

@@ -20,19 +20,9 @@ from aioloader.datasets.record import RecordTable, RecordTables
 from aioloader.datasets.record_heads import read_heads
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.foundation.types import SpanKind
-from aioloader.jpeg.orientation import read_orientation
 from aioloader.mxnet.base import MXNetError
-from aioloader.transforms.decode import (
-    DEFAULT_MAX_PIXELS,
-    check_extents,
-    checked_header,
-    decode_image,
-    opencv_image,
-    upright,
-)
-from aioloader.transforms.formats import ImageHeader
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
-from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
@@ -342,23 +332,12 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
         DecodeError: not an image, damaged, or too large.
         MXNetError: it has no alpha channel, or more than 8 bits a channel.
     """
-    import cv2
-
-    header = checked_header(data, max_pixels)
-    if header.format == "raw":
-        image = raw_image(data)
-    else:
-        image = opencv_image(data, header.format, cv2.IMREAD_UNCHANGED)
-    check_extents(ImageHeader(header.format, *image.shape[:2]), max_pixels, len(data))
-    channels = image.shape[2] if image.ndim == 3 else 1
+    image = decode_image(data, flag=-1, exif=exif, max_pixels=max_pixels)
+    channels = image.shape[2]
     if channels != 4:
         raise MXNetError(f"Expected 4 channels, got {channels}; data_shape asks for images with alpha")
     if image.dtype != np.uint8:
         raise MXNetError(
             f"Expected 8 bits a channel, got {image.dtype}; images with alpha are delivered as stored"
         )
-    image = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA))
-    # OpenCV has already turned a TIFF.
-    if exif == "apply" and header.exif is not None and header.format != "tiff":
-        image = upright(image, read_orientation(data, *header.exif))
     return image

@@ -10,7 +10,6 @@ import numpy as np
 
 from aioloader.jpeg import read_frame
 from aioloader.jpeg.frame import SOF2
-from aioloader.jpeg.orientation import read_orientation
 from aioloader.tools.inspect.crops import may_be_indexed
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
@@ -62,7 +61,7 @@ def images_in(
             if header.format == "jpeg":
                 progressive += is_progressive(data)
                 indexable += may_be_indexed(data)
-            turned += header.exif is not None and read_orientation(data, *header.exif) != 1
+            turned += (header.orientation or 1) != 1
         if tick is not None:
             tick(looked_at)
     jpegs = max(1, formats["jpeg"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioloader.jpeg.orientation import orientation_entry, read_orientation
+from aioloader.jpeg.orientation import find_orientation, read_orientation
 from aioloader.transforms import Scratch
 from aioloader.transforms.decode import stored_box, upright
 from tests.aioloader.transforms.orientations import TURNED
@@ -30,8 +30,8 @@ def tiff(orientation, order="<", kind=3, count=1, before=1):
 def test_orientation_is_found(order, kind, orientation):
     data = b"prefix" + tiff(orientation, order, kind)
     assert read_orientation(data, 6) == orientation
-    value, place, code = orientation_entry(data, 6)
-    assert struct.unpack_from(code, data, place) == (orientation,) == (value,)
+    assert read_orientation(b"Exif\0\0" * 8 + data[6:]) == orientation
+    assert read_orientation(b"Exif\0\0" * 9 + data[6:]) is None
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,34 @@ def test_orientation_is_found(order, kind, orientation):
     ],
 )
 def test_malformed_means_as_stored(data):
-    assert read_orientation(data) == 1
+    assert (read_orientation(data) or 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("exif", "xmp", "found"),
+    [(6, 3, 6), (None, 3, 3), (9, 3, 1), (None, 0, 1), (None, 9, 1), (None, None, None)],
+)
+def test_an_xmp_packet_counts_where_the_exif_block_has_none(exif, xmp, found):
+    block = tiff(7 if exif is None else exif)
+    if exif is None:
+        block = block.replace(struct.pack("<H", 0x0112), struct.pack("<H", 0x0113))
+    for spelling in ('<a tiff:Orientation="{}"/>', "<a tiff:Orientation='{}'/>", "<tiff:Orientation>{}</x>"):
+        packet = b"" if xmp is None else spelling.format(xmp).encode()
+        data = block + packet
+        assert find_orientation(data, (0, len(block)), (len(block), len(data))) == found
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=120).map(lambda tail: b"II*\0\x08\0\0\0" + tail))
 @example(tiff(6, ">"))
 def test_any_bytes_give_an_orientation(data):
-    assert 1 <= read_orientation(data) <= 8
+    assert read_orientation(data) in (None, *range(1, 9))
 
 
 @given(st.integers(0, 60), st.integers(0, 255))
 def test_any_damaged_byte_gives_an_orientation(place, value):
     data = bytearray(tiff(6))
     data[min(place, len(data) - 1)] = value
-    assert 1 <= read_orientation(data, 0, 40) <= 8
+    assert read_orientation(data, 0, 40) in (None, *range(1, 9))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
