@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError, WrongProcessError
+from recordio._framing import UNKNOWN_SIZE
+from recordio.errors import (
+    ClosedError,
+    NotSeekableError,
+    RecordFileNotFoundError,
+    ShortReadError,
+    WrongProcessError,
+)
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Sequence
 
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -65,17 +74,36 @@ def _write_pieces_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> N
             views[0] = views[0][done:]
 
 
+def not_seekable_error(path: str, offset: int | None = None) -> NotSeekableError:
+    """Return the error for a pipe or device that is not read in order; `offset`: up to where it was read."""
+    before = "" if offset is None else f" ({offset} bytes of it were read)"
+    return NotSeekableError(
+        f"{path}: a pipe or device can only be read once, from the first record to the last{before}: iterate over "
+        "a RecordReader or MXRecordIO, or copy the bytes to a file",
+        path=path,
+        offset=offset,
+    )
+
+
 class LocalFile:
     """File opened at first use and read by position; safe in threads and after fork; picklable.
 
+    A pipe or a device (`is_stream`) is read in order, once, in the process that opened it. A read waits until its bytes
+    were written, and no longer.
+
     Args:
         path: The file. It has to exist now, so that a wrong name is an error at the call.
+
+    Attributes:
+        path: The file.
+        is_stream: It is no file with positions, but a pipe, a terminal or another device.
 
     Raises:
         RecordFileNotFoundError: There is no such file, or it is a directory.
     """
 
     _descriptor = -1
+    _stream: io.BufferedReader | None = None
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -83,16 +111,22 @@ class LocalFile:
             raise RecordFileNotFoundError("no such record file", path=self.path)
         if os.path.isdir(self.path):
             raise RecordFileNotFoundError("this is a directory, not a record file", path=self.path)
+        mode = os.stat(self.path).st_mode
+        self.is_stream = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+        self._reached = 0
         self._reset(closed=False)
 
     def _reset(self, *, closed: bool) -> None:
         self._users = 0
         self._closed = closed
         self._lock = threading.Lock()
+        self._stream_lock = threading.Lock()  # held while waiting for bytes
         self._pid = os.getpid()
 
     def size(self) -> int:
-        """Return the present size of the file in bytes."""
+        """Return the present size of the file in bytes; `UNKNOWN_SIZE` for a stream, which is not opened for it."""
+        if self.is_stream:
+            return UNKNOWN_SIZE
         descriptor = self._acquire()
         try:
             return os.fstat(descriptor).st_size
@@ -103,9 +137,13 @@ class LocalFile:
         """Read `(offset, length)` ranges, both in bytes.
 
         Raises:
-            ShortReadError: The file ends before a range does.
+            ShortReadError: The file ends before a range does; the last range of a stream is returned short instead.
             ClosedError: The file was closed.
+            NotSeekableError: A range of a stream does not begin where the one before it ended.
+            WrongProcessError: A stream was opened before a fork, by the parent.
         """
+        if self.is_stream:
+            return [self._read_next(offset, length) for offset, length in ranges]
         descriptor = self._acquire()
         try:
             return [self._read(descriptor, offset, length) for offset, length in ranges]
@@ -130,6 +168,22 @@ class LocalFile:
             held += len(data)
         return b"".join(pieces)
 
+    def _read_next(self, offset: int, length: int) -> bytes:
+        if self._pid != os.getpid():
+            raise WrongProcessError(
+                f"{self.path}: process {self._pid} opened this pipe or device and reads it; its children cannot"
+            )
+        with self._stream_lock:
+            if self._closed:
+                raise ClosedError(f"{self.path}: the file was closed; open a new reader")
+            if offset != self._reached:
+                raise not_seekable_error(self.path, self._reached)
+            if self._stream is None:
+                self._stream = open(self.path, "rb")  # noqa: SIM115 - closed with this object
+            data = self._stream.read(length)
+            self._reached += len(data)
+            return data
+
     def _short(self, offset: int, length: int, held: int) -> ShortReadError:
         return ShortReadError(
             f"{self.path}: {length} bytes were requested at byte {offset} and only {held} exist; "
@@ -142,6 +196,13 @@ class LocalFile:
 
     def close(self) -> None:
         """Close the file; a read in another thread ends first. Idempotent."""
+        if self.is_stream:
+            self._closed = True
+            # A read that waits for bytes keeps the stream; it ends with the process, or with the writer.
+            if self._stream is not None and self._stream_lock.acquire(blocking=False):
+                self._stream.close()
+                self._stream_lock.release()
+            return
         self._after_fork()
         with self._lock:
             self._closed = True
@@ -177,13 +238,18 @@ class LocalFile:
             self._descriptor = -1
 
     def __getstate__(self) -> dict[str, Any]:
+        if self.is_stream:
+            raise not_seekable_error(self.path)
         return {"path": self.path, "closed": self._closed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.path = state["path"]
+        self.is_stream = False
         self._reset(closed=state["closed"])
 
     def __del__(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -21,7 +21,7 @@ from recordio._index import Index, index_not_found, misplaced_error, read_text
 from recordio._index_text import NO_OFFSET, format_line, integer_key, key_fields
 from recordio._parser import RecordParser, Sentinel
 from recordio._sansio import RecordStream
-from recordio._sources import BlockingSource, drive, local_path, open_source, target_name
+from recordio._sources import BlockingSource, drive, is_stream, local_path, open_source, target_name
 from recordio._writer import refuse_pickling
 from recordio.errors import (
     ClosedError,
@@ -64,6 +64,7 @@ class MXRecordIO:
     """
 
     is_open = False
+    _reads_streams = True
 
     def __init__(self, uri: str | os.PathLike[str], flag: str, *, tolerant: bool = False) -> None:
         self.uri = os.fspath(uri)
@@ -90,7 +91,7 @@ class MXRecordIO:
                     "cannot create the file, its folder does not exist", path=self.uri
                 ) from error
         else:
-            self.handle = open_source(self.uri)
+            self.handle = open_source(self.uri, streams=self._reads_streams)
             if isinstance(self.handle, LocalFile):
                 self.handle.size()
             self._lock = threading.Lock()
@@ -155,7 +156,8 @@ class MXRecordIO:
     def _stream_at(self, offset: int, source: BlockingSource) -> RecordStream:
         size = source.size()
         parser = RecordParser(path=target_name(self.uri), offset=offset, size=size, tolerant=self.tolerant)
-        return RecordStream(parser, offset, size, block_bytes=_FIRST_BLOCK)
+        # Of a pipe no more is awaited than the next record needs: its writer may wait for the reader.
+        return RecordStream(parser, offset, size, block_bytes=0 if is_stream(source) else _FIRST_BLOCK)
 
     def _source(self) -> BlockingSource:
         return cast("BlockingSource", self.handle)
@@ -231,6 +233,8 @@ class MXIndexedRecordIO(MXRecordIO):
     """
 
     fidx: AppendFile | None = None
+
+    _reads_streams = False
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from recordio._files import not_seekable_error
 from recordio._framing import MAX_PAYLOAD
 from recordio._index import Index, index_not_found, index_path_for, scan_source
 from recordio._parser import RecordParser
@@ -30,6 +31,7 @@ from recordio._sources import (
     OpenTarget,
     RangeSource,
     drive,
+    is_stream,
     local_path,
     open_source,
     scheme_of,
@@ -75,6 +77,8 @@ def _load_index(choice: str | Index | None, source: BlockingSource, *, named: bo
     """Load the index that `resolve_index` chose."""
     if isinstance(choice, Index):
         return choice
+    if is_stream(source):
+        raise not_seekable_error(source.path)
     if isinstance(choice, str):
         try:
             return Index.open(choice)
@@ -131,9 +135,15 @@ class ReaderBase(ABC):
         at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
         return read_records(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
 
-    def _new_stream(self, size: int) -> RecordStream:
+    def _new_stream(self, size: int, *, stream: bool) -> RecordStream:
+        """Return a pass over the records.
+
+        Args:
+            size: Bytes in the file, or `UNKNOWN_SIZE`.
+            stream: It is a pipe or device: no more is awaited than the next record needs.
+        """
         parser = RecordParser(path=self.path, size=size, max_record_bytes=self.max_record_bytes)
-        return RecordStream(parser, 0, size)
+        return RecordStream(parser, 0, size, block_bytes=0) if stream else RecordStream(parser, 0, size)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
@@ -155,18 +165,21 @@ class RecordReader(ReaderBase):
     Positions count the lines of the index. Iteration yields `reader[0]`, `reader[1]`, ...; a record without an index
     line is only visible to a reader that has no index.
 
+    A pipe (a FIFO, /dev/stdin) or another device can be iterated, once; whatever needs positions refuses it.
+
     Reads are positional, so one reader may be used by many threads and after a fork. A pickled reader is its path: the
     copy opens the file again at first use.
 
     Raises:
         RecordFileNotFoundError: There is no such record file.
         IndexNotFoundError: The index named does not exist.
+        NotSeekableError: The file is a pipe or device, and an index is named.
     """
 
     def _start(self) -> None:
         super()._start()
-        self._source = open_source(self._target)
-        self._choice = resolve_index(self._target, self._index_named)
+        self._source = open_source(self._target, streams=self._index_named is None)
+        self._choice = None if is_stream(self._source) else resolve_index(self._target, self._index_named)
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -258,7 +271,7 @@ class RecordReader(ReaderBase):
                 yield from records
 
     def _iterate_stream(self) -> Iterator[bytes]:
-        stream = self._new_stream(self._source.size())
+        stream = self._new_stream(self._source.size(), stream=is_stream(self._source))
         while not stream.finished:
             drive(self._source, stream.read_block())
             yield from stream.parser

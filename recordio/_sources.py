@@ -12,7 +12,7 @@ import re
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from recordio._files import LocalFile
+from recordio._files import LocalFile, not_seekable_error
 from recordio._framing import UNKNOWN_SIZE
 from recordio.errors import PayloadTypeError, ShortReadError, UnknownSchemeError
 
@@ -252,17 +252,30 @@ def _openers_for(url: str) -> _Openers:
     return _registered[scheme]
 
 
-def open_source(target: OpenTarget) -> BlockingSource:
+def is_stream(source: object) -> bool:
+    """Return True for a source that can only be read once and in order, see `LocalFile`."""
+    return isinstance(source, LocalFile) and source.is_stream
+
+
+def open_source(target: OpenTarget, *, streams: bool = False) -> BlockingSource:
     """Open the target of a blocking reader.
 
+    Args:
+        target: See `RecordReader`.
+        streams: A pipe or device, which can only be read in order, is opened too.
+
     Raises:
+        NotSeekableError: It is a pipe or a device.
         RecordFileNotFoundError: A local file does not exist.
         UnknownSchemeError: No opener is registered for the URL.
         PayloadTypeError: The target is neither a path, nor a URL, nor an object with a blocking `read_ranges`.
     """
     path = local_path(target)
     if path is not None:
-        return LocalFile(path)
+        file = LocalFile(path)
+        if file.is_stream and not streams:
+            raise not_seekable_error(path)
+        return file
     if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
         return _ObjectSource(_openers_for(url).blocking(url), url)

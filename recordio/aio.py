@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from recordio._files import AppendFile, LocalFile
+from recordio._files import AppendFile, LocalFile, not_seekable_error
 from recordio._framing import UNKNOWN_SIZE, BytesLike
 from recordio._index import Index, index_not_found
 from recordio._index_cache import CachedIndex
@@ -35,6 +35,7 @@ from recordio._sources import (
     call_optional,
     check_lengths,
     has_method,
+    is_stream,
     local_path,
     open_async_source,
     source_name,
@@ -80,6 +81,8 @@ async def _run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
 class _AwaitedSource:
     """Source whose own methods are awaited, or its plain results taken."""
 
+    is_stream = False
+
     def __init__(self, source: AsyncRangeSource, url: str | None) -> None:
         self.path = source_name(source, url)
         self._source = source
@@ -110,6 +113,7 @@ class _ThreadedSource:
 
     def __init__(self, source: BlockingSource) -> None:
         self.path = source.path
+        self.is_stream = is_stream(source)
         self._source = source
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -166,6 +170,8 @@ class AsyncRecordReader(ReaderBase):
             `read_ranges`: async (see `AsyncRangeSource`; awaited in the loop) or blocking (run in a thread).
         index, max_record_bytes: As for `RecordReader`.
 
+    A pipe or device can be iterated, once; each read waits in a thread until its bytes were written.
+
     Use it in `async with`, which loads an .idx; `async for` yields all payloads. Many tasks may read at once.
     Cancelling a read is safe, the reader stays usable.
 
@@ -196,10 +202,15 @@ class AsyncRecordReader(ReaderBase):
         if self._opened is None:
             opened: _AwaitedSource | _ThreadedSource
             if (path := local_path(self._target)) is not None:
-                opened = _ThreadedSource(await _run_in_thread(LocalFile, path))
+                file = await _run_in_thread(LocalFile, path)
+                if file.is_stream and self._index_named is not None:
+                    raise not_seekable_error(path)
+                opened = _ThreadedSource(file)
             else:
                 opened = _open(self._target, self.path)
-            choice = await _run_in_thread(resolve_index, self._target, self._index_named)
+            choice = None
+            if not opened.is_stream:
+                choice = await _run_in_thread(resolve_index, self._target, self._index_named)
             if self._opened is None:  # no other task was faster
                 self._opened, self._choice = opened, choice
         return self._opened
@@ -347,7 +358,7 @@ class _Records:
     async def _read_stream(self) -> None:
         source = await self._reader._source()
         if self._stream is None:
-            self._stream = self._reader._new_stream(await source.size())
+            self._stream = self._reader._new_stream(await source.size(), stream=source.is_stream)
         if self._failed is not None:
             raise self._failed
         if self._stream.finished:

@@ -8,6 +8,7 @@ would expect (`EOFError`, `ValueError`, `KeyError`, ...). The page File formats,
 from __future__ import annotations
 
 import errno
+import io
 import struct
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ __all__ = (
     "InvalidFlagError",
     "MissingDependencyError",
     "ModeError",
+    "NotSeekableError",
     "PayloadTypeError",
     "RecordFileNotFoundError",
     "RecordIOError",
@@ -168,6 +170,19 @@ class _NotFoundError(RecordIOError, FileNotFoundError):
 
 class RecordFileNotFoundError(_NotFoundError):
     """Error raised when a .rec file does not exist. Attribute: `path`."""
+
+
+class NotSeekableError(RecordIOError, io.UnsupportedOperation, TypeError):
+    """Error raised where a pipe or device, which can only be read once and in order, is read in another way.
+
+    It is a TypeError too, as that of any object without a length, so that ``list(reader)`` does not ask for one.
+    Attributes: `path`, `offset` (up to which it was read; None if it was not opened).
+    """
+
+    def __init__(self, message: str = "", *, path: str | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
 
 
 class IndexNotFoundError(_NotFoundError):
