@@ -128,7 +128,7 @@ class Resolved:
     stages: tuple[aioloader.abc.Stage, ...]
 
 
-def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
+def resolve(dataset: Any) -> Resolved:  # of any class
     """Separate a dataset into its base, an index map and the stages.
 
     Args:

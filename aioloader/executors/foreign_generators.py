@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _SAMPLES_WATCHED = 16
-_KINDS = (random.Random, np.random.Generator, np.random.RandomState)
-_ATOMS = (str, bytes, int, float, complex, bool, type(None), np.ndarray, type, ModuleType)
+_KINDS: tuple[type, ...] = (random.Random, np.random.Generator, np.random.RandomState)
+_ATOMS: tuple[type, ...] = (str, bytes, int, float, complex, bool, type(None), np.ndarray, type, ModuleType)
 _MOST_OBJECTS = 20_000
 _MOST_ELEMENTS = 1000
 # Of PCG64: the fraction of the golden ratio in 128 bits, which spreads a word over a state, and its usual increment.
@@ -234,7 +234,7 @@ def seed_generator(generator: Any, word: int) -> None:
     elif isinstance(generator, np.random.Generator):
         bits: Any = generator.bit_generator
         if type(bits) is np.random.PCG64:  # that of `default_rng`: 1.5 µs, and the general way 25 µs
-            state = {"state": word * _ODD & _MASK, "inc": _INCREMENT}
+            state: Any = {"state": word * _ODD & _MASK, "inc": _INCREMENT}
             bits.state = {"bit_generator": "PCG64", "state": state, "has_uint32": 0, "uinteger": 0}
         else:
             bits.state = type(bits)(word).state

@@ -9,7 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from types import FunctionType
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -17,7 +20,7 @@ T = TypeVar("T")
 _SPECIAL = ("__aiter__", "__call__", "__getitem__", "__iter__", "__len__")
 
 
-def implements(value: object, protocol: type[T], *, instead_of: str | None = None) -> TypeGuard[T]:
+def implements(value: object, protocol: Callable[..., T], *, instead_of: str | None = None) -> TypeGuard[T]:
     """Return True if an object's class has the methods of a protocol, and the object its attributes.
 
     A method has to take the positional arguments that the protocol's takes. What only ``__getattr__`` finds does not
@@ -25,7 +28,7 @@ def implements(value: object, protocol: type[T], *, instead_of: str | None = Non
 
     Args:
         value: any object.
-        protocol: a Protocol.
+        protocol: a Protocol, a class; not annotated as a type, because type checkers refuse abstract classes there.
         instead_of: name of a method that those of the protocol take the place of: no class derived from theirs
             overrides it alone.
     """
@@ -44,7 +47,7 @@ def implements(value: object, protocol: type[T], *, instead_of: str | None = Non
 
 
 @functools.cache
-def _members(protocol: type) -> tuple[dict[str, int], tuple[str, ...]]:
+def _members(protocol: Any) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the methods of a protocol with their numbers of positional arguments, and its other attributes."""
     methods: dict[str, int] = {}
     attributes: list[str] = []

@@ -69,7 +69,7 @@ class Albumentations(BoxTransform, DrawsFromRng):
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self._copies = threading.local()
         processors = getattr(compose, "processors", {})
-        self._boxes = processors["bboxes"].params if "bboxes" in processors else None
+        self._boxes: Any = processors["bboxes"].params if "bboxes" in processors else None
         self._moved = {*_MOVED, *processors, *(getattr(compose, "additional_targets", None) or {})}
         for processor in processors.values():
             self._moved.update(processor.params.label_fields or ())
