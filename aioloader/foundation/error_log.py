@@ -142,6 +142,8 @@ def _short(value: Any, depth: int = 2) -> Any:
         return f"<{type(value).__name__} of shape {shape}, {dtype}>"
     if depth and type(value) in (tuple, list) and len(value) <= _FEW:
         return type(value)(_short(item, depth - 1) for item in value)
+    if depth and type(value) is dict and len(value) <= _FEW:
+        return {_short(key, 0): _short(item, depth - 1) for key, item in value.items()}
     try:
         return f"<{reprlib.repr(value)[:_LONGEST]}>"
     except Exception:

@@ -15,6 +15,7 @@ import anyio
 
 from aioloader.errors import OutputError, ServiceClosedError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
+from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.validation import is_async, one_of
 
 if TYPE_CHECKING:
@@ -211,7 +212,10 @@ class FedIterator(abc.ABC, Generic[E, R]):
 
     @property
     def errors(self) -> list[Any]:
-        """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each."""
+        """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each.
+
+        What is long in a prompt, such as the bytes of its images, is a short text there.
+        """
         return list(self._errors)
 
     @abc.abstractmethod
@@ -246,7 +250,8 @@ class FedIterator(abc.ABC, Generic[E, R]):
                         raise
                     if self._on_error == "return":
                         return self._failed(error)
-                    self._errors.append(error.with_traceback(None))
+                    strip_exception(error)  # there may be many, and each holds its prompt
+                    self._errors.append(error)
         finally:
             self._busy = False
 

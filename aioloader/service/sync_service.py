@@ -353,7 +353,7 @@ class ImageIterator(Iterator[T]):
 
     @property
     def errors(self) -> list[Exception]:
-        """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each."""
+        """Return the errors of the prompts that were left out; see `FedIterator.errors`."""
         return self._elements.errors
 
     def __next__(self) -> T:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +102,30 @@ def test_skipped_prompts_are_recorded(iterate: Iterate, run_on: Any) -> None:
     run_on(main)
 
 
+def test_skipped_prompts_do_not_keep_their_images(iterate: Iterate, run_on: Any) -> None:
+    number, nbytes = 100, 100_000
+
+    async def prompts() -> Any:
+        for n in range(number):
+            yield {"id": n, "images": [GOOD, b"%d no image" % n + bytes(nbytes)]}
+
+    async def main() -> None:
+        async with service_of() as service:
+            options = {"refs": lambda prompt: prompt["images"], "on_error": "skip"}
+            elements = iterate(service, prompts(), **options)
+            tracemalloc.start()
+            assert [each async for each in elements] == []
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < number * nbytes / 10
+            tracemalloc.stop()
+            assert sorted(error.prompt["id"] for error in elements.errors) == list(range(number))
+            assert {error.prompt["images"][1] for error in elements.errors} <= {
+                f"<{nbytes + digits + 9} bytes>" for digits in (1, 2)
+            }
+
+    run_on(main)
+
+
 def test_map_returns_errors_in_the_places_of_their_images(run_on: Any) -> None:
     async def main() -> None:
         async with service_of() as service:
@@ -137,11 +163,13 @@ def test_a_prompt_over_the_budget_is_one_of_them(run_on: Any) -> None:
     async def main() -> None:
         async with service_of() as service:
             prompts = [[GOOD], [jpeg(400, 400)], [GOOD]]
-            batches = service.pack(prompts, refs=list, max_tokens=8, on_error="skip")
-            assert [len(batch.prompts) async for batch in batches] == [2]
-            (error,) = batches.errors
+            found = service.pack(prompts, refs=list, max_tokens=8, on_error="return")
+            error, batch = sorted(
+                [each async for each in found], key=lambda each: not isinstance(each, BudgetError)
+            )
+            assert len(batch.prompts) == 2
             assert isinstance(error, BudgetError)
-            assert error.prompt is prompts[1]  # type: ignore[attr-defined]
+            assert error.prompt is prompts[1]
 
     run_on(main)
 
