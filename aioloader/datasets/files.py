@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
@@ -144,12 +144,21 @@ class FileDataset(Dataset, ByteDataset[Any]):
             OSError: its file cannot be read.
             ValueError: its bytes are corrupt.
         """
+        sample = self._item(self._place(index), self.decoder)
+        stage = self.own_stage
+        return sample if stage is None else stage.apply(sample, default_rng())
+
+    def _place(self, index: int) -> int:
+        """Return an index as one from the start; see `__getitem__`."""
         place, length = operator.index(index), len(self)
         if not -length <= place < length:
             raise IndexError(
                 f"index {place} is out of range: this {type(self).__name__} has {length} samples"
             )
-        place %= length
+        return place % length
+
+    def _item(self, place: int, decoder: Decoder[Any]) -> Any:
+        """Return the item at a place as a decoder returns it, without the stage; see `__getitem__`."""
         indices = np.array([place], dtype=np.int64)
         if self._source is None:
             self._source = self.open_source()
@@ -160,12 +169,11 @@ class FileDataset(Dataset, ByteDataset[Any]):
             plan, data = self._source.fetch(Spans(spans.file, spans.offset, np.array([short.needed])))
         extras = self.extras(indices)
         start = int(plan.start[0])
-        sample = self.decoder(
+        return decoder(
             data[start : start + int(plan.length[0])].toreadonly(),
             None if extras is None else extras[0],
             self.location(place),
         )
-        return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return ``[self[i] for i in indices]``, but faster; torch's loader calls it for each batch."""

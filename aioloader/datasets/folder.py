@@ -83,6 +83,8 @@ class ImageFolderDataset(FileDataset):
     """
 
     _rule = OWN
+    _labelled = True
+    _chosen: list[str] | None = None
 
     def __init__(
         self,
@@ -115,28 +117,33 @@ class ImageFolderDataset(FileDataset):
         self._versions: dict[str, Version] = {}
         self._crops = ItemCrops(crop_index, self._root)
         self.synsets: list[str] = []
-        found = find_images(self._root, None if synsets is None else list(synsets), self._rule)
+        self._chosen = None if synsets is None else list(synsets)
+        self._list_images(self._root)
+        if crop_index != AUTO:
+            self._crops.open(self._paths)
+
+    def _list_images(self, root: str) -> None:
+        """Set `items` and `synsets` to the images and classes of a folder."""
+        found = find_images(root, self._chosen, self._rule)
         if (
-            labelled
-            and synsets is None
+            self._labelled
+            and self._chosen is None
             and of_several_splits(found.classes)
             and found.items
-            and not _any_direct(found, self._root)
+            and not _any_direct(found, root)
         ):
             raise AmbiguousPathError(
-                redact_url(self._root),
-                [_below(self._root, name) for name in found.classes],
+                redact_url(root),
+                [_below(root, name) for name in found.classes],
                 "folders of images of several splits",
                 nested=True,
                 advice="; or pass synsets=[...] if these folders are the classes",
             )
-        self.synsets = found.classes if labelled else []
-        self.items = found.items if labelled else [(path, 0) for path in found.all_images(self._root)]
+        self.synsets = found.classes if self._labelled else []
+        self.items = found.items if self._labelled else [(path, 0) for path in found.all_images(root)]
         self._versions = found.versions
         self._warn(found)
         self.left_out = dict(found.left_out.reasons)
-        if crop_index != AUTO:
-            self._crops.open(self._paths)
 
     @property
     def items(self) -> list[tuple[str, int]]:

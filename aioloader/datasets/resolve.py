@@ -165,7 +165,7 @@ def resolve(dataset: Any) -> Resolved:  # of any class
     return Resolved(dataset, kind, remap, tuple(reversed(stages)))
 
 
-def _getitem_fits(cls: type, attribute: str) -> bool:
+def getitem_fits(cls: type, attribute: str) -> bool:
     """Return True if `cls` has `attribute`, and defines ``__getitem__`` in no class more derived than it."""
     for base in cls.__mro__:
         if attribute in vars(base):
@@ -176,7 +176,7 @@ def _getitem_fits(cls: type, attribute: str) -> bool:
 
 
 def _is_byte_dataset(dataset: object) -> bool:
-    return implements(dataset, ByteDataset) and _getitem_fits(type(dataset), "decoder")
+    return implements(dataset, ByteDataset) and getitem_fits(type(dataset), "decoder")
 
 
 def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
@@ -184,7 +184,7 @@ def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     array = as_gatherable(dataset)
     if array is not None:
         return GatheredArrays((array,), items=dataset)
-    if not _getitem_fits(type(dataset), "arrays"):
+    if not getitem_fits(type(dataset), "arrays"):
         return None
     # The property raises AttributeError if there is nothing to gather. Perhaps it is of a class of the caller that
     # means something else by the name.

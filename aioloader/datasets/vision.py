@@ -81,7 +81,7 @@ class _VisionDataset(ArrayDataset):
         *,
         check_sha1: bool = False,
     ) -> None:
-        self._root = path_of(_default_root(self._name) if root is None else root)
+        self._root = path_of(default_root(self._name) if root is None else root)
         self._train = train
         self._own_stage = stage_of_argument(self, transform)
         self._check_sha1 = check_sha1
@@ -243,15 +243,20 @@ class CIFAR10(_VisionDataset):
         return self._train_files if self._train else self._test_files
 
     def _load(self) -> tuple[Array, Array]:
+        batches = [
+            self._batch_of(name, data) for name, data in zip(self._files, self._read_files(), strict=True)
+        ]
+        images, labels = zip(*batches, strict=True)
+        return np.concatenate(images), np.concatenate(labels)
+
+    def _batch_of(self, name: str, data: bytes) -> tuple[Array, Array]:
+        """Return images and labels of one file's content."""
         width = self._label_bytes + _PIXELS
-        tables = []
-        for name, data in zip(self._files, self._read_files(), strict=True):
-            if not data or len(data) % width:
-                raise ValueError(
-                    f"{name} in {self._root} has {len(data)} bytes, which is not a multiple of {width}"
-                )
-            tables.append(np.frombuffer(data, np.uint8).reshape(-1, width))
-        table = np.concatenate(tables)
+        if not data or len(data) % width:
+            raise ValueError(
+                f"{name} in {self._root} has {len(data)} bytes, which is not a multiple of {width}"
+            )
+        table = np.frombuffer(data, np.uint8).reshape(-1, width)
         planes = table[:, self._label_bytes :].reshape(-1, 3, 32, 32)
         images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
         return images, table[:, self._label_column].astype(np.int32)
@@ -261,7 +266,7 @@ class CIFAR10(_VisionDataset):
         if all(map(os.path.exists, paths)):
             for path in paths:
                 self._verify(path)
-            return [_read(path) for path in paths]
+            return [read_whole(path) for path in paths]
         archive = os.path.join(self._root, self._archive)
         if not os.path.exists(archive):
             missing = next(path for path in paths if not os.path.exists(path))
@@ -357,7 +362,12 @@ class CIFAR100(CIFAR10):
         return list(self._classes if self._label_column else self._groups)
 
 
-def _read(path: str) -> bytes:
+def read_whole(path: str) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        ValueError: it has more bytes than a published file can have.
+    """
     with open(path, "rb") as file:
         data = read_up_to(file, MOST_NBYTES + 1)
     if len(data) > MOST_NBYTES:
@@ -365,10 +375,13 @@ def _read(path: str) -> bytes:
     return data
 
 
-def _default_root(name: str) -> str:
+def mxnet_home() -> str:
+    """Return the folder of MXNet's data, perhaps with ``~``."""
+    windows = sys.platform == "win32"
+    usual = os.path.join(os.environ.get("APPDATA", "~"), "mxnet") if windows else "~/.mxnet"
+    return os.environ.get("MXNET_HOME") or usual
+
+
+def default_root(name: str) -> str:
     """Return the folder in which MXNet stores a data set."""
-    home = os.environ.get("MXNET_HOME")
-    if not home:
-        windows = sys.platform == "win32"
-        home = os.path.join(os.environ.get("APPDATA", "~"), "mxnet") if windows else "~/.mxnet"
-    return os.path.join(home, "datasets", name)
+    return os.path.join(mxnet_home(), "datasets", name)

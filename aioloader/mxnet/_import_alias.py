@@ -12,22 +12,12 @@ import sys
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
-from aioloader.mxnet.outside import OutsideModule, outside_module
+from aioloader.mxnet.outside import ELSEWHERE, OutsideModule, outside_module
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 _OWN = __name__.rpartition(".")[0]
-
-
-# Modules of MXNet that are other ones here.
-_ELSEWHERE = {
-    f"{_OWN}.{theirs}": f"{_OWN}.{ours}"
-    for theirs, ours in (
-        *(("image.image", "image"), ("io.io", "io"), ("rnn.io", "rnn"), ("ndarray.image", "ndarray_image")),
-        *(("ndarray.random", "random"), ("ndarray.sparse", "sparse"), ("ndarray.utils", "ndarray_file")),
-    )
-}
 
 
 class ImportAlias:
@@ -45,7 +35,7 @@ class ImportAlias:
         if name in package.get("_OUTSIDE", ()) or isinstance(sys.modules[parent], OutsideModule):
             outside: Any = _OutsideLoader(module)
             return ModuleSpec(fullname, outside, is_package=True)
-        module = _ELSEWHERE.get(module, module)
+        module = ELSEWHERE.get(module, module)
         if module == fullname or importlib.util.find_spec(module) is None:
             return None
         alias: Any = _AliasLoader(module)  # whose base class would cost an import

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from typing import Any
+import operator
+import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.errors import LoaderError, TooManyErrorsError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = (
     "MXNetError",
     "OutsideError",
     "TooManyFailedError",
+    "UnusedOverrideError",
     "integer_types",
+    "mx_real_t",
+    "mx_uint",
     "numeric_types",
     "string_types",
 )
@@ -21,6 +30,18 @@ __all__ = (
 integer_types = (int, np.int32, np.int64)
 numeric_types = (float, int, np.generic)
 string_types = (str,)
+mx_real_t = np.float32
+mx_uint = ctypes.c_uint
+
+
+class _NullType:
+    """Type of the default of arguments that operators do not pass on."""
+
+    def __repr__(self) -> str:
+        return "_Null"
+
+
+_Null = _NullType()
 
 
 class MXNetError(RuntimeError):
@@ -59,10 +80,47 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
         self.instead = instead
 
 
+class UnusedOverrideError(MXNetError, TypeError):
+    """Error raised when a derived class overrides a method that MXNet calls, and this package does not.
+
+    Args:
+        kind: the class of this package.
+        method: the method.
+        instead: what to override.
+
+    Attributes:
+        kind, method, instead: as given.
+    """
+
+    def __init__(self, kind: str, method: str, instead: str) -> None:
+        super().__init__(
+            f"{kind} does not call {method}(), so it would have no effect: override {instead} instead"
+        )
+        self.kind = kind
+        self.method = method
+        self.instead = instead
+
+
 def check_call(ret: int) -> None:
     """Raise MXNetError unless a call of `_LIB` returned 0."""
     if ret != 0:
         raise MXNetError(f"a call of mx.base._LIB returned {ret}")
+
+
+def data_dir() -> str:
+    """Return the folder of MXNet's data: ``$MXNET_HOME``, or that in the user's folder."""
+    home: str = importlib.import_module("aioloader.datasets.vision").mxnet_home()
+    return os.path.expanduser(home)
+
+
+def c_array(ctype: Any, values: Sequence[Any]) -> Any:
+    """Return values as an array of `ctypes`, for calls of a C library."""
+    return (ctype * len(values))(*values)
+
+
+def c_str_array(strings: Sequence[str]) -> Any:
+    """Return texts as an array of `ctypes`."""
+    return c_array(ctypes.c_char_p, [each.encode() for each in strings])
 
 
 def c_str(string: str) -> bytes:
@@ -78,6 +136,21 @@ def py_str(x: bytes) -> str:
 def _as_list(obj: Any) -> list[Any]:
     """Return a list or tuple itself, anything else in a list."""
     return obj if isinstance(obj, list | tuple) else [obj]  # type: ignore[return-value]
+
+
+def overrides(instance: object, base: type, *names: str) -> bool:
+    """Return True if the class of an object, or the object itself, replaces one of these methods of `base`."""
+    own, kind = vars(instance), type(instance)
+    return any(name in own or getattr(kind, name) is not getattr(base, name) for name in names)
+
+
+def renamed(name: str) -> Any:
+    """Return a property that is another attribute: MXNet's private name of it, which scripts read and assign."""
+
+    def assign(instance: object, value: Any) -> None:
+        setattr(instance, name, value)
+
+    return property(operator.attrgetter(name), assign)
 
 
 class _RecordCalls:

@@ -10,7 +10,16 @@ from aioloader.mxnet.base import MXNetError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ("Context", "cpu", "cpu_pinned", "current_context", "gpu", "host_context", "num_gpus")
+__all__ = (
+    "Context",
+    "cpu",
+    "cpu_pinned",
+    "current_context",
+    "gpu",
+    "gpu_memory_info",
+    "host_context",
+    "num_gpus",
+)
 
 _TYPE_IDS = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 _current = threading.local()
@@ -98,6 +107,17 @@ def num_gpus() -> int:
     So ``mx.gpu() if mx.context.num_gpus() else mx.cpu()`` names the host.
     """
     return 0
+
+
+def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
+    """Refuse: the memory of a GPU belongs to your framework.
+
+    Raises:
+        MXNetError: always, as in MXNet without CUDA.
+    """
+    raise MXNetError(
+        f"there is no gpu({device_id}) here: ask your framework, for example torch.cuda.mem_get_info({device_id})"
+    )
 
 
 def current_context() -> Context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.data.vision import transforms
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ def random_flip_left_right(data: Any, p: float = 0.5) -> NDArray:
 def random_flip_top_bottom(data: Any, p: float = 0.5) -> NDArray:
     """Exchange top and bottom with probability `p`."""
     return _made(transforms.RandomFlipTopBottom(p), data)
+
+
+def imdecode(*_: Any, **__: Any) -> NDArray:
+    """Refuse, as MXNet 1.9 under Python 3, where the old ``mx.nd.imdecode`` decodes nothing.
+
+    Raises:
+        MXNetError: always.
+    """
+    raise MXNetError("mx.nd.imdecode decodes nothing, in MXNet 1.9 either: use mx.image.imdecode")
 
 
 def _made(transform: Transform, data: Any) -> NDArray:

@@ -1,4 +1,5 @@
 """Placeholders for the parts of MXNet for training: they can be imported, named and derived from, and raise when used.
+Also MXNet's modules that are other ones here.
 
 So a library that defines networks next to its datasets can be imported, and its data code runs.
 """
@@ -6,6 +7,7 @@ So a library that defines networks next to its datasets can be imported, and its
 from __future__ import annotations
 
 import abc
+import importlib
 import inspect
 import sys
 from types import ModuleType
@@ -16,9 +18,33 @@ from aioloader.mxnet.base import OutsideError
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ("OutsideModule", "outside_class", "outside_module")
+__all__ = ("ELSEWHERE", "OutsideModule", "module_elsewhere", "outside_class", "outside_module")
 
 _OWN = __name__.rpartition(".")[0]
+
+# Modules of MXNet that are other ones here.
+ELSEWHERE = {
+    f"{_OWN}.{theirs}": f"{_OWN}.{ours}"
+    for theirs, ours in (
+        *(("image.image", "image"), ("io.io", "io"), ("io.utils", "io.ndarray_iter"), ("rnn.io", "rnn")),
+        *(("ndarray.image", "ndarray_image"), ("ndarray.random", "random"), ("ndarray.sparse", "sparse")),
+        ("ndarray.utils", "ndarray_file"),
+    )
+}
+
+
+def module_elsewhere(package: str, name: str) -> ModuleType:
+    """Return a module that MXNet's package has under this name.
+
+    Raises:
+        AttributeError: it has none.
+    """
+    full = f"{package}.{name}"
+    if full not in ELSEWHERE:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return importlib.import_module(ELSEWHERE[full])
+
+
 # Decorators that a module applies when it is imported.
 _DECORATORS = frozenset(("add_alias_to", "alias", "register", "register_op", "wrap_performance"))
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recordio
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.base import MXNetError, overrides
+from aioloader.mxnet.base import check_call as check_call
 from recordio import IRHeader, RecordIOError, unpack, unpack_img
 
 if TYPE_CHECKING:
@@ -158,6 +159,9 @@ class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
             KeyError: no record has this key.
             MXNetError: there is no valid record at the place that the index names.
         """
+        if overrides(self, MXIndexedRecordIO, "seek", "read"):
+            self.seek(idx)
+            return self.read()
         with _as_mxnet_error():
             return super().read_idx(idx)
 

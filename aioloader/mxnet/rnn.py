@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.mxnet import ndarray
 from aioloader.mxnet.io import DataBatch, DataDesc, DataIter
-from aioloader.mxnet.outside import outside_class
+from aioloader.mxnet.outside import module_elsewhere, outside_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,6 +167,6 @@ class BucketSentenceIter(DataIter):
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "io" or name.startswith("__"):
+        return module_elsewhere(__name__, name)
     return outside_class(f"mx.rnn.{name}")

@@ -5,6 +5,7 @@ The data sets are read from local files. Only `download` downloads anything.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import shutil
@@ -13,18 +14,22 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from aioloader.mxnet import ndarray
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.context import Context, current_context
+from aioloader.mxnet.io.iterator import DataIter
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = (
+    "DummyIter",
     "almost_equal",
     "assert_almost_equal",
     "default_context",
     "download",
+    "environment",
     "get_bz2_data",
     "get_cifar10",
     "get_im2rec_path",
@@ -33,6 +38,7 @@ __all__ = (
     "get_mnist_ubyte",
     "get_zip_data",
     "list_gpus",
+    "rand_ndarray",
     "same",
 )
 
@@ -278,6 +284,69 @@ def list_gpus() -> list[int]:
 def default_context() -> Context:
     """Return the current context."""
     return current_context()
+
+
+def rand_ndarray(
+    shape: Sequence[int],
+    stype: str = "default",
+    density: float | None = None,
+    dtype: Any = None,
+    ctx: Context | None = None,
+) -> Any:
+    """Return normal random numbers of `numpy.random`, float32 by default.
+
+    Args:
+        shape: of the array.
+        stype: "default", or "csr" for a sparse matrix.
+        density: share of the elements of a sparse matrix that are not 0; None: a random one.
+        dtype, ctx: as for `mx.nd.array`.
+    """
+    values = np.random.randn(*shape).astype(np.float32)
+    if stype == "csr":
+        values *= np.random.rand(*shape) < (np.random.rand() if density is None else density)
+    made = ndarray.array(values, dtype=dtype, ctx=ctx)
+    return made if stype == "default" else made.tostype(stype)
+
+
+@contextlib.contextmanager
+def environment(*args: Any) -> Iterator[None]:
+    """Set environment variables in a ``with`` block: a name and its value, or a dict of them; None: absent."""
+    changes: Mapping[str, str | None] = dict([args]) if len(args) == 2 else args[0]
+    before = {name: os.environ.get(name) for name in changes}
+    try:
+        _set_environment(changes)
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+class DummyIter(DataIter):
+    """Iterator that returns the first batch of another one again and again, to measure everything except loading.
+
+    Args:
+        real_iter: the other one.
+
+    Attributes:
+        real_iter: as given; the_batch: its first batch.
+    """
+
+    def __init__(self, real_iter: Any) -> None:
+        super().__init__(real_iter.batch_size)
+        self.real_iter = real_iter
+        self.provide_data, self.provide_label = real_iter.provide_data, real_iter.provide_label
+        self.the_batch = next(real_iter)
+
+    def next(self) -> Any:
+        """Return the batch."""
+        return self.the_batch
 
 
 def same(a: Any, b: Any) -> bool:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = (
+    "get_gpu_count",
     "is_np_array",
     "is_np_shape",
     "np_array",
@@ -22,6 +23,11 @@ __all__ = (
 )
 
 T = TypeVar("T")
+
+
+def get_gpu_count() -> int:
+    """Return 0; see `mx.context.num_gpus`."""
+    return 0
 
 
 def use_np(func: T) -> T:

@@ -216,11 +216,13 @@ class FilterSampler(PositionalSamplerBase):
     def __init__(self, fn: Callable[[Any], object], dataset: MapDataset[Any]) -> None:
         kept = (index for index in range(len(dataset)) if fn(dataset[index]))
         self._indices: IntArray = np.fromiter(kept, dtype=np.int64)
-        self._length = len(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
         self._check_stretch(start, stop)
-        return self._indices[start:stop].copy()
+        return np.array(self._indices[start:stop], np.int64)
 
 
 class IntervalSampler(PositionalSamplerBase):

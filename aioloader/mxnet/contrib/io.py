@@ -43,25 +43,24 @@ class DataLoaderIter(DataIter):
         self._loader = loader
         # The first batch is loaded before anybody takes it.
         self._before = inner_state(loader) if isinstance(loader, HasState) else None
-        self._iterator: Any = iter(loader)
-        first = next(self._iterator, None)
+        self._iter: Any = iter(loader)
+        first = next(self._iter, None)
         if first is None:
             raise ValueError("the loader has no batch, so that its shapes are not known")
         self._ahead: Any = first
-        self._current: Any = None
+        self._current_batch: Any = None
         self.dtype = dtype
         data, label = map(np.asarray, first)
         # The first batch may have lost samples that failed.
         full = loader._batch_rows if isinstance(loader, DataLoader) and loader.errors else 0
         super().__init__(max(len(data), full))
-        scalar = np.dtype(dtype).type
-        self.provide_data = [DataDesc(data_name, (self.batch_size, *data.shape[1:]), scalar)]
-        self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), scalar)]
+        self.provide_data = [DataDesc(data_name, (self.batch_size, *data.shape[1:]), dtype)]
+        self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), dtype)]
 
     def reset(self) -> None:
         """Begin the next pass of the loader; directly after `load_state_dict`, continue the pass that was begun."""
-        self._iterator = iter(self._loader)
-        self._ahead = self._current = None
+        self._iter = iter(self._loader)
+        self._ahead = self._current_batch = None
 
     def state_dict(self) -> Any:
         """Return the loader's own state, one batch earlier while its first batch is only loaded.
@@ -77,27 +76,27 @@ class DataLoaderIter(DataIter):
         """Continue where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
         resumable: Any = self._loader
         resumable.load_state_dict(state)
-        self._iterator = self._ahead = self._current = None
+        self._iter = self._ahead = self._current_batch = None
 
     def iter_next(self) -> bool:
         """Move to the next batch; return False at the end, until `reset`."""
-        if self._iterator is None:
-            self._iterator = iter(self._loader)
-        self._current = next(self._iterator, None) if self._ahead is None else self._ahead
+        if self._iter is None:
+            self._iter = iter(self._loader)
+        self._current_batch = next(self._iter, None) if self._ahead is None else self._ahead
         self._ahead = None
-        return self._current is not None
+        return self._current_batch is not None
 
     def getdata(self) -> list[NDArray]:
         """Return the data of the current batch."""
-        return [self._filled(self._current[0])]
+        return [self._filled(self._current_batch[0])]
 
     def getlabel(self) -> list[NDArray]:
         """Return the labels of the current batch."""
-        return [self._filled(self._current[1])]
+        return [self._filled(self._current_batch[1])]
 
     def _filled(self, rows: Any) -> NDArray:
         return from_numpy(filled(np.array(rows, self.dtype), self.batch_size))
 
     def getpad(self) -> int:
         """Return the number of rows at the end of the current batch that are zeros."""
-        return self.batch_size - len(self._current[0])
+        return self.batch_size - len(self._current_batch[0])

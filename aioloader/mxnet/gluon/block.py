@@ -22,6 +22,7 @@ _OF_PARAMETERS = frozenset(
             "infer_shape",
             "infer_type",
             "initialize",
+            "load",
             "load_parameters",
         ),
         *(
@@ -30,7 +31,9 @@ _OF_PARAMETERS = frozenset(
             "params",
             "register_forward_hook",
             "register_forward_pre_hook",
+            "register_op_hook",
             "reset_ctx",
+            "save",
         ),
         *("save_parameters", "save_params", "summary", "zero_grad"),
     )

@@ -12,7 +12,6 @@ Random choices draw from Python's `random`, a few of them from `numpy.random`, a
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from aioloader.mxnet.image import detection
@@ -68,14 +67,13 @@ from aioloader.mxnet.image.geometry import (
     scale_down,
 )
 from aioloader.mxnet.image.iterator import ImageIter
+from aioloader.mxnet.outside import module_elsewhere
 
 det = detection
 
 
 def __getattr__(name: str) -> Any:
-    if name == "image":  # MXNet's module of this package; its names are here
-        return sys.modules[__name__]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return module_elsewhere(__name__, name)
 
 
 __all__ = (

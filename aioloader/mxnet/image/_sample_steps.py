@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader.errors import DecodeError, LoaderError, SampleError
 from aioloader.foundation.types import ItemLocation
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.base import MXNetError, overrides
 from aioloader.mxnet.image.decode import imdecode
 
 if TYPE_CHECKING:
@@ -194,8 +194,8 @@ def _in_worker(found: SampleSteps, steps: type[SampleSteps]) -> IteratorTransfor
 
 def _light(iterator: SampleSteps, steps: type[SampleSteps]) -> SampleSteps:
     """Return the steps of an iterator without its lists; the iterator itself if its class overrides one of them."""
-    if any(
-        getattr(type(iterator), name) is not getattr(steps, name) for name in dir(steps) if name[:2] != "__"
+    if overrides(
+        iterator, steps, *(name for name in dir(steps) if name[:2] != "__" and callable(getattr(steps, name)))
     ):
         return iterator
     light = steps()

@@ -41,8 +41,8 @@ def color_normalize(src: Any, mean: Any, std: Any = None) -> NDArray:
     return own(image, src)
 
 
-def _luma(image: Array) -> Array:
-    luma: Array = image @ _LUMA.astype(image.dtype)
+def _luma(image: Array, weights: Any) -> Array:
+    luma: Array = image @ np.asarray(weights, image.dtype).ravel()
     return luma
 
 
@@ -78,11 +78,12 @@ class ContrastJitterAug(Augmenter):
     def __init__(self, contrast: float) -> None:
         super().__init__(contrast=contrast)
         self.contrast = contrast
+        self.coef: Any = from_numpy(_LUMA[None, None].copy())
 
     def __call__(self, src: Any) -> NDArray:
         """Return the image with more or less contrast."""
         image, factor = as_float(src), _factor(self.contrast)
-        mean = float(_luma(image).mean(dtype=np.float64))
+        mean = float(_luma(image, self.coef).mean(dtype=np.float64))
         return from_numpy(image * image.dtype.type(factor) + image.dtype.type((1.0 - factor) * mean))
 
 
@@ -96,12 +97,13 @@ class SaturationJitterAug(Augmenter):
     def __init__(self, saturation: float) -> None:
         super().__init__(saturation=saturation)
         self.saturation = saturation
+        self.coef: Any = from_numpy(_LUMA[None, None].copy())
 
     def __call__(self, src: Any) -> NDArray:
         """Return the image with stronger or weaker colours."""
         image, factor = as_float(src), _factor(self.saturation)
         kind = image.dtype.type
-        return from_numpy(image * kind(factor) + _luma(image)[..., None] * kind(1.0 - factor))
+        return from_numpy(image * kind(factor) + _luma(image, self.coef)[..., None] * kind(1.0 - factor))
 
 
 class HueJitterAug(Augmenter):
@@ -114,6 +116,7 @@ class HueJitterAug(Augmenter):
     def __init__(self, hue: float) -> None:
         super().__init__(hue=hue)
         self.hue = hue
+        self.tyiq, self.ityiq = _TO_YIQ, _FROM_YIQ
 
     def __call__(self, src: Any) -> NDArray:
         """Return the image with turned colours."""
@@ -121,7 +124,7 @@ class HueJitterAug(Augmenter):
         cosine, sine = math.cos(angle), math.sin(angle)
         turn = np.array([[1.0, 0.0, 0.0], [0.0, cosine, -sine], [0.0, sine, cosine]])
         image = as_float(src)
-        return from_numpy(image @ (_FROM_YIQ @ turn @ _TO_YIQ).T.astype(image.dtype))
+        return from_numpy(image @ (self.ityiq @ turn @ self.tyiq).T.astype(image.dtype))
 
 
 class ColorJitterAug(RandomOrderAug):
@@ -192,10 +195,11 @@ class RandomGrayAug(Augmenter):
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
         self.p = p
+        self.mat: Any = from_numpy(np.repeat(_GRAY[:, None], 3, axis=1))
 
     def __call__(self, src: Any) -> Any:
         """Return the image, grey or unchanged."""
         if random.random() < self.p:
             image = as_float(src)
-            return from_numpy(np.repeat((image @ _GRAY.astype(image.dtype))[..., None], 3, axis=2))
+            return from_numpy(image @ np.asarray(self.mat, image.dtype))
         return src

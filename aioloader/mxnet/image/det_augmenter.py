@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numbers
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
+from aioloader.mxnet.base import UnusedOverrideError
 from aioloader.mxnet.image._arrays import as_float, as_image, own
 from aioloader.mxnet.image.augmenter import Augmenter, Described, ForceResizeAug, ResizeAug
 from aioloader.mxnet.image.create import finishing
@@ -143,8 +144,12 @@ class DetHorizontalFlipAug(DetAugmenter):
             return src, label
         rows = _as_label(label, "DetHorizontalFlipAug")
         boxes = rows.copy()
-        boxes[:, (1, 3)] = 1.0 - rows[:, (3, 1)]
+        self._flip_label(boxes)
         return own(as_image(src, "DetHorizontalFlipAug")[:, ::-1], src), boxes
+
+    def _flip_label(self, label: Any) -> None:
+        """Mirror boxes in place."""
+        label[:, (1, 3)] = 1.0 - label[:, (3, 1)]
 
 
 def _in_pixels(augmenter: _Proposing, transform: BoxTransform, src: Any, label: Any) -> tuple[Any, Any]:
@@ -174,25 +179,51 @@ def _pair(value: Any) -> tuple[float, float]:
 
 
 class _Proposing(DetAugmenter):
-    """Augmenter that draws a rectangle; without effect, and warned about, where its ranges allow none."""
+    """Augmenter that draws a rectangle; without effect, and warned about, where its ranges allow none.
 
-    _transform: BoxTransform | None = None
+    Its arguments are attributes and may be assigned.
+
+    Raises:
+        UnusedOverrideError: a derived class overrides a step of MXNet's algorithm.
+    """
+
+    # Steps of MXNet's algorithm, which `aioloader.transforms.boxes` does not have.
+    _steps_of_mxnet: ClassVar[tuple[str, ...]]
+    _made: BoxTransform | None = None
+    enabled = True
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        for step in self._steps_of_mxnet:
+            if step in dir(type(self)):
+                raise UnusedOverrideError(type(self).__name__, step, "__call__")
         vars(self).update(arguments)  # in MXNet they are attributes
+        try:
+            self._made = self._transform()
+        except ValueError as error:
+            self.enabled = False
+            warn_caller(f"Skip {type(self).__name__}: {error}", UserWarning)
 
-    @property
-    def enabled(self) -> bool:
-        """Return whether its ranges allow any rectangle."""
-        return self._transform is not None
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name not in ("_made", "enabled"):
+            self._made = None
 
-    def _skip(self, error: ValueError) -> None:
-        warn_caller(f"Skip {type(self).__name__}: {error}", UserWarning)
+    def _transform(self) -> BoxTransform:
+        """Return the transform that the attributes describe.
+
+        Raises:
+            ValueError: they allow no rectangle.
+        """
+        raise NotImplementedError
 
     def __call__(self, src: Any, label: Any) -> tuple[Array, Array]:
         """Return image and label, changed, or unchanged if no attempt succeeds."""
-        return (src, label) if self._transform is None else _in_pixels(self, self._transform, src, label)
+        if not self.enabled:
+            return src, label
+        if self._made is None:
+            self._made = self._transform()
+        return _in_pixels(self, self._made, src, label)
 
 
 class DetRandomCropAug(_Proposing):
@@ -206,6 +237,16 @@ class DetRandomCropAug(_Proposing):
         max_attempts: number of rectangles to draw.
     """
 
+    _steps_of_mxnet = (
+        *("_calculate_areas", "_check_satisfy_constraints", "_intersect", "_random_crop_proposal"),
+        "_update_labels",
+    )
+    min_object_covered: float
+    aspect_ratio_range: Any
+    area_range: Any
+    min_eject_coverage: float
+    max_attempts: int
+
     def __init__(
         self,
         min_object_covered: float = 0.1,
@@ -214,20 +255,23 @@ class DetRandomCropAug(_Proposing):
         min_eject_coverage: float = 0.3,
         max_attempts: int = 50,
     ) -> None:
-        ratios, areas = _pair(aspect_ratio_range), _pair(area_range)
         super().__init__(
             min_object_covered=min_object_covered,
-            aspect_ratio_range=ratios,
-            area_range=areas,
+            aspect_ratio_range=_pair(aspect_ratio_range),
+            area_range=_pair(area_range),
             min_eject_coverage=min_eject_coverage,
             max_attempts=max_attempts,
         )
-        try:
-            self._transform = RandomObjectCrop(
-                min_object_covered, ratios, (max(0.0, areas[0]), areas[1]), min_eject_coverage, max_attempts
-            )
-        except ValueError as error:
-            self._skip(error)
+
+    def _transform(self) -> BoxTransform:
+        least, greatest = _pair(self.area_range)
+        return RandomObjectCrop(
+            self.min_object_covered,
+            _pair(self.aspect_ratio_range),
+            (max(0.0, least), greatest),
+            self.min_eject_coverage,
+            self.max_attempts,
+        )
 
 
 class DetRandomPadAug(_Proposing):
@@ -240,6 +284,12 @@ class DetRandomPadAug(_Proposing):
         pad_val: value of added pixels: one number, or one per channel.
     """
 
+    _steps_of_mxnet = ("_random_pad_proposal", "_update_labels")
+    aspect_ratio_range: Any
+    area_range: Any
+    max_attempts: int
+    pad_val: Any
+
     def __init__(
         self,
         aspect_ratio_range: Any = (0.75, 1.33),
@@ -247,16 +297,19 @@ class DetRandomPadAug(_Proposing):
         max_attempts: int = 50,
         pad_val: Any = (128, 128, 128),
     ) -> None:
-        ratios, areas = _pair(aspect_ratio_range), _pair(area_range)
         super().__init__(
-            aspect_ratio_range=ratios, area_range=areas, max_attempts=max_attempts, pad_val=pad_val
+            aspect_ratio_range=_pair(aspect_ratio_range),
+            area_range=_pair(area_range),
+            max_attempts=max_attempts,
+            pad_val=pad_val,
         )
-        try:
-            if areas[1] <= 1:
-                raise ValueError(f"area_range must allow more than the image's own area, got {areas}")
-            self._transform = RandomExpand(ratios, (max(1.0, areas[0]), areas[1]), max_attempts, pad_val)
-        except ValueError as error:
-            self._skip(error)
+
+    def _transform(self) -> BoxTransform:
+        least, greatest = _pair(self.area_range)
+        if greatest <= 1:
+            raise ValueError(f"area_range must allow more than the image's own area, got {(least, greatest)}")
+        ratios = _pair(self.aspect_ratio_range)
+        return RandomExpand(ratios, (max(1.0, least), greatest), self.max_attempts, self.pad_val)
 
 
 def CreateMultiRandCropAugmenter(

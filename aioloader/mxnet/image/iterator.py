@@ -7,6 +7,7 @@ It translates: the items are a dataset, the steps are a transform of it, and the
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import random
 import weakref
@@ -22,8 +23,9 @@ from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import Array, ItemLocation
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, check_max_errors, error_limits
+from aioloader.mxnet import ndarray
 from aioloader.mxnet import random as mx_random
-from aioloader.mxnet.base import TooManyFailedError
+from aioloader.mxnet.base import TooManyFailedError, overrides
 from aioloader.mxnet.image._encoded_images import open_images
 from aioloader.mxnet.image._sample_steps import (
     IteratorTransform,
@@ -32,10 +34,12 @@ from aioloader.mxnet.image._sample_steps import (
     broken_image,
     original,
 )
+from aioloader.mxnet.image.augmenter import Augmenter
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
 from aioloader.mxnet.io.iterator import DataBatch, DataIter
 from aioloader.mxnet.io.schedule import LAST_BATCH, ListSchedule, part_of
 from aioloader.mxnet.ndarray import from_numpy
+from recordio import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -197,20 +201,38 @@ class ImageIter(SampleSteps, DataIter):
         self.provide_data = [(data_name, (self.batch_size, *self.data_shape))]
         self.provide_label = [(label_name, (self.batch_size, *self.label_row))]
         self._pad_counts_rolled = pad_counts_rolled
-        self._schedule = ListSchedule(self.batch_size, last_batch_handle)
+        self._sources = self.imgrec, self.imglist, self.path_root
+        self._parts: list[Any] = []
         self._engine: aioloader.DataLoader[Any] | None = None
         self._kept: list[int] = []  # images of the pass before
         self._held: list[
             tuple[Any, Any] | None
         ] = []  # the same, as samples, where a derived class reads them
-        self._reads = any(
-            getattr(type(self), name) is not getattr(ImageIter, name)
-            for name in ("next_sample", "read_image")
-        )
+        self._cache_data: Any = None
+        self._cache_label: Any = None
+        self._cache_idx: int | None = None
         self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None, "_batches": None, "_noted": self.errors}
+
+    @property
+    def _replaced(self) -> bool:
+        """Return True if the caller has assigned another source of images."""
+        return any(map(operator.is_not, self._sources, (self.imgrec, self.imglist, self.path_root)))
+
+    @property
+    def _reads(self) -> bool:
+        """Return True if images are read one by one, by what a derived class or the caller has put in place."""
+        return overrides(self, ImageIter, "next_sample", "read_image") or self._replaced
+
+    @property
+    def _allow_read(self) -> bool:
+        return not self._over
+
+    @_allow_read.setter
+    def _allow_read(self, allowed: bool) -> None:
+        self._over = not allowed
 
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
         """Refuse a shape of images.
@@ -229,16 +251,20 @@ class ImageIter(SampleSteps, DataIter):
         """Begin the next pass."""
         if self.shuffle and self.seq is not None:
             random.shuffle(self.seq)
-        self.cur = 0
+        if self.imgrec is not None and self._reads:
+            self.imgrec.reset()
+        self.cur = self._reached = 0
         self._failed = self._in_a_row = 0
         self._over = False
         self._order: list[int] | None = None
+        self._ordered = self.seq
         self._leave()
 
     def hard_reset(self) -> None:
         """Begin a pass again; images that "roll_over" kept are dropped."""
         self._kept = []
         self._held = []
+        self._cache_data = self._cache_label = self._cache_idx = None
         self.reset()
 
     def close(self) -> None:
@@ -262,8 +288,19 @@ class ImageIter(SampleSteps, DataIter):
         """Drop the batches that were started ahead."""
         self._batches: Iterator[Any] | None = None
 
+    def _made_of(self) -> list[Any]:
+        """Return what the loader was made from: attributes that the caller may have assigned."""
+        hooks = (name for name in vars(SampleSteps) if name[:1] != "_")
+        fields = (self.batch_size, self.last_batch_handle, self.data_shape, self.label_row, self.exif)
+        return [*fields, *map(vars(self).get, hooks), *_values_of(self.auglist)]
+
     def _begin(self) -> Iterator[Any]:
+        parts = self._made_of()
+        if len(parts) != len(self._parts) or not all(map(operator.is_, parts, self._parts)):
+            self.close()
+            self._parts = parts
         if self._engine is None:
+            self._schedule = ListSchedule(self.batch_size, self.last_batch_handle)
             self._engine = aioloader.DataLoader(
                 self._dataset.transform(IteratorTransform(weakref.ref(self), self._steps)),
                 batch_sampler=self._schedule,
@@ -274,18 +311,19 @@ class ImageIter(SampleSteps, DataIter):
                 watch_globals=self._num_workers > 0,
             )
         self._schedule.begin(self._rows(), self.cur, self._kept)
-        self._start = self.cur
+        self._start = self._reached = self.cur
         self._number = 0
         self._engine.set_epoch(mx_random.next_pass())
         return iter(self._engine)
 
     def _rows(self) -> list[int]:
         """Return the items of this pass, in its order."""
-        if self._order is None:
+        if self._order is None or self.seq is not self._ordered:
+            self._ordered = self.seq
             if self.seq is None:
                 self._order = list(range(self.num_image))
             else:
-                self._order = [self._row_of[key] for key in self.seq]
+                self._order = [self._row_of[key] for key in self.seq[: self.num_image]]
         return self._order
 
     def _check_errors(self, samples: int, at_end: bool = False) -> None:
@@ -308,8 +346,12 @@ class ImageIter(SampleSteps, DataIter):
             Exception: a file cannot be read, or an augmenter raised it.
         """
         while not self._over:
+            if overrides(self, ImageIter, "_batchify"):
+                return self._batch_of_rows()
             if self._reads:
                 return self._batch_of_samples()
+            if self.cur != self._reached or self.seq is not self._ordered:
+                self._leave()  # the caller has moved it
             if self._batches is None:
                 self._batches = self._begin()
             try:
@@ -346,7 +388,7 @@ class ImageIter(SampleSteps, DataIter):
     def _batch(self, data: Array, label: Array) -> DataBatch:
         schedule, number = self._schedule, self._number
         self._number += 1
-        self.cur = self._start + max(0, schedule.reached(number))
+        self.cur = self._reached = self._start + max(0, schedule.reached(number))
         pad, kept = schedule.pad(number), schedule.kept_in(number)
         if kept:
             self._kept = []
@@ -364,6 +406,7 @@ class ImageIter(SampleSteps, DataIter):
         # A new list: workers may still use the old one.
         self._order = order[:place] + order[place + 1 :]
         self.cur -= place < self.cur
+        self._reached = self.cur
 
     # --- images that a derived class reads ---
 
@@ -374,16 +417,27 @@ class ImageIter(SampleSteps, DataIter):
             StopIteration: there is none.
         """
         self._leave()
-        order = self._rows()
-        if self._over or self.cur >= len(order):
+        replaced = self._replaced
+        keys: Sequence[Any] = range(self.num_image) if self.seq is None else self.seq
+        order = keys if replaced else self._rows()
+        if self._over:
             raise StopIteration
-        row = order[self.cur]
+        if self.cur >= min(len(order), self.num_image):
+            self._reached = self.cur
+            if self.last_batch_handle != "discard":
+                self.cur = 0  # padding begins there
+            raise StopIteration
+        key = order[self.cur] if replaced else self._dataset.keys[order[self.cur]]
         self.cur += 1
         if self.imgrec is None:
             assert self.imglist is not None
-            label, path = self.imglist[self._dataset.keys[row]]
+            label, path = self.imglist[key]
             return label, self.read_image(path)
-        encoded, label = self._dataset[row]
+        if replaced:
+            record = self.imgrec.read() if self.seq is None else self.imgrec.read_idx(key)  # type: ignore[attr-defined]
+            header, body = unpack(record)
+            return header.label if self.imglist is None else self.imglist[key][0], body
+        encoded, label = self._dataset[self._row_of[key]]
         return label if label.ndim else float(label), encoded
 
     def read_image(self, fname: str) -> bytes:
@@ -400,7 +454,7 @@ class ImageIter(SampleSteps, DataIter):
         pad = self.batch_size - kept if kept and self._pad_counts_rolled else 0
         if len(rows) < self.batch_size:
             self._over = True
-            self._check_errors(self.cur, at_end=True)
+            self._check_errors(self._reached, at_end=True)
             if self.last_batch_handle == "roll_over":
                 self._held = [each.sample for each in rows]
             if not rows or self.last_batch_handle != "pad":
@@ -411,6 +465,41 @@ class ImageIter(SampleSteps, DataIter):
                 rows.append(rows[place])
         data, label = (np.stack(column) for column in zip(*self._sound(rows), strict=True))
         return DataBatch([from_numpy(data)], [from_numpy(label)], pad=pad)
+
+    def _batch_of_rows(self) -> DataBatch:
+        """Return a batch that a derived class fills, in MXNet's steps."""
+        data, label, row = self._cache_data, self._cache_label, self._cache_idx
+        rolled = data is not None
+        if row is None:
+            data, label = (ndarray.zeros(place[0][1]) for place in (self.provide_data, self.provide_label))
+            row = self._batchify(data, label)
+        pad = self.batch_size - row
+        if pad:
+            if self.last_batch_handle == "roll_over" and not rolled:
+                self._cache_data, self._cache_label, self._cache_idx = data, label, row
+            if self.last_batch_handle == "discard" or (self._cache_data is not None and not rolled):
+                raise StopIteration
+            self._batchify(data, label, row)
+            self._allow_read = self.last_batch_handle != "pad"
+            self._cache_data = self._cache_label = self._cache_idx = None
+        return DataBatch([data], [label], pad=0 if rolled and not self._pad_counts_rolled else pad)
+
+    def _batchify(self, batch_data: Any, batch_label: Any, start: int = 0) -> int:
+        """Put the next images into a batch, and return the number of its rows. A derived class may override this.
+
+        Args:
+            batch_data, batch_label: arrays of all rows of the batch.
+            start: the first row to fill.
+
+        Raises:
+            StopIteration: there is no image, and `start` is 0.
+        """
+        found = list(islice(self._made(self._samples()), self.batch_size - start))
+        if not found and not start:
+            raise StopIteration
+        for row, (data, label) in enumerate(self._sound(found) if found else (), start):
+            batch_data[row], batch_label[row] = data, label
+        return start + len(found)
 
     def _sound(self, rows: Sequence[_Made]) -> list[tuple[Array, Array]]:
         """Return the rows, with those of failed images filled by their replacements.
@@ -512,9 +601,17 @@ class ImageIter(SampleSteps, DataIter):
 
     def _last_row(self) -> int:
         """Return the image that was read last; -1 where a derived class does not count in `cur`."""
-        order = self._rows()
+        order = () if self._replaced else self._rows()
         return order[self.cur - 1] if 0 < self.cur <= len(order) else -1
 
     def _last_location(self) -> ItemLocation:
         row = self._last_row()
         return ItemLocation() if row < 0 else self._dataset.location(row)
+
+
+def _values_of(augmenter: Any) -> Iterator[Any]:
+    """Yield an augmenter or a list of them, and the values of their attributes."""
+    yield augmenter
+    parts = augmenter if isinstance(augmenter, list | tuple) else ()
+    for each in vars(augmenter).values() if isinstance(augmenter, Augmenter) else parts:
+        yield from _values_of(each)

@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.det_boxes import DetectionLabelError, LabelPadError
@@ -23,12 +25,15 @@ from aioloader.mxnet.io.image_record_iter import ImageRecordInt8Iter, ImageRecor
 from aioloader.mxnet.io.image_records import MissingLabelError
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.ndarray_iter import NDArrayIter
+from aioloader.mxnet.io.ndarray_iter import _has_instance as _has_instance
+from aioloader.mxnet.io.ndarray_iter import _init_data as _init_data
 from aioloader.mxnet.io.parameters import (
     MissingParameterError,
     UnknownParameterWarning,
     UnusedParameterWarning,
 )
 from aioloader.mxnet.io.wrappers import PrefetchingIter, ResizeIter
+from aioloader.mxnet.outside import module_elsewhere
 
 __all__ = (
     "CSVIter",
@@ -56,6 +61,11 @@ __all__ = (
     "UnknownParameterWarning",
     "UnusedParameterWarning",
 )
+
+
+def __getattr__(name: str) -> Any:
+    return module_elsewhere(__name__, name)
+
 
 # MXNet 1 keeps its first implementations under these names.
 ImageRecordIter_v1 = ImageRecordIter

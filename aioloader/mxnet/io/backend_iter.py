@@ -310,11 +310,13 @@ class MXDataIter(DataIter):
 
     def _loaded(self) -> Loaded:
         if self._current is None:
+            if self._ahead is not None:
+                return self._ahead
             raise RuntimeError("there is no current batch: call next() or iter_next() first")
         return self._current
 
     def getdata(self) -> Any:
-        """Return the data of the current batch: an array."""
+        """Return the data of the current batch: an array. Before the first `next`: that of the first batch."""
         return self._loaded().data
 
     def getlabel(self) -> Any:
@@ -322,12 +324,17 @@ class MXDataIter(DataIter):
         return self._loaded().label
 
     def getindex(self) -> Any:
-        """Return the numbers of the current batch's rows, uint64; rows of zeros that pad a batch have none."""
-        return self._loaded().index
+        """Return the numbers of the current batch's rows, uint64; rows of zeros that pad a batch have none.
+
+        Before the first `next`: zeros, as in MXNet.
+        """
+        if self._current is None:
+            return np.zeros(self.batch_size, np.uint64)
+        return self._current.index
 
     def getpad(self) -> int:
-        """Return the number of rows at the end of the current batch that are padding."""
-        return self._loaded().pad
+        """Return the number of rows at the end of the current batch that are padding; 0 before the first `next`."""
+        return 0 if self._current is None else self._current.pad
 
     def debug_skip_load(self) -> None:
         """Return the first batch again and again from now on, to measure everything except loading."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
+from aioloader.mxnet.base import overrides
 from aioloader.mxnet.io.iterator import DataDesc, DataIter
 from aioloader.mxnet.io.schedule import LAST_BATCH
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
@@ -46,6 +47,22 @@ def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> 
             f"not {type(data).__name__}"
         )
     return [(name, _as_array(name, named[name], dtype)) for name in sorted(named)]
+
+
+def _init_data(data: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Any]]:
+    """Return (name, array) pairs by MXNet's private name; see `named_sources`.
+
+    Raises:
+        AssertionError: there are none, and `allow_empty` is False.
+    """
+    found = named_sources(data, default_name, np.float32)
+    require(found or allow_empty, "there is no data: give at least one array")
+    return found
+
+
+def _has_instance(data: list[tuple[str, Any]], dtype: Any) -> bool:
+    """Return whether one of the arrays is of a type."""
+    return any(isinstance(array, dtype) for _, array in data)
 
 
 def _as_array(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
@@ -155,14 +172,24 @@ class NDArrayIter(DataIter):
         self.layout = layout
         self.last_batch_handle = last_batch_handle
         self.shuffle = shuffle
-        self._axis = DataDesc.get_batch_axis(layout)
         require(self._axis >= 0, f"the layout {layout!r} has no 'N', the axis of the batch")
         self._pad_counts_rolled = pad_counts_rolled
         self.num_data = self._common_length()
+        self._cache_data: list[Any] | None = None
+        self._cache_label: list[Any] | None = None
         self.idx = np.arange(self.num_data)
         self._drawn = self.idx.copy()
         self._shuffles = 0
         self.hard_reset()
+
+    @property
+    def _axis(self) -> int:
+        return DataDesc.get_batch_axis(self.layout)
+
+    @property
+    def _overridden(self) -> bool:
+        """Return True if a derived class changes how batches are made: then they are made in MXNet's steps."""
+        return overrides(self, NDArrayIter, "_getdata", "_concat", "_tile", "_batchify", "_shuffle_data")
 
     def _common_length(self) -> int:
         lengths = {name: array.shape[self._axis] for name, array in (*self.data, *self.label)}
@@ -177,25 +204,39 @@ class NDArrayIter(DataIter):
     def hard_reset(self) -> None:
         """Return to the start and forget rows that were rolled over."""
         self._begin(np.zeros(0, np.intp))
+        self._cache_data = self._cache_label = None
 
     def reset(self) -> None:
         """Begin the next pass; with "roll_over" an incomplete last batch that was reached is rolled over."""
         stopped_inside = self.num_data - self.batch_size < self.cursor < self.num_data
         roll = self.last_batch_handle == "roll_over" and stopped_inside
+        if roll and self._overridden:
+            # Its arrays are in `_cache_data` and `_cache_label`.
+            kept = self.num_data - self.cursor
+            self._begin(np.zeros(kept, np.intp))
+            return
         self._begin(self._rows(self.cursor, self.num_data) if roll else np.zeros(0, np.intp))
 
     def _begin(self, rolled: npt.NDArray[np.intp]) -> None:
         if self.shuffle:
-            self._shuffle()
+            self._shuffle_data()
         self._rolled = rolled
         self.cursor = -self.batch_size - len(rolled)
 
-    def _shuffle(self) -> None:
+    def _shuffle_data(self) -> None:
+        """Draw the next order. A derived class that overrides this puts `data` and `label` in order itself."""
         # MXNet's orders: it puts the data in the drawn order, and draws the next one by shuffling the last.
         np.random.shuffle(self._drawn)
-        self.idx = self.idx[self._drawn]
         self._shuffles += 1
         self._order: str | None = None
+        if not self._overridden:
+            self.idx = self.idx[self._drawn]
+            return
+        self.idx = self._drawn
+        self.data, self.label = (
+            [(name, rows_of(array, self.idx, self._axis)) for name, array in source]
+            for source in (self.data, self.label)
+        )
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[np.intp]:
         """Return rows by place: those below 0 were rolled over, those beyond the end begin again with the first."""
@@ -275,7 +316,7 @@ class NDArrayIter(DataIter):
         before = self.idx
         while self._shuffles < shuffles:
             before = self.idx
-            self._shuffle()
+            self._shuffle_data()
         if state.get("order") != self._order_digest():
             raise ResumeError(
                 "order",
@@ -289,32 +330,90 @@ class NDArrayIter(DataIter):
 
     # --- batches ---
 
+    def next(self) -> Any:
+        if not self._overridden:
+            return super().next()
+        if not self.iter_next():
+            raise StopIteration
+        batch = self._batch_of_parts()
+        if batch.data[0].shape[self._axis] != self.batch_size:  # it begins the next pass, or is dropped
+            self._cache_data, self._cache_label = batch.data, batch.label
+            raise StopIteration
+        return batch
+
     def iter_next(self) -> bool:
         """Move to the next batch; return False at the end, until `reset`."""
         if self.cursor + self.batch_size > self.num_data:
             return False  # it is in the last batch, or behind it
         self.cursor += self.batch_size
-        if self.last_batch_handle == "pad":
+        if self.last_batch_handle == "pad" or self._overridden:
             return self.cursor < self.num_data
         return self.cursor + self.batch_size <= self.num_data
 
     def getdata(self) -> list[NDArray | CSRNDArray]:
         """Return the arrays of the current batch, one for each data source."""
-        return self._batch_of(self.data)
+        return self._batchify(self.data)
 
     def getlabel(self) -> list[NDArray | CSRNDArray]:
         """Return the arrays of the current batch, one for each label source."""
-        return self._batch_of(self.label)
+        return self._batchify(self.label)
 
-    def _batch_of(self, sources: list[tuple[str, Any]]) -> list[NDArray | CSRNDArray]:
-        rows = self._rows(self.cursor, self.cursor + self.batch_size)
-        return [rows_of(array, rows, self._axis) for _, array in sources]
+    def _batchify(self, data_source: list[tuple[str, Any]]) -> list[NDArray | CSRNDArray]:
+        """Return the arrays of the current batch of these sources."""
+        start, stop = self.cursor, self.cursor + self.batch_size
+        if not self._overridden:
+            rows = self._rows(start, stop)
+            return [rows_of(array, rows, self._axis) for _, array in data_source]
+        if self.last_batch_handle == "roll_over" and -self.batch_size < start < 0:
+            # The one that is there is of the data, then of the label.
+            kept = self._cache_label if self._cache_data is None else self._cache_data
+            if self._cache_data is not None:
+                self._cache_data = None
+            else:
+                self._cache_label = None
+            return self._concat(kept, self._getdata(data_source, end=stop))
+        if self.last_batch_handle != "pad" or stop <= self.num_data:
+            return self._getdata(data_source, start, min(stop, self.num_data))
+        pad = stop - self.num_data
+        if pad <= self.num_data:
+            more = self._getdata(data_source, end=pad)
+        else:
+            passes, rest = divmod(pad, self.num_data)
+            more = self._tile(self._getdata(data_source, end=self.num_data), passes)
+            if rest:
+                more = self._concat(more, self._getdata(data_source, end=rest))
+        return self._concat(self._getdata(data_source, start=start), more)
+
+    def _getdata(
+        self, data_source: list[tuple[str, Any]], start: int | None = None, end: int | None = None
+    ) -> list[Any]:
+        """Return the rows from `start` to before `end` of these sources, for a derived class to change."""
+        if start is None and end is None:
+            raise AssertionError("should at least specify start or end")
+        stop = (data_source[0][1].shape[self._axis] if data_source else 0) if end is None else end
+        places = np.arange(start or 0, stop)
+        found = []
+        for _, array in data_source:
+            ordered = isinstance(array, np.ndarray | CSRNDArray) and self._overridden
+            found.append(rows_of(array, places if ordered else self.idx[places], self._axis))
+        return found
+
+    def _concat(self, first_data: list[Any] | None, second_data: list[Any]) -> list[Any]:
+        """Return two lists of arrays, joined along the batch."""
+        if not first_data or not second_data:
+            return first_data or second_data
+        pairs = zip(first_data, second_data, strict=True)
+        return [from_numpy(np.concatenate(pair, self._axis)) for pair in pairs]
+
+    def _tile(self, data: list[Any], repeats: int) -> list[Any]:
+        """Return arrays, each repeated along the batch."""
+        return [from_numpy(np.concatenate([array] * repeats, 0)) for array in data]
 
     def getpad(self) -> int:
         """Return the number of rows at the end of the current batch that are padding."""
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
-        if self._pad_counts_rolled and -self.batch_size < self.cursor < 0:
+        if (self._pad_counts_rolled or self._overridden) and -self.batch_size < self.cursor < 0:
             return -self.cursor
         return 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import ResumeError
 from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.validation import require
+from aioloader.mxnet.base import overrides
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
 
@@ -21,7 +22,9 @@ class _Current(DataIter):
     current_batch: Any = None
 
     def _batch_of_parts(self) -> Any:
-        return self.current_batch
+        parts = "getdata", "getlabel", "getindex", "getpad"
+        # The batch itself may have more than these: its descriptions, and a bucket.
+        return super()._batch_of_parts() if overrides(self, _Current, *parts) else self.current_batch
 
     def getdata(self) -> Any:
         """Return the data of the current batch."""

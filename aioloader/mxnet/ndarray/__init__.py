@@ -170,7 +170,7 @@ from aioloader.mxnet.ndarray.operators import (
     waitall,
     where,
 )
-from aioloader.mxnet.outside import outside_class, outside_module
+from aioloader.mxnet.outside import module_elsewhere, outside_class, outside_module
 
 __all__ = (
     "Cast",
@@ -337,10 +337,10 @@ _OUTSIDE = frozenset(("contrib", "linalg", "op"))
 
 def __getattr__(name: str) -> Any:
     # These import this module, and are therefore loaded after it.
-    if name in ("random", "sparse"):
-        return importlib.import_module(f"aioloader.mxnet.{name}")
-    if name == "image":
-        return importlib.import_module("aioloader.mxnet.ndarray_image")
+    if name in ("image", "random", "sparse", "utils"):
+        return module_elsewhere(__name__, name)
+    if name == "imdecode":
+        return importlib.import_module("aioloader.mxnet.ndarray_image").imdecode
     if name in ("normal", "random_normal", "random_randint", "random_uniform", "shuffle", "uniform"):
         return getattr(importlib.import_module("aioloader.mxnet.random"), name.removeprefix("random_"))
     if name in ("load", "load_frombuffer", "save"):

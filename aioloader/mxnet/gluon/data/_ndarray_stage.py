@@ -136,3 +136,30 @@ def native_of(fn: Any) -> Callable[..., Any] | None:
         found: Callable[..., Any] | None = fn.native_transform()
         return found
     return fn if is_native(fn) else None
+
+
+class GivenTransform:
+    """Function of the caller, with its stage, which is made again when an attribute of a transform was assigned.
+
+    Args:
+        fn, first, given: see `image_stage`.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, first: bool, given: bool) -> None:
+        self.fn = fn
+        self._options = {"first": first, "given": given}
+        self._native = native_of(fn)
+        self._stage = image_stage(fn, **self._options)
+
+    @property
+    def is_native(self) -> bool:
+        """Return True if there is one of `aioloader.transforms` behind it."""
+        return self._native is not None
+
+    @property
+    def stage(self) -> ImageStage:
+        """Return the stage."""
+        native = native_of(self.fn)
+        if native is not self._native:
+            self.__init__(self.fn, **self._options)  # type: ignore[misc]  # all attributes depend on it
+        return self._stage

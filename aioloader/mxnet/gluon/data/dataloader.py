@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import aioloader
-from aioloader.errors import SampleError, StalledError, WorkerError
+from aioloader.errors import SampleError, StalledError, WorkerError, error_report
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, error_limits
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.context import Context, cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
+from aioloader.mxnet.gluon.data.dataset import made_of
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.mxnet.ndarray import NDArray
 
@@ -105,7 +106,7 @@ class DataLoaderIter:
         self._loader = loader
         self._take = batches.__next__
         self._collated = loader._collated
-        self._context = loader._context
+        self._context = cpu_pinned(loader._pin_device_id) if loader._pin_memory else None
 
     def __iter__(self) -> DataLoaderIter:
         return self
@@ -225,7 +226,6 @@ class DataLoader:
         on_error: str = "raise",
         max_errors: float | None = None,
     ) -> None:
-        self._context = cpu_pinned(pin_device_id) if pin_memory else None
         require(timeout > 0, f"timeout must be positive, given {timeout}")
         if try_nopython not in (None, True, False, "Auto", "auto"):
             raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
@@ -246,58 +246,92 @@ class DataLoader:
         self._batch_sampler = batch_sampler
         # Rows of a full batch; 0 where a caller's batch sampler does not define them.
         self._batch_rows = int(getattr(batch_sampler, "batch_size", 0))
+        # Scripts assign these, and classes that are derived from MXNet's loader use them in their own iterator.
         self._num_workers = max(0, num_workers)
-        # For classes that are derived from MXNet's loader and define their own iterator.
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
-        self._batchify_fn = batchify_fn or default_batchify_fn
+        self._default = default_mp_batchify_fn if self._num_workers else default_batchify_fn
+        self._batchify_fn = self._default if batchify_fn is None else batchify_fn
         self._prefetch = max(0, int(2 * self._num_workers if prefetch is None else prefetch))
         self._timeout, self._thread_pool, self._worker_pool = timeout, thread_pool, None
-        # Whether samples are made in other processes.
-        self._apart = self._num_workers > 0 and not thread_pool
-        # The result of a caller's function is the batch.
-        self._collated = batchify_fn is None or type(batchify_fn) is Stack
-        self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
-            _items(dataset),
-            batch_sampler=_Orders(batch_sampler, at_once=self._num_workers > 0),
-            batchify_fn=None if self._collated else batchify_fn,
-            num_workers=self._num_workers,
-            executor="thread" if thread_pool else "process",
-            prefetch=None if prefetch is None else max(1, int(prefetch)),
-            timeout=timeout,
-            on_error=on_error,
+        self._default_prefetch = prefetch is None
+        self._options: dict[str, Any] = {
+            "on_error": on_error,
             **(error_limits(max_errors) if on_error != "raise" else {}),
+        }
+        self._noted: list[SampleError] = []  # of the loaders before this one
+        self._open()
+        self.auto_reload = bool(auto_reload)
+        self._iter: Any = self._prefetch_iter() if self.auto_reload else None
+
+    @property
+    def _apart(self) -> bool:
+        """Return True if samples are made in other processes."""
+        return self._num_workers > 0 and not self._thread_pool
+
+    def _made_of(self) -> list[Any]:
+        """Return all that the loader below was made from, attributes that scripts assign."""
+        return [
+            *(self._batch_sampler, self._batchify_fn, self._num_workers, self._thread_pool),
+            *(self._prefetch, self._timeout, *made_of(self._dataset)),
+        ]
+
+    def _open(self) -> None:
+        self._parts = self._made_of()
+        fn = self._batchify_fn
+        # The result of a caller's function is the batch.
+        self._collated = fn is self._default or type(fn) is Stack
+        self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
+            _items(self._dataset),
+            batch_sampler=_Orders(self._batch_sampler, at_once=self._num_workers > 0),
+            batchify_fn=None if self._collated else fn,
+            num_workers=self._num_workers,
+            executor="thread" if self._thread_pool else "process",
+            prefetch=None if self._default_prefetch else max(1, self._prefetch),
+            timeout=self._timeout,
             # In one thread the global generators are used in the sampler's order, as in MXNet.
             watch_globals=self._num_workers > 0,
+            **self._options,
         )
-        self._auto_reload = bool(auto_reload)
-        self._ahead: Iterator[Any] | None = self._begin() if self._auto_reload else None
 
-    def _begin(self) -> Iterator[Any]:
+    def _prefetch_iter(self) -> Any:
+        """Begin a pass. A derived class may return another iterator of batches."""
+        parts = self._made_of()
+        if len(parts) != len(self._parts) or not all(map(_same, parts, self._parts)):
+            self._noted += self._engine.errors
+            self._open()
         # Only the seed and this number decide the draws of a pass.
         self._engine.set_epoch(mx_random.next_pass())
         try:
-            return iter(self._engine)
+            return self._pass(self, iter(self._engine))
         except WorkerError as error:
             _name_our_argument(error)
             raise
 
-    def __iter__(self) -> DataLoaderIter:
+    def __iter__(self) -> Any:
         """Begin a new pass. With workers, work on it begins now."""
-        ahead, self._ahead = self._ahead, None
-        return self._pass(self, self._begin() if ahead is None else ahead)
+        ahead, self._iter = self._iter, None
+        return self._prefetch_iter() if ahead is None else ahead
+
+    def refresh(self) -> None:
+        """Begin the next pass now, for the next ``iter``."""
+        self._iter = self._prefetch_iter()
+
+    def clean(self) -> None:
+        """Drop the pass that `refresh` or `auto_reload` began."""
+        self._iter = None
 
     @property
     def errors(self) -> list[SampleError]:
         """Return the errors of all samples that failed so far, in the order of delivery. Not in MXNet."""
-        return self._engine.errors
+        return [*self._noted, *self._engine.errors]
 
     def error_report(self) -> dict[str, Any]:
         """Return every sample that failed so far, as a JSON object; see `aioloader.DataLoader`. Not in MXNet."""
-        return self._engine.error_report()
+        return error_report(self.errors)
 
     def _passed(self) -> None:
-        if self._auto_reload and self._ahead is None:
-            self._ahead = self._begin()
+        if self.auto_reload and self._iter is None:
+            self.refresh()
 
     def __len__(self) -> int:
         """Return the number of batches of the next pass."""
@@ -311,8 +345,13 @@ class DataLoader:
 
     def close(self) -> None:
         """Stop the workers and all passes; garbage collection does so too. May be called twice."""
-        self._ahead = None
+        self.clean()
         self._engine.close()
+
+
+def _same(one: Any, other: Any) -> bool:
+    # Some are numbers.
+    return one is other or (type(one) in (int, float, str) and one == other)
 
 
 def _in_context(batch: Any, context: Context) -> Any:

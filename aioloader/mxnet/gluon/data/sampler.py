@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import samplers
+from aioloader.mxnet.base import renamed
 from aioloader.samplers import FilterSampler, IntervalSampler, Sampler, SequentialSampler
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class BatchSampler(samplers.BatchSampler):
         batch_size: indices of a batch, at least 1.
         last_batch: "keep", "discard" or "rollover".
     """
+
+    _sampler = renamed("sampler")
+    _batch_size = renamed("batch_size")
+    _last_batch = renamed("last_batch")
+    _prev = renamed("_carried")
 
     def batches(self, at_once: bool) -> Iterator[Any]:
         """Return the batches of one pass, for the loader: those of ``iter``, or int64 arrays.

@@ -7,19 +7,37 @@ from lists, int32 from MNIST and CIFAR.
 from __future__ import annotations
 
 import importlib
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader import datasets
-from aioloader.datasets.image_files import MXNET, ImageFiles
-from aioloader.datasets.stage import Stage, stage_of_argument
+from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.image_files import MXNET, ImageFiles, Rule
+from aioloader.datasets.item_crops import ItemCrops
+from aioloader.datasets.stage import stage_of_argument
+from aioloader.datasets.vision import default_root, read_whole
 from aioloader.foundation.caller import warn_caller
-from aioloader.mxnet.gluon.data._ndarray_stage import ImageStage, image_as_nd, image_stage
-from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
+from aioloader.foundation.validation import require
+from aioloader.mxnet.base import overrides
+from aioloader.mxnet.gluon.data._ndarray_stage import image_as_nd
+from aioloader.mxnet.gluon.data.dataset import (
+    Dataset,
+    RecordFileDataset,
+    WithTransform,
+    _DownloadedDataset,
+)
+from aioloader.mxnet.ndarray import NDArray
+from aioloader.rng import default_rng
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from aioloader.foundation.types import Array
 
@@ -45,12 +63,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _own_stage(stage: Stage | None) -> ImageStage | None:
-    """Return the stage of the deprecated argument `transform`."""
-    return None if stage is None else image_stage(stage.fn, first=False, given=True)
-
-
-class _DecodedImages:
+class _DecodedImages(WithTransform):
     """Common part of the datasets of encoded images: a sample is (image, label), the image an NDArray."""
 
     _has_images = True
@@ -62,10 +75,10 @@ class _DecodedImages:
 
     def __getitem__(self, index: int) -> Any:
         """Return (image, label) of one image."""
-        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
+        return image_as_nd(super().__getitem__(index))
 
 
-class ImageRecordDataset(_DecodedImages, datasets.ImageRecordDataset, RecordFileDataset):
+class ImageRecordDataset(WithTransform, datasets.ImageRecordDataset, RecordFileDataset):
     """(image, label) of every record; see `aioloader.ImageRecordDataset`.
 
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
@@ -81,12 +94,38 @@ class ImageRecordDataset(_DecodedImages, datasets.ImageRecordDataset, RecordFile
         FileNotFoundError: there is no such file.
     """
 
+    _has_images = True
+
     def __init__(self, filename: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
         super().__init__(filename, flag, None, **options)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
+        stage_of_argument(self, transform)  # which warns
+        self._transform = transform
         if self._label_dtype is None:
             # The packed label is a float32; as a Python float it makes a batch of float64.
             self._scalar_dtype = "float64"
+
+    @property
+    def _flag(self) -> int:
+        return self._image_options[0]
+
+    @_flag.setter
+    def _flag(self, flag: int) -> None:
+        _, exif, max_pixels = self._image_options
+        check_image_options(flag, exif, max_pixels, None)
+        self._image_options = (flag, exif, max_pixels)
+
+    def contents(self) -> Sequence[Any]:
+        return *super().contents(), self.own_stage, self._image_options
+
+    @property
+    def decoder(self) -> Any:
+        return super().decoder
+
+    def __getitem__(self, index: int) -> Any:
+        """Return (image, label) of one record."""
+        sample = self._item(self._line(index), self.decoder)
+        stage = self.own_stage
+        return image_as_nd(sample if stage is None else stage.apply(sample, default_rng()))
 
 
 class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
@@ -108,17 +147,36 @@ class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
         items: (path, label) of every image.
     """
 
-    _rule = MXNET
+    # Of a derived class that does not call this constructor.
+    _decoder = ImageFileDecoder(1, "apply", DEFAULT_MAX_PIXELS)
+    _label_dtype = np.dtype(np.int64)
+    _flag = 1
+    _exts: Sequence[str] = (".jpg", ".jpeg", ".png")  # those of the rule, in MXNet's order
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        self = super().__new__(cls)
+        FileDataset.__init__(self)
+        self._crops, self._versions = ItemCrops(None, ""), {}
+        return self
 
     def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
+        self._flag, self._exts = flag, list(ImageFolderDataset._exts)
+        stage_of_argument(self, transform)  # which warns
         super().__init__(root, flag, None, **options)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
+        self._transform = transform
+
+    @property
+    def _rule(self) -> Rule:  # type: ignore[override]  # the caller's attribute decides
+        return replace(MXNET, suffixes=frozenset(self._exts))
+
+    def contents(self) -> Sequence[Any]:
+        return self._items, self._flag, self.own_stage
 
     def _warn(self, found: ImageFiles) -> None:
         """Warn of each entry that is not read, in Gluon's words."""
         left_out = found.left_out
         for path, why in left_out.first:
-            advice = f" Only support {', '.join(sorted(MXNET.suffixes))}" if why.startswith(" of") else ""
+            advice = f" Only support {', '.join(self._exts)}" if why.startswith(" of") else ""
             warn_caller(f"Ignoring {path}{why}.{advice}", UserWarning)
         if left_out.count > len(left_out.first):
             more = left_out.count - len(left_out.first)
@@ -130,7 +188,8 @@ class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
 
     @property
     def decoder(self) -> Any:
-        return super().decoder
+        decoder = super().decoder
+        return decoder if decoder.flag == self._flag else replace(decoder, flag=self._flag)
 
     def __getitem__(self, index: int) -> Any:
         """Return (image, label), the label a Python int."""
@@ -168,31 +227,10 @@ class ImageListDataset(_DecodedImages, datasets.ImageListDataset, Dataset):
             self._labels = self._labels[:, None]
 
 
-class _Published:
-    """Common part of the datasets with published files."""
-
-    _has_images = True
-    _own_stage: Stage | None
-
-    def __init__(
-        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
-    ) -> None:
-        super().__init__(root, train, check_sha1=check_sha1)  # type: ignore[call-arg]  # of the dataset that this is mixed into
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
-
-    @property
-    def arrays(self) -> Sequence[Array]:
-        """Return images and labels; see `GatherDataset.arrays`."""
-        found: Sequence[Array] = super().arrays  # type: ignore[misc]  # of the dataset that this is mixed into
-        return found
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return (image, label): uint8 (height, width, channels), int32. A slice returns arrays of both."""
-        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
-
-
-class MNIST(_Published, datasets.MNIST, Dataset):
+class MNIST(_DownloadedDataset, datasets.MNIST):
     """Handwritten digits: (image uint8 (28, 28, 1), label int32); see `aioloader.MNIST`.
+
+    A derived class may override `_get_data`, which sets `_data` and `_label`, or pass other names of files.
 
     Args:
         root: folder with the published IDX files; None: ``$MXNET_HOME/datasets/mnist``.
@@ -204,13 +242,39 @@ class MNIST(_Published, datasets.MNIST, Dataset):
         FileNotFoundError: a file is missing; the message names it and its place.
     """
 
+    _check_sha1 = False
 
-class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        self._train = train
+        self._check_sha1 = check_sha1
+        self._train_data, self._train_label, self._test_data, self._test_label = self._sha1.items()
+        self._namespace = self._name
+        stage_of_argument(self, transform)  # which warns
+        super().__init__(default_root(self._name) if root is None else root, transform)
+
+    def _get_data(self) -> None:
+        files = (self._train_data, self._train_label) if self._train else (self._test_data, self._test_label)
+        data, label = (
+            self._read_idx(name.removesuffix(".gz"), axes)
+            for (name, _), axes in zip(files, (3, 1), strict=True)
+        )
+        require(
+            len(data) == len(label), f"there are {len(data)} images and {len(label)} labels in {self._root}"
+        )
+        self._data, self._label = data[..., np.newaxis].view(NDArray), label.astype(np.int32)
+
+
+class FashionMNIST(MNIST, datasets.FashionMNIST):
     """Images of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
 
 
-class CIFAR10(_Published, datasets.CIFAR10, Dataset):
+class CIFAR10(_DownloadedDataset, datasets.CIFAR10):
     """Small photographs of 10 classes: (image uint8 (32, 32, 3), label int32); see `aioloader.CIFAR10`.
+
+    A derived class may override `_get_data`, which sets `_data` and `_label`, or `_read_batch`, which returns those of
+    one file, or pass other names of files.
 
     Args:
         root: folder with the published .bin files or their archive; None: ``$MXNET_HOME/datasets/cifar10``.
@@ -222,8 +286,45 @@ class CIFAR10(_Published, datasets.CIFAR10, Dataset):
         FileNotFoundError: a file is missing; the message names it and its place.
     """
 
+    _check_sha1 = False
 
-class CIFAR100(_Published, datasets.CIFAR100, Dataset):
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        self._train = train
+        self._check_sha1 = check_sha1
+        self._archive_file, self._train_data, self._test_data = (
+            (self._archive, self._sha1[self._archive]),
+            [(name, self._sha1[name]) for name in self._train_files],
+            [(name, self._sha1[name]) for name in self._test_files],
+        )
+        self._namespace = self._name
+        stage_of_argument(self, transform)  # which warns
+        super().__init__(default_root(self._name) if root is None else root, transform)
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in (self._train_data if self._train else self._test_data))
+
+    def _read_batch(self, filename: str) -> tuple[Array, Array]:
+        return self._batch_of(os.path.basename(filename), read_whole(filename))
+
+    def _get_data(self) -> None:
+        self._archive = self._archive_file[0]
+        if overrides(self, CIFAR10, "_read_batch"):
+            paths = [os.path.join(self._root, name) for name in self._files]
+            if not all(map(os.path.exists, paths)):  # they are in the archive, or it is an error
+                for path, content in zip(paths, self._read_files(), strict=True):
+                    with published(path) as (part,), open(part, "wb") as file:
+                        file.write(content)
+            batches = map(self._read_batch, paths)
+            data, label = map(np.concatenate, zip(*batches, strict=True))
+        else:
+            data, label = self._load()
+        self._data, self._label = data.view(NDArray), label
+
+
+class CIFAR100(CIFAR10, datasets.CIFAR100):
     """Small photographs of 100 classes in 20 groups; see `CIFAR10`. Default root: ``$MXNET_HOME/datasets/cifar100``.
 
     Args:
@@ -240,5 +341,9 @@ class CIFAR100(_Published, datasets.CIFAR100, Dataset):
         *,
         check_sha1: bool = False,
     ) -> None:
-        datasets.CIFAR100.__init__(self, root, fine_label, train, check_sha1=check_sha1)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
+        self._fine_label = fine_label
+        super().__init__(root, train, transform, check_sha1=check_sha1)
+
+    @property
+    def _label_column(self) -> int:  # type: ignore[override]  # the caller's attribute decides
+        return int(self._fine_label)

@@ -7,12 +7,14 @@ uint8 or float32, (height, width, channels), RGB; float32 (channels, height, wid
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from aioloader import transforms as native
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet import ndarray
+from aioloader.mxnet.base import MXNetError, numeric_types, overrides
 from aioloader.mxnet.gluon.block import Block, HybridBlock
 from aioloader.mxnet.gluon.data._ndarray_stage import NDArrayFunction, as_nd, native_of, plain
 from aioloader.transforms import gluon_geometry, gluon_rotation
@@ -63,31 +65,44 @@ class TransformTypeError(MXNetError, TypeError):
 
 
 class Transform(Block):
-    """Transform that wraps one of `aioloader.transforms`."""
+    """Transform that wraps one of `aioloader.transforms`, which is made from its attributes, MXNet's.
 
-    # Set instead of the transform: MXNet refuses bad sizes of some transforms when they are first applied.
-    _refused: ValueError | None = None
+    A subclass defines `_native`. Attributes may be assigned: the next call and the next pass of a loader follow them.
 
-    def __init__(
-        self, made: Callable[..., Any] | None = None, later: Callable[[], Callable[..., Any]] | None = None
-    ) -> None:
+    Args:
+        **attributes: the attributes.
+    """
+
+    # MXNet refuses bad sizes of some transforms when they are first applied.
+    _refuses_later = False
+    _made: Callable[..., Any] | None = None
+
+    def __init__(self, **attributes: Any) -> None:
         super().__init__()
-        self._made = made
-        if later is not None:
-            try:
-                self._made = later()
-            except ValueError as error:
-                self._refused = error
+        vars(self).update(attributes)
+        if not self._refuses_later:
+            self._ready()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        vars(self).pop("_made", None)
 
     def native_transform(self) -> Callable[..., Any] | None:
         """Return the transform that a loader runs instead of this one; None if a derived class overrides the call."""
-        if type(self).forward is not Transform.forward or type(self).__call__ is not Transform.__call__:
-            return None
-        return self._ready()
+        return None if overrides(self, Transform, "__call__", "forward") else self._ready()
+
+    def _native(self) -> Callable[..., Any]:
+        raise NotImplementedError
 
     def _ready(self) -> Callable[..., Any]:
         if self._made is None:
-            raise TransformValueError(str(self._refused)) from self._refused
+            try:
+                vars(self)["_made"] = self._native()
+            except ValueError as error:
+                if self._refuses_later:
+                    raise TransformValueError(str(error)) from error
+                raise
+            assert self._made is not None
         return self._made
 
     def __call__(self, x: Any, *args: Any) -> Any:
@@ -107,10 +122,9 @@ class Transform(Block):
     def forward(self, *args: Any) -> Any:
         """Return the transformed image."""
         (x,) = args
-        made = self._ready()
         source = plain(x)
         try:
-            result = made(source)
+            result = self._ready()(source)
         except (ValueError, TypeError) as error:
             # Errors of the caller's own functions have their own classes, or derive from these.
             kind = {ValueError: TransformValueError, TypeError: TransformTypeError}.get(type(error))
@@ -123,20 +137,54 @@ class Transform(Block):
         return as_nd(result)
 
     def __repr__(self) -> str:
-        return f"<{self._refused}>" if self._made is None else repr(self._made)
+        try:
+            return repr(self._ready())
+        except ValueError as error:
+            return f"<{error}>"
 
 
 class HybridTransform(Transform, HybridBlock):
     """Transform that is a HybridBlock in MXNet."""
 
+    def native_transform(self) -> Callable[..., Any] | None:
+        hooks = "__call__", "forward", "hybrid_forward"
+        return None if overrides(self, HybridTransform, *hooks) else self._ready()
 
-def _part(fn: Any) -> Callable[..., Any]:
-    """Return the native transform of a part of a chain."""
-    found = native_of(fn)
-    return NDArrayFunction(fn) if found is None else found
+    def forward(self, *args: Any) -> Any:
+        """Return the transformed image: the result of `hybrid_forward`."""
+        return self.hybrid_forward(ndarray, *args)
+
+    def hybrid_forward(self, F: Any, *args: Any) -> Any:
+        """Return the transformed image; `F` is `mx.nd`."""
+        return Transform.forward(self, *args)
 
 
-class Compose(Transform):
+class _Chain(Transform):
+    """Transform made from others, each a callable of one argument."""
+
+    _seen: Sequence[Any] | None = None
+
+    def _parts(self) -> Sequence[Callable[..., Any]]:
+        raise NotImplementedError
+
+    def _joined(self, parts: list[Callable[..., Any]]) -> Callable[..., Any]:
+        """Return the native transform, made from those of the parts."""
+        raise NotImplementedError
+
+    def _ready(self) -> Callable[..., Any]:
+        parts = self._parts()
+        natives = [native_of(fn) for fn in parts]
+        seen = [*parts, *natives]
+        if self._seen is None or len(seen) != len(self._seen) or not all(map(operator.is_, seen, self._seen)):
+            self._seen = seen  # which drops the one made before
+        return super()._ready()
+
+    def _native(self) -> Callable[..., Any]:
+        natives = ((fn, native_of(fn)) for fn in self._parts())
+        return self._joined([NDArrayFunction(fn) if made is None else made for fn, made in natives])
+
+
+class Compose(_Chain):
     """Sequence of transforms; any callable of one argument is accepted.
 
     Args:
@@ -144,26 +192,38 @@ class Compose(Transform):
     """
 
     def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
-        super().__init__()
-        self._parts: list[Callable[..., Any]] = []
+        super().__init__(_children={})
         self.add(*transforms)
+
+    _children: dict[str, Callable[..., Any]]
 
     def add(self, *transforms: Callable[..., Any]) -> None:
         """Add transforms at the end."""
-        self._parts += transforms
-        self._made = native.Compose([_part(fn) for fn in self._parts])
+        for fn in transforms:
+            self.register_child(fn)
+        self._ready()
+
+    def register_child(self, block: Any, name: str | None = None) -> None:
+        """Add one transform at the end, under a name or its number."""
+        self._children[name or str(len(self._children))] = block
+
+    def _parts(self) -> list[Callable[..., Any]]:
+        return list(self._children.values())
+
+    def _joined(self, parts: list[Callable[..., Any]]) -> Callable[..., Any]:
+        return native.Compose(parts)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._children)
 
     def __getitem__(self, place: int) -> Callable[..., Any]:
-        return self._parts[place]
+        return self._parts()[place]
 
     def __iter__(self) -> Iterator[Callable[..., Any]]:
-        return iter(self._parts)
+        return iter(self._parts())
 
 
-class HybridCompose(Compose, HybridBlock):
+class HybridCompose(Compose, HybridTransform):
     """`Compose` of HybridBlocks only.
 
     Args:
@@ -181,7 +241,7 @@ class HybridCompose(Compose, HybridBlock):
         super().add(*transforms)
 
 
-class RandomApply(Transform):
+class RandomApply(_Chain):
     """Transform applied with probability `p`.
 
     Args:
@@ -190,12 +250,17 @@ class RandomApply(Transform):
     """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
-        is_list = isinstance(transforms, (list, tuple))
-        inner = native.Compose([_part(fn) for fn in transforms]) if is_list else _part(transforms)
-        super().__init__(native.RandomApply(inner, p))
+        super().__init__(transforms=transforms, p=p)
+
+    def _parts(self) -> Sequence[Callable[..., Any]]:
+        return self.transforms if isinstance(self.transforms, list | tuple) else [self.transforms]
+
+    def _joined(self, parts: list[Callable[..., Any]]) -> Callable[..., Any]:
+        inner = parts[0] if parts and not isinstance(self.transforms, list | tuple) else native.Compose(parts)
+        return native.RandomApply(inner, self.p)
 
 
-class HybridRandomApply(RandomApply, HybridBlock):
+class HybridRandomApply(RandomApply, HybridTransform):
     """`RandomApply` of a HybridBlock.
 
     Args:
@@ -211,6 +276,10 @@ class HybridRandomApply(RandomApply, HybridBlock):
         super().__init__(transforms, p)
 
 
+def _both(size: Size) -> Sequence[int]:
+    return (size, size) if isinstance(size, numeric_types) else size
+
+
 class Cast(HybridTransform):
     """Conversion to another dtype, by numpy's ``astype``.
 
@@ -219,14 +288,17 @@ class Cast(HybridTransform):
     """
 
     def __init__(self, dtype: Any = "float32") -> None:
-        super().__init__(native.Cast(dtype))
+        super().__init__(_dtype=dtype)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.Cast(self._dtype)
 
 
 class ToTensor(HybridTransform):
     """float32 with channels first, divided by 255; also for (n, height, width, channels)."""
 
-    def __init__(self) -> None:
-        super().__init__(native.ToTensor())
+    def _native(self) -> Callable[..., Any]:
+        return native.ToTensor()
 
 
 class Normalize(HybridTransform):
@@ -237,7 +309,10 @@ class Normalize(HybridTransform):
     """
 
     def __init__(self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
-        super().__init__(native.Normalize(mean, std))
+        super().__init__(_mean=mean, _std=std)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.Normalize(self._mean, self._std)
 
 
 class Resize(HybridTransform):
@@ -250,8 +325,13 @@ class Resize(HybridTransform):
         interpolation: MXNet's number or a name.
     """
 
+    _refuses_later = True
+
     def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int | str = 1) -> None:
-        super().__init__(later=lambda: gluon_geometry.Resize(size, keep_ratio, interpolation))
+        super().__init__(_size=size, _keep=keep_ratio, _interpolation=interpolation)
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_geometry.Resize(self._size, self._keep, self._interpolation)
 
 
 class CenterCrop(HybridTransform):
@@ -263,7 +343,10 @@ class CenterCrop(HybridTransform):
     """
 
     def __init__(self, size: Size, interpolation: int | str = 1) -> None:
-        super().__init__(gluon_geometry.CenterCrop(size, interpolation))
+        super().__init__(_args=(_both(size), interpolation))
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_geometry.CenterCrop(*self._args)
 
 
 class RandomCrop(HybridTransform):
@@ -283,7 +366,10 @@ class RandomCrop(HybridTransform):
         pad_value: float | Sequence[float] = 0,
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__(gluon_geometry.RandomCrop(size, pad, pad_value, interpolation))
+        super().__init__(_args=(_both(size), pad, pad_value, interpolation))
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_geometry.RandomCrop(*self._args)
 
 
 class RandomResizedCrop(HybridTransform):
@@ -303,7 +389,10 @@ class RandomResizedCrop(HybridTransform):
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__(gluon_geometry.RandomResizedCrop(size, scale, ratio, interpolation))
+        super().__init__(_args=(_both(size), scale, ratio, interpolation))
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_geometry.RandomResizedCrop(*self._args)
 
 
 class CropResize(HybridTransform):
@@ -316,6 +405,8 @@ class CropResize(HybridTransform):
         interpolation: MXNet's number or a name; None for bilinear.
     """
 
+    _refuses_later = True
+
     def __init__(
         self,
         x: int,
@@ -325,10 +416,11 @@ class CropResize(HybridTransform):
         size: Size | None = None,
         interpolation: int | str | None = None,
     ) -> None:
-        super().__init__(
-            later=lambda: gluon_geometry.CropResize(
-                x, y, width, height, size=size, interpolation=interpolation
-            )
+        super().__init__(_x=x, _y=y, _width=width, _height=height, _size=size, _interpolation=interpolation)
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_geometry.CropResize(
+            *(self._x, self._y, self._width, self._height), size=self._size, interpolation=self._interpolation
         )
 
 
@@ -336,42 +428,77 @@ class RandomFlipLeftRight(HybridTransform):
     """Random exchange of left and right with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomHorizontalFlip(p))
+        super().__init__(p=p)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.RandomHorizontalFlip(self.p)
 
 
 class RandomFlipTopBottom(HybridTransform):
     """Random exchange of top and bottom with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomVerticalFlip(p))
+        super().__init__(p=p)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.RandomVerticalFlip(self.p)
 
 
-class RandomBrightness(HybridTransform):
+class _RandomAdjust(HybridTransform):
+    """Change of one property by a random factor, from the first to the second of `_args`; a hue turns by it, less 1."""
+
+    _what: ClassVar[str]
+    _usual: ClassVar[Callable[..., Any]]
+
+    def __init__(self, amount: float) -> None:
+        super().__init__(_amount=amount, _args=(max(0, 1 - amount), 1 + amount))
+
+    def _native(self) -> Callable[..., Any]:
+        low, high = self._args
+        if (low, high) == (max(0, 1 - self._amount), 1 + self._amount):
+            return type(self)._usual(self._amount)
+        turn = self._what == "hue"
+        return native.ColorJitter(**{self._what: (low - turn, high - turn)})
+
+
+class RandomBrightness(_RandomAdjust):
     """Multiplication by a factor uniform in [max(0, 1 - brightness), 1 + brightness)."""
 
+    _what = "brightness"
+    _usual = native.RandomBrightness
+
     def __init__(self, brightness: float) -> None:
-        super().__init__(native.RandomBrightness(brightness))
+        super().__init__(brightness)
 
 
-class RandomContrast(HybridTransform):
+class RandomContrast(_RandomAdjust):
     """Stretch by a factor uniform in [max(0, 1 - contrast), 1 + contrast) around the image's mean luma."""
 
+    _what = "contrast"
+    _usual = native.RandomContrast
+
     def __init__(self, contrast: float) -> None:
-        super().__init__(native.RandomContrast(contrast))
+        super().__init__(contrast)
 
 
-class RandomSaturation(HybridTransform):
+class RandomSaturation(_RandomAdjust):
     """Stretch of every pixel by a factor uniform in [max(0, 1 - saturation), 1 + saturation) around its own luma."""
 
+    _what = "saturation"
+    _usual = native.RandomSaturation
+
     def __init__(self, saturation: float) -> None:
-        super().__init__(native.RandomSaturation(saturation))
+        super().__init__(saturation)
 
 
-class RandomHue(HybridTransform):
+class RandomHue(_RandomAdjust):
     """Turn of the hue by up to `hue` of the colour circle, either way."""
 
+    _what = "hue"
+    _usual = native.RandomHue
+
     def __init__(self, hue: float) -> None:
-        super().__init__(native.RandomHue(hue))
+        super().__init__(hue)
 
 
 class RandomColorJitter(HybridTransform):
@@ -380,28 +507,40 @@ class RandomColorJitter(HybridTransform):
     def __init__(
         self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
     ) -> None:
-        super().__init__(FreeColorJitter(brightness, contrast, saturation, hue))
+        super().__init__(_args=(brightness, contrast, saturation, hue))
+
+    def _native(self) -> Callable[..., Any]:
+        return FreeColorJitter(*self._args)
 
 
 class RandomLighting(HybridTransform):
     """Addition of ImageNet's principal colours with weights of standard deviation `alpha`."""
 
     def __init__(self, alpha: float) -> None:
-        super().__init__(native.RandomLighting(alpha))
+        super().__init__(_alpha=alpha)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.RandomLighting(self._alpha)
 
 
 class RandomGray(HybridTransform):
     """Random replacement of the colours by their luma with probability `p`; 3 channels and the dtype stay."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(native.RandomGrayscale(p))
+        super().__init__(p=p)
+
+    def _native(self) -> Callable[..., Any]:
+        return native.RandomGrayscale(self.p)
 
 
 class Rotate(Transform):
     """Rotation by a given angle, counter-clockwise; float32, channels first.."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
-        super().__init__(gluon_rotation.Rotate(rotation_degrees, zoom_in, zoom_out))
+        super().__init__(_args=(rotation_degrees, zoom_in, zoom_out))
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_rotation.Rotate(*self._args)
 
 
 class RandomRotation(Transform):
@@ -418,4 +557,7 @@ class RandomRotation(Transform):
         zoom_out: bool = False,
         rotate_with_proba: float = 1.0,
     ) -> None:
-        super().__init__(gluon_rotation.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba))
+        super().__init__(_args=(angle_limits, zoom_in, zoom_out), _rotate_with_proba=rotate_with_proba)
+
+    def _native(self) -> Callable[..., Any]:
+        return gluon_rotation.RandomRotation(*self._args, self._rotate_with_proba)
