@@ -211,7 +211,8 @@ def _drawn(
     values = [np.asarray(value, np.float64) for value in parameters]
     common = np.broadcast_shapes(*(value.shape for value in values))
     aligned = [np.broadcast_to(value, common).reshape(common + (1,) * len(each)) for value in values]
-    return _made(draw(*aligned, size=(common + each) or (1,)), dtype, ctx, out)
+    size = (1,) if shape is None and not common else common + each
+    return _made(draw(*aligned, size=size), dtype, ctx, out)
 
 
 def _made(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recordio
-from aioloader.mxnet.base import MXNetError, overrides
+from aioloader.mxnet.base import MXNetError, methods_of, overrides
 from aioloader.mxnet.base import check_call as check_call
 from recordio import IRHeader, RecordIOError, unpack, unpack_img
 
@@ -159,7 +159,7 @@ class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
             KeyError: no record has this key.
             MXNetError: there is no valid record at the place that the index names.
         """
-        if overrides(self, MXIndexedRecordIO, "seek", "read"):
+        if overrides(self, _STEPS):
             self.seek(idx)
             return self.read()
         with _as_mxnet_error():
@@ -173,6 +173,9 @@ class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
         """
         with _as_mxnet_error():
             super().seek(idx)
+
+
+_STEPS = methods_of(MXIndexedRecordIO, "seek", "read")
 
 
 def pack(header: IRHeader | Sequence[Any], s: bytes | bytearray | memoryview | str) -> bytes:

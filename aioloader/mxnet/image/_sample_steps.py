@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader.errors import DecodeError, LoaderError, SampleError
 from aioloader.foundation.types import ItemLocation
-from aioloader.mxnet.base import MXNetError, overrides
+from aioloader.mxnet.base import MXNetError, methods_of, overrides
 from aioloader.mxnet.image.decode import imdecode
 
 if TYPE_CHECKING:
@@ -194,9 +194,8 @@ def _in_worker(found: SampleSteps, steps: type[SampleSteps]) -> IteratorTransfor
 
 def _light(iterator: SampleSteps, steps: type[SampleSteps]) -> SampleSteps:
     """Return the steps of an iterator without its lists; the iterator itself if its class overrides one of them."""
-    if overrides(
-        iterator, steps, *(name for name in dir(steps) if name[:2] != "__" and callable(getattr(steps, name)))
-    ):
+    names = (name for name in dir(steps) if name[:2] != "__" and callable(getattr(steps, name)))
+    if overrides(iterator, methods_of(steps, *names)):
         return iterator
     light = steps()
     light.__dict__.update({name: getattr(iterator, name) for name in steps._fields})

@@ -25,7 +25,7 @@ from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, check_max_errors, error_limits
 from aioloader.mxnet import ndarray
 from aioloader.mxnet import random as mx_random
-from aioloader.mxnet.base import TooManyFailedError, overrides
+from aioloader.mxnet.base import TooManyFailedError, methods_of, overrides
 from aioloader.mxnet.image._encoded_images import open_images
 from aioloader.mxnet.image._sample_steps import (
     IteratorTransform,
@@ -224,7 +224,7 @@ class ImageIter(SampleSteps, DataIter):
     @property
     def _reads(self) -> bool:
         """Return True if images are read one by one, by what a derived class or the caller has put in place."""
-        return overrides(self, ImageIter, "next_sample", "read_image") or self._replaced
+        return overrides(self, _READS) or self._replaced
 
     @property
     def _allow_read(self) -> bool:
@@ -346,13 +346,13 @@ class ImageIter(SampleSteps, DataIter):
             Exception: a file cannot be read, or an augmenter raised it.
         """
         while not self._over:
-            if overrides(self, ImageIter, "_batchify"):
-                return self._batch_of_rows()
-            if self._reads:
-                return self._batch_of_samples()
-            if self.cur != self._reached or self.seq is not self._ordered:
-                self._leave()  # the caller has moved it
-            if self._batches is None:
+            if self._batches is None or self.cur != self._reached or self.seq is not self._ordered:
+                # At its start, or the caller has moved it.
+                self._leave()
+                if overrides(self, _BATCHIFY):
+                    return self._batch_of_rows()
+                if self._reads:
+                    return self._batch_of_samples()
                 self._batches = self._begin()
             try:
                 data, label = next(self._batches)
@@ -607,6 +607,10 @@ class ImageIter(SampleSteps, DataIter):
     def _last_location(self) -> ItemLocation:
         row = self._last_row()
         return ItemLocation() if row < 0 else self._dataset.location(row)
+
+
+_READS = methods_of(ImageIter, "next_sample", "read_image")
+_BATCHIFY = methods_of(ImageIter, "_batchify")
 
 
 def _values_of(augmenter: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
-from aioloader.mxnet.base import overrides
+from aioloader.mxnet.base import methods_of, overrides
 from aioloader.mxnet.io.iterator import DataDesc, DataIter
 from aioloader.mxnet.io.schedule import LAST_BATCH
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
@@ -178,18 +178,38 @@ class NDArrayIter(DataIter):
         self._cache_data: list[Any] | None = None
         self._cache_label: list[Any] | None = None
         self.idx = np.arange(self.num_data)
+        self._overridden = False
         self._drawn = self.idx.copy()
         self._shuffles = 0
         self.hard_reset()
 
-    @property
-    def _axis(self) -> int:
-        return DataDesc.get_batch_axis(self.layout)
+    # A derived class, or the caller, changes how batches are made: they are made in MXNet's steps.
+    _overridden: bool
 
     @property
-    def _overridden(self) -> bool:
-        """Return True if a derived class changes how batches are made: then they are made in MXNet's steps."""
-        return overrides(self, NDArrayIter, "_getdata", "_concat", "_tile", "_batchify", "_shuffle_data")
+    def layout(self) -> str | None:
+        """Return the meaning of the axes."""
+        return self._layout
+
+    @layout.setter
+    def layout(self, layout: str | None) -> None:
+        self._layout = layout
+        self._axis = DataDesc.get_batch_axis(layout)
+
+    def _look_for_hooks(self) -> None:
+        """Find out whether one of the steps was replaced; from then on the data are in the order of the pass."""
+        if self._overridden or not overrides(self, _STEPS):
+            return
+        self._overridden = True
+        if self._shuffles:
+            self._put_in_order(self.idx)
+
+    def _put_in_order(self, rows: npt.NDArray[np.intp]) -> None:
+        self.data, self.label = (
+            [(name, rows_of(array, rows, self._axis)) for name, array in source]
+            for source in (self.data, self.label)
+        )
+        self.idx = self._drawn
 
     def _common_length(self) -> int:
         lengths = {name: array.shape[self._axis] for name, array in (*self.data, *self.label)}
@@ -218,6 +238,7 @@ class NDArrayIter(DataIter):
         self._begin(self._rows(self.cursor, self.num_data) if roll else np.zeros(0, np.intp))
 
     def _begin(self, rolled: npt.NDArray[np.intp]) -> None:
+        self._look_for_hooks()
         if self.shuffle:
             self._shuffle_data()
         self._rolled = rolled
@@ -232,11 +253,7 @@ class NDArrayIter(DataIter):
         if not self._overridden:
             self.idx = self.idx[self._drawn]
             return
-        self.idx = self._drawn
-        self.data, self.label = (
-            [(name, rows_of(array, self.idx, self._axis)) for name, array in source]
-            for source in (self.data, self.label)
-        )
+        self._put_in_order(self._drawn)
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[np.intp]:
         """Return rows by place: those below 0 were rolled over, those beyond the end begin again with the first."""
@@ -331,13 +348,16 @@ class NDArrayIter(DataIter):
     # --- batches ---
 
     def next(self) -> Any:
-        if not self._overridden:
-            return super().next()
+        if self.cursor < 0:
+            self._look_for_hooks()
         if not self.iter_next():
             raise StopIteration
         batch = self._batch_of_parts()
-        if batch.data[0].shape[self._axis] != self.batch_size:  # it begins the next pass, or is dropped
-            self._cache_data, self._cache_label = batch.data, batch.label
+        if self._overridden and batch.data[0].shape[self._axis] != self.batch_size:
+            self._cache_data, self._cache_label = (
+                batch.data,
+                batch.label,
+            )  # it begins the next pass, or is dropped
             raise StopIteration
         return batch
 
@@ -346,7 +366,7 @@ class NDArrayIter(DataIter):
         if self.cursor + self.batch_size > self.num_data:
             return False  # it is in the last batch, or behind it
         self.cursor += self.batch_size
-        if self.last_batch_handle == "pad" or self._overridden:
+        if self._overridden or self.last_batch_handle == "pad":
             return self.cursor < self.num_data
         return self.cursor + self.batch_size <= self.num_data
 
@@ -434,3 +454,6 @@ class NDArrayIter(DataIter):
             shape[self._axis] = self.batch_size
             found.append(DataDesc(name, tuple(shape), np.dtype(array.dtype).type, self.layout))
         return found
+
+
+_STEPS = methods_of(NDArrayIter, "_getdata", "_concat", "_tile", "_batchify", "_shuffle_data")

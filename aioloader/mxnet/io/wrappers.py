@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import ResumeError
 from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.validation import require
-from aioloader.mxnet.base import overrides
+from aioloader.mxnet.base import methods_of, overrides
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
 
@@ -22,9 +22,8 @@ class _Current(DataIter):
     current_batch: Any = None
 
     def _batch_of_parts(self) -> Any:
-        parts = "getdata", "getlabel", "getindex", "getpad"
         # The batch itself may have more than these: its descriptions, and a bucket.
-        return super()._batch_of_parts() if overrides(self, _Current, *parts) else self.current_batch
+        return super()._batch_of_parts() if overrides(self, _PARTS) else self.current_batch
 
     def getdata(self) -> Any:
         """Return the data of the current batch."""
@@ -41,6 +40,9 @@ class _Current(DataIter):
     def getpad(self) -> Any:
         """Return the number of rows at the end of the current batch that are padding."""
         return self.current_batch.pad
+
+
+_PARTS = methods_of(_Current, "getdata", "getlabel", "getindex", "getpad")
 
 
 class ResizeIter(_Current):

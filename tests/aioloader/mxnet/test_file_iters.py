@@ -75,8 +75,8 @@ def test_getdata_is_the_array_and_next_a_list(ten_rows: str) -> None:
     iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=5, data_name="x", label_name="y")
     assert isinstance(iterator, mx.io.MXDataIter)
     assert (iterator.provide_data, iterator.provide_label) == ([("x", (5, 2))], [("y", (5,))])
-    with pytest.raises(RuntimeError, match="no current batch"):
-        iterator.getdata()
+    # As in MXNet, the first batch is there before it is asked for.
+    assert (iterator.getdata().shape, iterator.getpad(), iterator.getindex().tolist()) == ((5, 2), 0, [0] * 5)
     assert iterator.iter_next()
     assert iterator.getdata().shape == (5, 2)
     assert iterator.getlabel().tolist() == [0] * 5
@@ -87,6 +87,8 @@ def test_getdata_is_the_array_and_next_a_list(ten_rows: str) -> None:
     with pytest.raises(StopIteration):
         iterator.next()
     assert list(iterator) == []
+    with pytest.raises(RuntimeError, match="no current batch"):
+        iterator.getdata()
 
 
 def test_loading_can_be_skipped_to_measure(ten_rows: str) -> None:

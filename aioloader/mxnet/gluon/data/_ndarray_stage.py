@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,12 +36,12 @@ def image_as_nd(sample: Any) -> Any:
     return as_nd(sample)
 
 
-@runtime_checkable
-class NativeBacked(Protocol):
-    """Transform of `vision.transforms`, behind which there is one of `aioloader.transforms`."""
+class NativeBacked:
+    """Base of the transforms of `vision.transforms`, behind which there is one of `aioloader.transforms`."""
 
     def native_transform(self) -> Callable[..., Any] | None:
         """Return the transform that a loader runs; None if a derived class does something else."""
+        raise NotImplementedError
 
 
 class _CallerFunction:
@@ -131,10 +131,8 @@ def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageSta
 
 def native_of(fn: Any) -> Callable[..., Any] | None:
     """Return the transform of `aioloader.transforms` behind `fn`; None for a function of the caller."""
-    # By its type: a class of transforms is a function of the caller.
-    if issubclass(type(fn), NativeBacked):
-        found: Callable[..., Any] | None = fn.native_transform()
-        return found
+    if isinstance(fn, NativeBacked):
+        return fn.native_transform()
     return fn if is_native(fn) else None
 
 

@@ -22,7 +22,7 @@ from aioloader.datasets.stage import stage_of_argument
 from aioloader.datasets.vision import default_root, read_whole
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
-from aioloader.mxnet.base import overrides
+from aioloader.mxnet.base import methods_of, overrides
 from aioloader.mxnet.gluon.data._ndarray_stage import image_as_nd
 from aioloader.mxnet.gluon.data.dataset import (
     Dataset,
@@ -311,7 +311,7 @@ class CIFAR10(_DownloadedDataset, datasets.CIFAR10):
 
     def _get_data(self) -> None:
         self._archive = self._archive_file[0]
-        if overrides(self, CIFAR10, "_read_batch"):
+        if overrides(self, _READS):
             paths = [os.path.join(self._root, name) for name in self._files]
             if not all(map(os.path.exists, paths)):  # they are in the archive, or it is an error
                 for path, content in zip(paths, self._read_files(), strict=True):
@@ -322,6 +322,9 @@ class CIFAR10(_DownloadedDataset, datasets.CIFAR10):
         else:
             data, label = self._load()
         self._data, self._label = data.view(NDArray), label
+
+
+_READS = methods_of(CIFAR10, "_read_batch")
 
 
 class CIFAR100(CIFAR10, datasets.CIFAR100):

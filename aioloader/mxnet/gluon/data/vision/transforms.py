@@ -14,9 +14,9 @@ import numpy as np
 
 from aioloader import transforms as native
 from aioloader.mxnet import ndarray
-from aioloader.mxnet.base import MXNetError, numeric_types, overrides
+from aioloader.mxnet.base import MXNetError, methods_of, numeric_types, overrides
 from aioloader.mxnet.gluon.block import Block, HybridBlock
-from aioloader.mxnet.gluon.data._ndarray_stage import NDArrayFunction, as_nd, native_of, plain
+from aioloader.mxnet.gluon.data._ndarray_stage import NativeBacked, NDArrayFunction, as_nd, native_of, plain
 from aioloader.transforms import gluon_geometry, gluon_rotation
 from aioloader.transforms.color import FreeColorJitter
 
@@ -64,7 +64,7 @@ class TransformTypeError(MXNetError, TypeError):
     """Error raised when a transform cannot be applied to this kind of array."""
 
 
-class Transform(Block):
+class Transform(NativeBacked, Block):
     """Transform that wraps one of `aioloader.transforms`, which is made from its attributes, MXNet's.
 
     A subclass defines `_native`. Attributes may be assigned: the next call and the next pass of a loader follow them.
@@ -89,7 +89,7 @@ class Transform(Block):
 
     def native_transform(self) -> Callable[..., Any] | None:
         """Return the transform that a loader runs instead of this one; None if a derived class overrides the call."""
-        return None if overrides(self, Transform, "__call__", "forward") else self._ready()
+        return None if overrides(self, _CALLS) else self._ready()
 
     def _native(self) -> Callable[..., Any]:
         raise NotImplementedError
@@ -147,8 +147,7 @@ class HybridTransform(Transform, HybridBlock):
     """Transform that is a HybridBlock in MXNet."""
 
     def native_transform(self) -> Callable[..., Any] | None:
-        hooks = "__call__", "forward", "hybrid_forward"
-        return None if overrides(self, HybridTransform, *hooks) else self._ready()
+        return None if overrides(self, _HYBRID_CALLS) else self._ready()
 
     def forward(self, *args: Any) -> Any:
         """Return the transformed image: the result of `hybrid_forward`."""
@@ -157,6 +156,10 @@ class HybridTransform(Transform, HybridBlock):
     def hybrid_forward(self, F: Any, *args: Any) -> Any:
         """Return the transformed image; `F` is `mx.nd`."""
         return Transform.forward(self, *args)
+
+
+_CALLS = methods_of(Transform, "__call__", "forward")
+_HYBRID_CALLS = methods_of(HybridTransform, "__call__", "forward", "hybrid_forward")
 
 
 class _Chain(Transform):
