@@ -339,7 +339,7 @@ def test_private_parts_of_recordio_stay_inside() -> None:
     # The local byte source reads whole batches of records by offset: it checks their heads with the format's functions.
     # So does the one over the network.
     allowed = {(f"aioloader.storage{part}", "recordio._framing") for part in ("", ".local", ".remote")}
-    # Tools, downloads, files from archives and mean images are written under another name, as recordio writes its files.
+    # Tools, downloads, files of archives and mean images are written under another name, as recordio writes its own.
     allowed |= {
         (f"aioloader.{part}", "recordio._partial_files")
         for part in ("crop_index", "packing", "tools", "mxnet", "mxnet.gluon.data.vision", "mxnet.io")

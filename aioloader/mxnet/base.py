@@ -146,10 +146,8 @@ def methods_of(kind: type, *names: str) -> dict[str, Any]:
 def overrides(instance: object, methods: dict[str, Any]) -> bool:
     """Return True if the class of an object, or the object itself, replaces one of these methods."""
     # Not with `vars`, after which CPython reads all attributes of the object more slowly.
-    for name, method in methods.items():
-        if getattr(getattr(instance, name), "__func__", None) is not method:  # noqa: SIM110  # `any` takes longer
-            return True
-    return False
+    found = [getattr(getattr(instance, name), "__func__", None) for name in methods]
+    return found != list(methods.values())
 
 
 def renamed(name: str) -> Any:

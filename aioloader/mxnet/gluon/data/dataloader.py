@@ -310,7 +310,13 @@ class DataLoader:
     def __iter__(self) -> Any:
         """Begin a new pass. With workers, work on it begins now."""
         ahead, self._iter = self._iter, None
-        return self._prefetch_iter() if ahead is None else ahead
+        batches = self._prefetch_iter() if ahead is None else ahead
+        return batches if isinstance(batches, DataLoaderIter) else self._followed(batches)
+
+    def _followed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a derived class's own iterator."""
+        yield from batches
+        self._passed()
 
     def refresh(self) -> None:
         """Begin the next pass now, for the next ``iter``."""
