@@ -47,6 +47,7 @@ BY_NAME = {
     "aioloader.interop.torch._settings",  # modules that the script has imported
     "aioloader.mxnet._import_alias",  # its own modules
     "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
+    "aioloader.mxnet.outside",  # its own modules
     "aioloader.transforms",  # its own modules
     "aioloader.service.options",  # torch, jax
     "aioloader.storage.decompression",  # brotli, cramjam, zstandard
