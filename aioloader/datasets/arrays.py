@@ -37,7 +37,7 @@ class ArrayDataset(Dataset):
                 "all arguments of ArrayDataset must have the same length: "
                 f"the first has {self._length} elements, but argument {number} has {len(data)}",
             )
-        self._data = args
+        self._data: Sequence[Any] = args
         self._arrays: tuple[Array, ...] | None = None
 
     @property

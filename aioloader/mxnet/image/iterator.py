@@ -434,8 +434,8 @@ class ImageIter(SampleSteps, DataIter):
             label, path = self.imglist[key]
             return label, self.read_image(path)
         if replaced:
-            record = self.imgrec.read() if self.seq is None else self.imgrec.read_idx(key)  # type: ignore[attr-defined]
-            header, body = unpack(record)
+            reader: Any = self.imgrec
+            header, body = unpack(reader.read() if self.seq is None else reader.read_idx(key))
             return header.label if self.imglist is None else self.imglist[key][0], body
         encoded, label = self._dataset[self._row_of[key]]
         return label if label.ndim else float(label), encoded

@@ -134,8 +134,8 @@ class _LazyTransformDataset(TransformedView, Dataset):
     def _fn(self, fn: Callable[..., Any]) -> None:
         self._function = fn
         first = isinstance(fn, _TransformFirstClosure)
-        given = _has_images(self._parent)
-        self._given = GivenTransform(fn._fn if first else fn, first=first, given=given)
+        inner = fn._fn if isinstance(fn, _TransformFirstClosure) else fn
+        self._given = GivenTransform(inner, first=first, given=_has_images(self._parent))
 
     @property
     def _stage(self) -> Stage:  # type: ignore[override]  # an attribute may change it
@@ -214,7 +214,7 @@ class ArrayDataset(datasets.ArrayDataset, Dataset):
                 f"while array[{number}] has {len(data)}.",
             )
         super().__init__(*[np.asarray(a) if isinstance(a, NDArray) and a.ndim == 1 else a for a in args])
-        self._data: list[Any] = list(self._data)  # scripts replace elements
+        self._data = list(self._data)  # scripts replace elements
         self._gathered: list[Any] | None = None
 
     @property
@@ -237,7 +237,7 @@ def _bare(data: Any) -> Any:
     return np.asarray(data) if isinstance(data, NDArray) else data
 
 
-class RecordFileDataset(datasets.RecordFileDataset, Dataset):
+class RecordFileDataset(View, datasets.RecordFileDataset, Dataset):
     """The payloads of a RecordIO file, as bytes; see `aioloader.RecordFileDataset`.
 
     Args:

@@ -459,7 +459,8 @@ class _RandomAdjust(HybridTransform):
     def _native(self) -> Callable[..., Any]:
         low, high = self._args
         if (low, high) == (max(0, 1 - self._amount), 1 + self._amount):
-            return type(self)._usual(self._amount)
+            made: Callable[..., Any] = type(self)._usual(self._amount)
+            return made
         turn = self._what == "hue"
         return native.ColorJitter(**{self._what: (low - turn, high - turn)})
 
@@ -563,4 +564,5 @@ class RandomRotation(Transform):
         super().__init__(_args=(angle_limits, zoom_in, zoom_out), _rotate_with_proba=rotate_with_proba)
 
     def _native(self) -> Callable[..., Any]:
-        return gluon_rotation.RandomRotation(*self._args, self._rotate_with_proba)
+        limits, zoom_in, zoom_out = self._args
+        return gluon_rotation.RandomRotation(limits, zoom_in, zoom_out, self._rotate_with_proba)
