@@ -158,7 +158,7 @@ class ImageFolderDataset(FileDataset):
         self._source = None
 
     def _warn(self, found: ImageFiles) -> None:
-        """Warn of what is not read, and of a folder at another level than that of the classes."""
+        """Issue warnings about what is not read, and of a folder at another level than that of the classes."""
         left_out, empty = found.left_out, found.empty
         if not self.items:
             advice = self._advice(found)

@@ -241,9 +241,11 @@ class Entries(NamedTuple):
     def rows(self) -> Iterator[tuple[Any, list[float], str]]:
         """Yield the key, the labels and the path of each entry; a key without an id is a text, as in MXNet."""
         keys = map(str, range(1, len(self.paths) + 1)) if self.keys is None else self.keys
-        rows = self.labels
-        if isinstance(rows, np.ndarray):
-            rows = rows.reshape(len(self.paths), -1).tolist()
+        rows: Sequence[Sequence[float]]
+        if isinstance(self.labels, np.ndarray):
+            rows = self.labels.reshape(len(self.paths), -1).tolist()
+        else:
+            rows = self.labels
         for key, row, path in zip(keys, rows, self.paths, strict=True):
             yield key, list(row), path
 
@@ -405,9 +407,11 @@ def read_table(path: str) -> dict[str, list[Any]]:
         ValueError: a line has another number of fields than the first one.
     """
     with _open_text(path, newline="") as file:
-        rows = [
-            row for row in csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",") if row
-        ]
+        reader = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
+        try:
+            rows = [row for row in reader if row]
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num} is not valid CSV: {error}") from None
     if not rows:
         raise ValueError(f"{path} has no lines")
     width = len(rows[0])
@@ -463,19 +467,22 @@ def entries_of_table(
     if wrong is not None:
         raise ValueError(f"row {wrong + 1} has no path in the column {image!r}, but {paths[wrong]!r}")
     names: list[str] = []
-    columns = [_column(table[name], name) for name in chosen]
-    if len(columns) == 1 and columns[0].dtype.kind == "U":
-        found, columns[0] = np.unique(columns[0], return_inverse=True)
-        names = found.tolist()
-    for name, column in zip(chosen, columns, strict=True):
-        if column.dtype.kind == "U":
-            raise ValueError(f"the column {name!r} has text: several labels must be numbers")
+    columns = []
+    for name in chosen:
+        column = _column(table[name], name)
+        if isinstance(column, list):
+            if len(chosen) > 1:
+                raise ValueError(f"the column {name!r} has text: several labels must be numbers")
+            names = sorted(set(column))
+            numbers_of = {text: number for number, text in enumerate(names)}
+            column = np.array([numbers_of[text] for text in column], np.int64)
+        columns.append(column)
     labels = columns[0] if len(columns) == 1 else np.stack(columns, 1) if columns else ()
     return Entries(None, labels, list(map(os.fspath, paths))), names
 
 
-def _column(values: list[Any], name: str) -> Array:
-    """Return the labels of a column: int64, float64, or text.
+def _column(values: list[Any], name: str) -> Array | list[str]:
+    """Return the labels of a column: int64, float64, or a list of texts.
 
     Raises:
         ValueError: one is missing, or neither a number nor text.
@@ -500,7 +507,7 @@ def _column(values: list[Any], name: str) -> Array:
             row = int(np.isnan(found).argmax())
             raise ValueError(f"row {row + 1} has no label in the column {name!r}, but {values[row]!r}")
         return found
-    return np.array(values, np.str_)
+    return values
 
 
 def _listed(table: dict[str, list[Any]]) -> str:

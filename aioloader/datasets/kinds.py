@@ -211,7 +211,7 @@ _OF_SUFFIX = {
     )
     for suffix in suffixes.split()
 } | dict.fromkeys(IMAGE_SUFFIXES, _IMAGE)
-# Of files that often lie beside images, so that these are not opened to see whether they are images. Photographs in
+# Of files that often lie next to images, so that these are not opened to see whether they are images. Photographs in
 # cameras' own formats begin like TIFF files.
 _OTHERS = (
     ".ann .arw .bin .cfg .cls .cr2 .crw .css .dat .dcm .dng .doc .docx .eps .exr .hdr .heic .heif .htm .html .ico "

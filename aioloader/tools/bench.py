@@ -157,7 +157,8 @@ def bench(
         ValueError: it is of a format that is not read, or contains no image that can be decoded.
     """
     found = recognize(path)
-    names = {name: value for name, value in (("image", image), ("label", label)) if value is not None}
+    given = (("image", image), ("label", label))
+    names: dict[str, Any] = {name: value for name, value in given if value is not None}
     samples, bare_images, mean_nbytes, undecodable = _bare_images(found, names)
     cores = available_cores()
     numbers = itertools.count(1)

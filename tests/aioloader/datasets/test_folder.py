@@ -343,6 +343,7 @@ def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Pa
         ("path,path\nx,1\n", "two columns of one name"),
         ("path,label\n../a.png,1\n", "leads out of the root"),
         ("", "has no lines"),
+        ("path,label\na.png," + "x" * (1 << 18), "line 2 is not valid CSV"),
     ],
 )
 def test_tables_that_are_refused(text: str, message: str, root: Path) -> None:

@@ -143,6 +143,18 @@ def test_images_of_one_folder_are_read_without_labels(tmp_path: Path) -> None:
     collection.close()
 
 
+def test_a_folder_that_lacks_a_class_is_numbered_as_another(tmp_path: Path) -> None:
+    for value, name in enumerate(["train/ant", "train/cat", "val/cat"]):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "0.png").write_bytes(encoded(".png", value))
+    synsets = aioloader.ImageFolderDataset(tmp_path / "train").synsets
+    options = {"train": False, "blocking": True, "executor": "inline", "synsets": synsets}
+    with pytest.warns(UserWarning, match="have no images"):
+        loader = aioloader.images(tmp_path / "val", 8, **options)
+    with loader:
+        assert [labels.tolist() for _, labels in loader] == [[1]]
+
+
 def test_splits_are_not_read_as_classes(tmp_path: Path) -> None:
     for name in ("train/cat", "val/cat"):
         (tmp_path / name).mkdir(parents=True)

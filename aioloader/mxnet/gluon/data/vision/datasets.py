@@ -173,7 +173,7 @@ class ImageFolderDataset(_DecodedImages, datasets.ImageFolderDataset, Dataset):
         return self._items, self._flag, self.own_stage
 
     def _warn(self, found: ImageFiles) -> None:
-        """Warn of each entry that is not read, in Gluon's words."""
+        """Issue a warning for each entry that is not read, in Gluon's words."""
         left_out = found.left_out
         for path, why in left_out.first:
             advice = f" Only support {', '.join(self._exts)}" if why.startswith(" of") else ""
