@@ -53,6 +53,26 @@ def test_every_requirement_has_a_lower_bound() -> None:
             assert re.match(r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?\s*(>=|==)\s*\d", requirement), requirement
 
 
+@pytest.mark.parametrize(
+    ("python", "system", "machine", "installed"),
+    [
+        ("3.11", "linux", "x86_64", True),
+        ("3.13", "linux", "x86_64", True),
+        ("3.14", "linux", "x86_64", False),
+        ("3.12", "linux", "aarch64", False),
+        ("3.12", "darwin", "arm64", False),
+        ("3.12", "win32", "AMD64", False),
+    ],
+)
+def test_turbojpeg_is_required_only_where_it_has_a_wheel(
+    python: str, system: str, machine: str, installed: bool
+) -> None:
+    requirements = pytest.importorskip("packaging.requirements")
+    (needed,) = (requirements.Requirement(each) for each in EXTRAS["turbojpeg"])
+    place = {"python_version": python, "sys_platform": system, "platform_machine": machine}
+    assert needed.marker.evaluate(place) is installed
+
+
 def test_the_oldest_environment_is_that_of_the_lower_bounds() -> None:
     bounds = dict(re.match(r"([a-z-]+)>=([0-9.]+)", each).groups() for each in PROJECT["dependencies"])
     lines = (ROOT / ".ci" / "lower-bounds.txt").read_text(encoding="utf-8").splitlines()

@@ -121,7 +121,7 @@ def _jpeg(data: Any, most: int) -> ImageHeader:
     if extents is None:
         raise _Unreadable(reason)
     orientation = None if exif is None and xmp is None else find_orientation(data, exif, xmp)
-    return ImageHeader("jpeg", *extents, orientation)
+    return ImageHeader("jpeg", extents[0], extents[1], orientation)
 
 
 _XMP_KEYWORD = b"XML:com.adobe.xmp\0"
@@ -232,12 +232,12 @@ class TiffEntry(NamedTuple):
 
     Attributes:
         code: struct's format of a value, with the byte order; "" for types of no use here.
-        count: number of values.
+        values: number of values.
         place: offset of the first value in the data.
     """
 
     code: str
-    count: int
+    values: int
     place: int
 
 
@@ -274,7 +274,7 @@ def tiff_entries(data: Any) -> dict[int, TiffEntry]:
 def tiff_value(data: Any, entries: dict[int, TiffEntry], tag: int, default: int) -> int:
     """Return the first value of an entry; `default` if there is no such entry, or its type is unknown."""
     entry = entries.get(tag)
-    if entry is None or not entry.count or not entry.code:
+    if entry is None or not entry.values or not entry.code:
         return default
     value: int = struct.unpack_from(entry.code, data, entry.place)[0]
     return value
@@ -289,10 +289,10 @@ def _tiff(data: Any, most: int) -> ImageHeader:
     width, height = tiff_value(data, entries, 256, 0), tiff_value(data, entries, 257, 0)
     turned = entries.get(ORIENTATION)
     if turned is not None:
-        value = tiff_value(data, entries, ORIENTATION, 1) if turned.code and turned.count == 1 else 1
+        value = tiff_value(data, entries, ORIENTATION, 1) if turned.code and turned.values == 1 else 1
         return ImageHeader("tiff", height, width, value if 1 <= value <= 8 else 1)
     xmp = entries.get(_XMP_PACKET)
-    span = None if xmp is None else (xmp.place, xmp.place + xmp.count)
+    span = None if xmp is None else (xmp.place, xmp.place + xmp.values)
     return ImageHeader("tiff", height, width, find_orientation(data, None, span))
 
 

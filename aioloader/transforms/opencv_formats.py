@@ -139,7 +139,7 @@ def sample_bits(data: Any, header: ImageHeader) -> int:
         if header.format == "pnm":
             return _pnm_top(data).bit_length()
         if header.format == "jp2":
-            return 1 + (data[bytes(data).index(CODESTREAM) + 42] & 0x7F)
+            return 1 + int(data[bytes(data).index(CODESTREAM) + 42] & 0x7F)
         if header.format == "avif":
             return int(data[bytes(data[:65536]).index(b"pixi") + 9])
     except (struct.error, IndexError, ValueError, _Refused):
@@ -268,7 +268,7 @@ def _tiff(data: Any, flag: int) -> _Plan:
     # OpenCV turns TIFF images even with the flag against it, and multiplies by alpha of this kind.
     for tag, old, new in ((ORIENTATION, None, 1), (_EXTRA, 2, 0)):
         entry = entries.get(tag)
-        if entry is not None and entry.code and entry.count and old in (None, value(tag, 0)):
+        if entry is not None and entry.code and entry.values and old in (None, value(tag, 0)):
             struct.pack_into(entry.code, changed, entry.place, new)
     if extra == 1:
         return _Plan(changed, cv2.IMREAD_UNCHANGED, _divided if flag == -1 else _divided_in_8_bits)
