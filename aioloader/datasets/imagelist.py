@@ -258,7 +258,10 @@ def read_list(path: str) -> Entries:
         ValueError: a line is malformed; the message names it.
     """
     keys: list[int] = []
-    labels: list[tuple[float, ...]] = []
+    singles: list[float] = []
+    several: list[
+        tuple[float, ...]
+    ] = []  # of all entries, as soon as one chunk of lines is not of the usual kind
     paths: list[str] = []
     number = 0
     with _open_text(path) as file:
@@ -273,7 +276,10 @@ def read_list(path: str) -> Entries:
                 if max(values) >= _EXACT or min(values) <= -_EXACT:
                     raise ValueError("labels that may not be exact")
                 keys += ids
-                labels += zip(values)
+                if several:
+                    several += zip(values)
+                else:
+                    singles += values
                 paths += [row[2].strip() for row in fields]
             except ValueError:
                 for place, line in enumerate(lines, number + 1):
@@ -283,11 +289,13 @@ def read_list(path: str) -> Entries:
                         key, row, name = parse_line(line)
                     except ValueError as error:
                         raise ValueError(f"{path}, line {place} ({line.strip()[:80]!r}): {error}") from None
+                    if not several:
+                        several = [(value,) for value in singles]
                     keys.append(key)
-                    labels.append(tuple(row))
+                    several.append(tuple(row))
                     paths.append(name)
             number += len(lines)
-    return Entries(keys, labels, paths)
+    return Entries(keys, several or np.array(singles), paths)
 
 
 def _open_text(path: str, newline: str | None = None) -> TextIO:
@@ -415,9 +423,12 @@ def read_table(path: str) -> dict[str, list[Any]]:
     if not rows:
         raise ValueError(f"{path} has no lines")
     width = len(rows[0])
-    for number, row in enumerate(rows, 1):
-        if len(row) != width:
-            raise ValueError(f"{path}, row {number} has {len(row)} fields, and the first one has {width}")
+    widths = list(map(len, rows))
+    if set(widths) != {width}:
+        number = next(number for number, each in enumerate(widths) if each != width)
+        raise ValueError(
+            f"{path}, row {number + 1} has {widths[number]} fields, and the first one has {width}"
+        )
     bare = any(map(is_image_name, rows[0]))
     names = list(map(str, range(width))) if bare else [name.strip() for name in rows.pop(0)]
     if len(set(names)) < width:
@@ -461,10 +472,10 @@ def entries_of_table(
         if name not in table:
             raise ValueError(f"there is no column {name!r}: the columns are {_listed(table)}")
     paths = table[image]
-    wrong = next(
-        (n for n, path in enumerate(paths) if not isinstance(path, (str, os.PathLike)) or not path), None
-    )
-    if wrong is not None:
+    if not _are((str, os.PathLike), paths) or "" in paths:
+        wrong = next(
+            n for n, path in enumerate(paths) if not isinstance(path, (str, os.PathLike)) or not path
+        )
         raise ValueError(f"row {wrong + 1} has no path in the column {image!r}, but {paths[wrong]!r}")
     names: list[str] = []
     columns = []
@@ -487,9 +498,10 @@ def _column(values: list[Any], name: str) -> Array | list[str]:
     Raises:
         ValueError: one is missing, or neither a number nor text.
     """
-    missing = next(
-        (n for n, value in enumerate(values) if value is None or value == "" or value != value), None
-    )
+    if not _are(str, values) or "" in values:
+        missing = next((n for n, value in enumerate(values) if value in (None, "") or value != value), None)
+    else:
+        missing = None
     if missing is not None:
         raise ValueError(f"row {missing + 1} has no label in the column {name!r}: remove it, or fill it in")
     if _are(numbers.Real, values):

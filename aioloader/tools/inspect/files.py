@@ -121,8 +121,9 @@ def inspect_list(path: str) -> Inspection:
     """
     entries = read_list(path)
     count = len(entries.paths)
-    widths = Counter(map(len, entries.labels))
-    labels = Counter(float(labels[0]) for labels in entries.labels if len(labels) == 1)
+    rows = [labels for _, labels, _ in entries.rows()]
+    widths = Counter(map(len, rows))
+    labels = Counter(float(labels[0]) for labels in rows if len(labels) == 1)
     endings = Counter(os.path.splitext(name)[1].lower() for name in entries.paths)
     repeated = count - len(set(entries.keys or ()))
     damage = [f"{repeated:,} lines repeat an id"] if repeated else []
