@@ -8,7 +8,6 @@ would expect (`EOFError`, `ValueError`, `KeyError`, ...). The page File formats,
 from __future__ import annotations
 
 import errno
-import io
 import struct
 from typing import Any, ClassVar
 
@@ -172,7 +171,7 @@ class RecordFileNotFoundError(_NotFoundError):
     """Error raised when a .rec file does not exist. Attribute: `path`."""
 
 
-class NotSeekableError(RecordIOError, io.UnsupportedOperation, TypeError):
+class NotSeekableError(RecordIOError, OSError, TypeError):
     """Error raised where a pipe or device, which can only be read once and in order, is read in another way.
 
     It is a TypeError too, as that of any object without a length, so that ``list(reader)`` does not ask for one.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioloader.datasets.tar_fields import REASONS
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tar import BLOCK, find_header
-from aioloader.formats.tar_members import HOLED, TarChain, TarMembers
-from aioloader.formats.tar_samples import TWICE, TarSamples, group_members
+from aioloader.formats.tar_members import TarChain, TarMembers
+from aioloader.formats.tar_samples import TarSamples, group_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -142,12 +143,9 @@ def _check_samples(samples: TarSamples, path: str) -> Generator[SampleFormatErro
         seen.add(key)
         for number in range(bounds[row], bounds[row + 1]):
             extension, data, state = (column[number] for column in columns)
-            if state in (TWICE, HOLED):
+            if state in REASONS:
                 field = words[extension].decode("utf-8", "surrogateescape")
-                reason = (
-                    "is there more than once" if state == TWICE else "is a sparse file, without its holes"
-                )
-                faults.append((f"the field {field!r} of the sample {name!r} {reason}", data))
+                faults.append((f"the field {field!r} of the sample {name!r} {REASONS[state]}", data))
         for reason, at in faults:
             yield SampleFormatError(reason, path=path, offset=at, key=name)
         valid += not faults

@@ -13,7 +13,7 @@ from aioloader.datasets.fields import FieldKind, field_value
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.npy import parse_npy
 from aioloader.formats.tar import BLOCK, padded
-from aioloader.formats.tar_members import HOLED, TarChain
+from aioloader.formats.tar_members import HOLED, LINKED, TarChain
 from aioloader.formats.tar_samples import MISSING, TWICE, TarSamples, group_members
 
 if TYPE_CHECKING:
@@ -38,7 +38,15 @@ _KINDS: Final = {
 }
 _NPY: Final = "npy"
 # Places that a sample does not have, or whose bytes are not the data of the field.
-_UNREADABLE: Final = (MISSING, HOLED, TWICE)
+_UNREADABLE: Final = (MISSING, HOLED, TWICE, LINKED)
+REASONS: Final = {
+    TWICE: "is there more than once",
+    HOLED: "is a sparse file, which is stored without its holes: extract the tar and pack the files again without "
+    "--sparse",
+    LINKED: "is a hard link, whose data are those of another member: extract the tar and pack the files again with "
+    "--hard-dereference",
+}
+"""Reasons why a member that is there cannot be read, by its state."""
 # Zeros behind the sample, so that its last member is not the last of the file.
 _BEHIND: Final = 2 * BLOCK
 
@@ -62,7 +70,7 @@ def compact_places(samples: TarSamples, groups: Sequence[tuple[str, ...]]) -> Ar
 
     Returns:
         int32 or int64 (n, groups, 2): offset in the sample and bytes. A field that cannot be read has a negative
-        offset, ``-1 - i`` for the i-th of the reasons `MISSING`, `HOLED` and `TWICE`.
+        offset, ``-1 - i`` for the i-th of the reasons `MISSING`, `HOLED`, `TWICE` and `LINKED`.
     """
     found = samples.places([[_encoded(name) for name in names] for names in groups])
     places, state = found[:, :, :2], found[:, :, 2]
@@ -144,8 +152,8 @@ class TarFieldReader:
 
         Raises:
             MissingFieldError: the sample does not have the field.
-            SampleFormatError: the field cannot be read: it is a sparse file, is there twice or is not an array; or the
-                bytes are not those of a sample.
+            SampleFormatError: the field cannot be read: it is a sparse file or a hard link, is there twice or is not an
+                array; or the bytes are not those of a sample.
         """
         places = None if extra is None else extra.tolist()
         values: list[Any] = []
@@ -201,13 +209,12 @@ class TarFieldReader:
         if state == MISSING:
             found = self.names(data, None, location) if len(data) else ()
             return MissingFieldError(name, found, path=location.path, key=location.key)
-        reason = (
-            f"the field {name!r} is there more than once"
-            if state == TWICE
-            else f"the field {name!r} is a sparse file, which is stored without its holes: extract the tar and pack "
-            "the files again without --sparse"
+        return SampleFormatError(
+            f"the field {name!r} {REASONS[state]}",
+            path=location.path,
+            offset=location.offset,
+            key=location.key,
         )
-        return SampleFormatError(reason, path=location.path, offset=location.offset, key=location.key)
 
     # -- headers -------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ GLOBAL: Final = ord("g")
 LONG_NAME: Final = ord("L")
 LONG_LINK: Final = ord("K")
 SPARSE: Final = ord("S")
+HARD_LINK: Final = ord("1")
 WITHOUT_DATA: Final = b"123456"
 """Types of links, devices, directories and pipes, which have no data, regardless of the size in their header."""
 

@@ -12,6 +12,7 @@ from aioloader.errors import SampleFormatError
 from aioloader.formats.tar import (
     BLOCK,
     GLOBAL,
+    HARD_LINK,
     LONG_LINK,
     LONG_NAME,
     MOST_EXTENDED_NBYTES,
@@ -40,7 +41,9 @@ EXTENDED: Final = 1
 HOLED: Final = 2
 """State of a sparse file: its data are stored without its holes."""
 IGNORED: Final = 3
-"""State of a link, a directory, a device or a member of an unknown type."""
+"""State of a symbolic link, a directory, a device or a member of an unknown type."""
+LINKED: Final = 5
+"""State of a hard link: its data are those of another member."""
 
 _CHECKED_AT_A_TIME: Final = 512
 _MOST_EXTENDED: Final = 64
@@ -59,7 +62,7 @@ class TarMembers:
         begins: offset of the first header of each, extended ones included.
         data: offset of the data of each.
         sizes: bytes of the data of each.
-        states: `PLAIN`, `EXTENDED`, `HOLED` or `IGNORED`.
+        states: `PLAIN`, `EXTENDED`, `HOLED`, `LINKED` or `IGNORED`.
     """
 
     names: list[bytes] = field(default_factory=list)
@@ -257,6 +260,8 @@ class TarChain:
         if kind in REGULAR or kind == SPARSE:
             extended = name is not None or before.size is not None
             state = HOLED if sparse else EXTENDED if extended else PLAIN
+        elif kind == HARD_LINK:
+            state, size = LINKED, 0
         else:
             state = IGNORED
         self.members.add(name or header.name, before.begin, begin, size, state)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, PLAIN
+from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, LINKED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ MISSING: Final = -1
 """State of a member that a sample does not have."""
 
 _META: Final = re.compile(rb"__[^/]*__($|/)")
-_STATES: Final = (PLAIN, EXTENDED, HOLED, TWICE)
+_STATES: Final = (PLAIN, EXTENDED, HOLED, TWICE, LINKED)
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
@@ -65,7 +65,7 @@ class TarSamples(NamedTuple):
         extension: int32 (m,), number of the extension of each member.
         data: int64 (m,), offset of its data in the file.
         size: int64 (m,), bytes of its data.
-        state: int8 (m,), `PLAIN`, `EXTENDED`, `HOLED` or `TWICE`.
+        state: int8 (m,), `PLAIN`, `EXTENDED`, `HOLED`, `TWICE` or `LINKED`.
     """
 
     offset: IntArray

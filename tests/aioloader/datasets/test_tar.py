@@ -119,6 +119,35 @@ def test_tars_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
+@pytest.mark.parametrize("format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_a_hard_link_is_an_error_of_its_field(tmp_path: Path, format: str) -> None:
+    for name, data in photo(1)[1].items():
+        (tmp_path / f"1.{name}").write_bytes(data)
+        (tmp_path / f"2.{name}").write_bytes(data)
+    (tmp_path / "2.png").unlink()
+    os.link(tmp_path / "1.png", tmp_path / "2.png")
+    os.link(tmp_path / "1.png", tmp_path / "3.png")  # a sample of a link alone
+    path = tmp_path / "a.tar"
+    names = sorted(each.name for each in tmp_path.iterdir())
+    subprocess.run(["tar", f"--format={format}", "-cf", path, "-C", tmp_path, *names], check=True)
+    dataset = TarDataset(path)
+    assert len(dataset) == 3
+    assert dataset[0][1] == 1
+    for number in (1, 2):
+        with pytest.raises(SampleFormatError, match=r"'jpg;.*' is a hard link.*--hard-dereference") as caught:
+            dataset[number]
+        assert (caught.value.key, caught.value.path) == (str(number + 1), str(path))
+    assert dataset.labels_at(np.arange(2), dataset.open_source())[1] == 1
+    checking = dataset.check_shard(0)
+    faults = []
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            faults.append(next(checking))
+    assert stop.value.value == 1
+    assert [(each.key, "is a hard link" in each.reason) for each in faults] == [("2", True), ("3", True)]
+
+
+@pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
 @pytest.mark.parametrize(
     "options", [["--format=gnu"], ["--format=pax"], ["--format=pax", "--sparse-version=0.0"]]
 )

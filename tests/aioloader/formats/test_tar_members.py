@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tar import BLOCK, MOST_EXTENDED_NBYTES
-from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, PLAIN, TarChain
+from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, LINKED, PLAIN, TarChain
 from tests.aioloader.formats.tars import (
     END,
     PATH,
@@ -44,7 +44,7 @@ def members_of(chain: TarChain) -> list[tuple[str, int, int, int]]:
     return [
         (name.decode("utf-8", "surrogateescape"), at, size, state)
         for name, _, at, size, state in zip(*found.columns, strict=True)
-        if state != IGNORED
+        if state not in {IGNORED, LINKED}
     ]
 
 
@@ -177,7 +177,9 @@ def test_names_are_only_names(name: bytes) -> None:
 
 def test_links_and_devices_have_no_data() -> None:
     data = b"".join(header(b"x.jpg", 7 << 30, kind) for kind in (b"1", b"2", b"3", b"4", b"5", b"6"))
-    assert members_of(follow(data + member(b"a.jpg", b"data") + END)) == [("a.jpg", 7 * BLOCK, 4, PLAIN)]
+    chain = follow(data + member(b"a.jpg", b"data") + END)
+    assert (chain.members.states, chain.members.sizes[0]) == ([LINKED, *[IGNORED] * 5, PLAIN], 0)
+    assert members_of(chain) == [("a.jpg", 7 * BLOCK, 4, PLAIN)]
 
 
 def test_members_of_unknown_types_are_skipped_with_their_data() -> None:
