@@ -187,9 +187,15 @@ def _check_uses(index: Index, keys: list[int] | list[str]) -> None:
             place = index.position(key)
             if keys[place] != key or key in keys[place + 1 :]:
                 raise Finding(f"key {key!r} found at {place} of {keys}")
+    pairs = list(zip(keys, index.offsets.tolist(), strict=True))
+    first = {pair: line for line, pair in reversed(list(enumerate(pairs)))}
+    if index.repeated().tolist() != [line for line, pair in enumerate(pairs) if first[pair] != line]:
+        raise Finding(f"lines {index.repeated()} of {pairs} repeat others")
     for size in (0, 8, 1000, 2**40):
         try:
-            offsets, lengths = index.spans(size)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DuplicateKeyWarning)
+                offsets, lengths = index.spans(size)
         except CorruptIndexError:
             continue
         if len(offsets) and (lengths.min() <= 0 or (offsets + lengths).max() > size):
