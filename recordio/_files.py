@@ -96,7 +96,7 @@ class LocalFile:
 
     Attributes:
         path: The file.
-        is_stream: It is no file with positions, but a pipe, a terminal or another device.
+        is_stream: It is a pipe, a terminal or another device, without positions.
 
     Raises:
         RecordFileNotFoundError: There is no such file, or it is a directory.

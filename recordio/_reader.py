@@ -165,7 +165,8 @@ class RecordReader(ReaderBase):
     Positions count the lines of the index. Iteration yields `reader[0]`, `reader[1]`, ...; a record without an index
     line is only visible to a reader that has no index.
 
-    A pipe (a FIFO, /dev/stdin) or another device can be iterated, once; reads by position or key raise `NotSeekableError`.
+    A pipe (a FIFO, /dev/stdin) or another device can be iterated, once; reads by position or key raise
+    `NotSeekableError`.
 
     Reads are positional, so one reader may be used by many threads and after a fork. A pickled reader is its path: the
     copy opens the file again at first use.
