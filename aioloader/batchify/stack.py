@@ -69,8 +69,11 @@ def _advice(axes: int, others: int) -> str:
     if axes != others:
         return "make them equal in a transform, or use aioloader.batchify.AsList()"
     if axes == 3:
-        return "make them equal (Resize, a crop) or use aioloader.batchify.Pad()"
-    return "make them equal in a transform, or use aioloader.batchify.Pad() or Ragged()"
+        return "make them equal (Resize, a crop) or use aioloader.batchify.Pad(), of tuples as in Group(Pad(), Stack())"
+    return (
+        "make them equal in a transform, or use aioloader.batchify.Pad() or Ragged(), of tuples as in "
+        "Group(Pad(), Stack())"
+    )
 
 
 def _deliver(result: Array, out: Array | None, allocate: Allocate) -> Array:

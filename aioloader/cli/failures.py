@@ -19,6 +19,8 @@ def failure_line(error: SampleError, path: str) -> str:
     if error.offset is not None:
         key = "no key" if error.key is None else f"key {error.key!r}"
         place += f": byte {error.offset}, {key}"
+    elif error.key is not None:
+        place += f": key {error.key!r}"
     return f"{place}: {_without_place(error.reason, error.path)}"
 
 

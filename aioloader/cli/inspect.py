@@ -84,8 +84,10 @@ def _text(found: Inspection) -> Iterator[str]:
     for name, text in _facts(found):
         yield f"  {name:<12} {text}"
     for name, lines in (("damage", found.damage), ("advice", found.advice)):
-        for number, line in enumerate(lines):
+        for number, line in enumerate(lines[:_MOST_NAMED]):
             yield f"  {name if not number else '':<12} - {line}"
+        if len(lines) > _MOST_NAMED:
+            yield f"  {'':<12} - and {len(lines) - _MOST_NAMED:,} more: --json lists all"
 
 
 def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
@@ -202,10 +204,15 @@ def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
             "decoding",
             f"{images.decode_us:,.0f} µs an image, {images.images_per_s:,.0f} images/s a core, whole images",
         )
-    for key, reason in images.damaged[:_MOST_NAMED]:
-        yield "damaged", f"{key}: {reason}"
-    if len(images.damaged) > _MOST_NAMED:
-        yield "", f"and {len(images.damaged) - _MOST_NAMED} more of the sample"
+    alike: dict[str, list[object]] = {}
+    for key, reason in images.damaged:
+        alike.setdefault(reason, []).append(key)
+    for reason, keys in list(alike.items())[:_MOST_NAMED]:
+        more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
+        yield "damaged", f"{keys[0]}{more}: {reason}"
+    rest = sum(map(len, list(alike.values())[_MOST_NAMED:]))
+    if rest:
+        yield "", f"and {rest:,} more of the sample"
 
 
 def _detail(value: Any) -> str:

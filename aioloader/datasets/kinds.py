@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioloader.formats.tfrecord import HEAD as RECORD_HEAD
 from aioloader.formats.tfrecord import length_crc
+from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
 from recordio import MAGIC
 
 if TYPE_CHECKING:
@@ -187,6 +188,11 @@ _DATABASE = Foreign("a database", "pass an object with __len__ and __getitem__ t
 _LITDATA = Foreign(
     "a set of LitData's", "only litdata reads it: make a set of another format of the original images"
 )
+_LFS = Foreign(LFS_TEXT, LFS_ADVICE)
+_DATASET_DICT = Foreign(
+    "a set of several splits that `datasets` saved",
+    "write each split as Parquet: datasets.load_from_disk(FOLDER)[SPLIT].to_parquet(FILE)",
+)
 _EMPTY = Foreign("empty", "check how it was made or copied")
 
 _OF_SUFFIX = {
@@ -220,6 +226,7 @@ _OTHERS = (
 )
 _NO_IMAGES = frozenset(_OTHERS.split())
 _OF_BYTES = (
+    (LFS_POINTER, _LFS),
     (b"PK\x03\x04", _ZIP),
     (b"PK\x05\x06", _ZIP),
     (b"7z\xbc\xaf\x27\x1c", _ARCHIVE),
@@ -241,7 +248,7 @@ _LMDB_MAGIC = (16, 0xBEEFC0DE)  # offset in the first page, see lmdb's MDB_meta
 
 def foreign_name(name: str) -> Foreign | None:
     """Return the format that a file has by its name, if it is one that is not read."""
-    return _OF_SUFFIX.get(_suffix(name))
+    return _DATASET_DICT if name == "dataset_dict.json" else _OF_SUFFIX.get(_suffix(name))
 
 
 def is_image_name(name: str) -> bool | None:

@@ -186,7 +186,8 @@ def _files(path: Paths) -> tuple[str, ...]:
     for file in files:
         if not is_url(file) and os.path.isdir(file):
             raise ValueError(
-                f"{file!r} is a folder: a list or a pattern may name files only; pass the folder alone"
+                f"{file!r} is a folder: a list or a pattern may name files only; pass the folder alone, or several as "
+                "aioloader.ConcatDataset([aioloader.open_dataset(folder) for folder in FOLDERS]) to a loader"
             )
     return files
 

@@ -25,7 +25,7 @@ from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation
 from aioloader.foundation.validation import at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.storage.blocks.columns import Column, ColumnKind
-from aioloader.storage.blocks.parquet.footer import OFFSET, STORED, ParquetFooter
+from aioloader.storage.blocks.parquet.footer import STORED, ParquetFooter
 from aioloader.storage.blocks.parquet.row_groups import RowGroupReader
 from aioloader.storage.blocks.parquet.table import BlockTable, lay_out_blocks
 from aioloader.storage.blocks.source import (
@@ -203,7 +203,7 @@ class ParquetDataset(ShardDataset):
             footers = self._footers
             features = features_of(footers[0].features)
             names = self._pair if self._fields is None else self._fields
-            columns = _common_columns(footers, names, features)
+            columns = _common_columns(footers, names, features, self._roles)
             if self._fields is None:
                 images = frozenset((self._image,))
                 for column in columns:
@@ -226,7 +226,7 @@ class ParquetDataset(ShardDataset):
         if column.name == self._image and column.kind not in _IMAGE_KINDS:
             raise ParquetError(
                 f"the column {column.name!r} has no encoded images, but {_described(column)}: pass image= the name of "
-                "a column of bytes, or fields=(...) for samples that are dicts",
+                f"a column of bytes, or fields=(...) for samples that are dicts{self._of_paths(column)}",
                 path=path,
             )
         if column.name == self._label and column.kind is ColumnKind.TEXT:
@@ -242,6 +242,21 @@ class ParquetDataset(ShardDataset):
                 "column, or fields=(...) for samples that are dicts",
                 path=path,
             )
+
+    @property
+    def _roles(self) -> dict[str, str]:
+        """Return what the columns that are asked for are used as, by their names; nothing for samples of fields."""
+        if self._fields is not None:
+            return {}
+        return {self._image: "image"} | ({} if self._label is None else {self._label: "label"})
+
+    def _of_paths(self, column: Column) -> str:
+        if column.kind is not ColumnKind.TEXT or self._label is None:
+            return ""
+        return (
+            "; if it has the paths of images, read them with aioloader.ImageListDataset(FOLDER, list(zip("
+            f"*pyarrow.parquet.read_table(FILE, columns=[{self._label!r}, {column.name!r}]).to_pydict().values())))"
+        )
 
     def _reader(self) -> FieldReader:
         return RowReader(self._layout.columns, self._layout.images)
@@ -271,14 +286,12 @@ class ParquetDataset(ShardDataset):
         return Spans(blocks, indices - table.starts[blocks], np.full(len(indices), WHOLE_FILE, np.int64))
 
     def location(self, index: int) -> ItemLocation:
-        """Return the row's number in its file as key, the file, and the offset of its row group."""
+        """Return the row's number in its file as key, and the file: no bytes of it are those of one row."""
         table = self._table
         (block,) = table.blocks_of(np.array([index])).tolist()
         row = int(table.first_of_file[block]) + index - int(table.starts[block])
         footer = self._footers[int(table.file[block])]
-        chunks = footer.chunks[int(table.group[block]), :, OFFSET]
-        offset = int(chunks.min()) if len(chunks) else None
-        return ItemLocation(row, redact_url(footer.path), offset)
+        return ItemLocation(row, redact_url(footer.path), None)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -382,7 +395,7 @@ class ParquetDataset(ShardDataset):
         """Return the column of labels; raise ParquetError unless it has one number in each row."""
         footers = self._footers
         label = self.label_field
-        (column,) = _common_columns(footers, (label,), features_of(footers[0].features))
+        (column,) = _common_columns(footers, (label,), features_of(footers[0].features), {label: "label"})
         if column.kind is not ColumnKind.NUMBER or np.dtype(column.dtype).kind not in "iufb":
             raise ParquetError(
                 f"the label {self._label!r} is no number, but {_described(column)}",
@@ -468,7 +481,7 @@ class ParquetDataset(ShardDataset):
 
 
 def _common_columns(
-    footers: Sequence[ParquetFooter], names: Sequence[str], features: dict[str, Any]
+    footers: Sequence[ParquetFooter], names: Sequence[str], features: dict[str, Any], roles: dict[str, str]
 ) -> tuple[Column, ...]:
     """Return columns that all files have, of the same kinds; raise ParquetError if they do not."""
     first = footers[0]
@@ -477,7 +490,7 @@ def _common_columns(
     for name in names:
         column = first.column(name)
         if column is None or known.count(name) > 1:
-            raise ParquetError(_missing(name, first.columns, features), path=redact_url(first.path))
+            raise ParquetError(_missing(name, first.columns, features, roles), path=redact_url(first.path))
         for other in footers[1:]:
             found = other.column(name)
             if found != column:
@@ -496,20 +509,28 @@ def _described(column: Column) -> str:
     return column.kind.value if column.dtype is None else f"{column.kind.value} of {np.dtype(column.dtype)}"
 
 
-def _missing(name: str, columns: Sequence[Column], features: dict[str, Any]) -> str:
+def _missing(name: str, columns: Sequence[Column], features: dict[str, Any], roles: dict[str, str]) -> str:
     """Return the message about a column that does not exist, or exists twice."""
     names = [column.name for column in columns]
     if name in names:
         return f"there are {names.count(name)} columns {name!r}: rename all but one"
-    images = [
-        *image_columns(features),
-        *(column.name for column in columns if column.kind is ColumnKind.FILE),
-    ]
-    labels = [column.name for column in columns if class_names(features, column.name)]
+    known = {
+        "image": [
+            *image_columns(features),
+            *(column.name for column in columns if column.kind in _IMAGE_KINDS),
+        ],
+        "label": [column.name for column in columns if class_names(features, column.name)]
+        or [column.name for column in columns if column.kind is ColumnKind.NUMBER],
+    }
+    # Advice about what is wrong only: the other column may be there.
     hints = [
-        f"{what}={found[0]!r}"
-        for what, found in (("image", images), ("label", labels))
-        if found and name not in found
+        f"{role}={known[role][0]!r}"
+        for asked, role in roles.items()
+        if asked not in names and known[role] and known[role][0] not in roles
     ]
     advice = f"; perhaps you mean {' and '.join(hints)}" if hints else ""
+    if roles and not hints:
+        advice = (
+            f"; pass {roles.get(name, 'image')}= the name of one, or fields=(...) for samples that are dicts"
+        )
     return f"there is no column {name!r}; the columns are {', '.join(map(repr, names))}{advice}"

@@ -15,6 +15,7 @@ from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
@@ -185,6 +186,7 @@ def _scan(path: str) -> Index:
     try:
         return Index.scan(path)
     except CorruptRecordError as error:
+        refuse_pointer(path)
         # The records after the damage are unknown, so the error cannot be that of single items.
         raise type(error)(
             f"{error.message}; without an .idx the records are found by a scan, which needs a valid file: "

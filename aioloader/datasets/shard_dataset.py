@@ -16,7 +16,8 @@ from aioloader.datasets.decoding import check_image_options
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.resolve import file_nbytes
-from aioloader.errors import SampleFormatError
+from aioloader.errors import LoaderError, SampleFormatError
+from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.sample_index.scan_progress import ScanProgress
@@ -317,7 +318,11 @@ class ShardDataset(FileDataset):
             yield from pool.map(in_this_opening(self._counted_table), self.paths, self._versions)
 
     def _counted_table(self, path: str, version: Version | None) -> ShardTable:
-        table = self._open_table(path, version)
+        try:
+            table = self._open_table(path, version)
+        except LoaderError:
+            refuse_pointer(path)
+            raise
         self._tick(path, table.nbytes)
         return table
 

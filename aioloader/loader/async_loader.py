@@ -173,5 +173,6 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
 
     def __iter__(self) -> Iterator[NoReturn]:
         raise TypeError(
-            "AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader"
+            "this loader is iterated with 'async for'; for a plain 'for' pass blocking=True to aioloader.images(), "
+            "or use aioloader.DataLoader"
         )

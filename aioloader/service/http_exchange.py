@@ -31,6 +31,8 @@ _INTERIM_RESPONSES = 8
 # A chunk of one byte costs as much work as one of many: hostile servers send as many as they can.
 _FREE_CHUNKS = 256
 _BYTES_OF_CHUNK = 256
+# Values of Content-Encoding that objects are stored with by mistake, and that change no byte.
+_NO_CODINGS = frozenset(("", "identity", "aws-chunked", "binary", "utf-8", "utf8", "none", "8bit"))
 _CONTENT_RANGE = re.compile(r"bytes\s+0-([0-9]{1,18})/(?:([0-9]{1,18})|\*)", re.ASCII)
 
 
@@ -179,9 +181,10 @@ def _check_head(
     # A part that was not asked for is not the object.
     if status != 200 and not (status == 206 and ranged):
         raise ImageFetchError(name, f"the server responded with status {status}", status=status, kind=kind)
-    coding = headers.get("content-encoding", "").strip().lower()
-    if coding not in ("", "identity"):
-        reason = "the server compressed the image, although it was asked not to"
+    given = headers.get("content-encoding", "").lower().split(",")
+    codings = ", ".join(coding for coding in map(str.strip, given) if coding not in _NO_CODINGS)
+    if codings:
+        reason = f"the server encoded the image ({codings!r:.40}), although it was asked not to"
         raise ImageFetchError(name, reason, status=status, kind=kind)
     if status == 206:
         span = _CONTENT_RANGE.match(headers.get("content-range", ""))

@@ -31,6 +31,7 @@ from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
 from aioloader.storage.cache.options import CacheOptions
+from aioloader.transforms.formats import is_base64_of_image
 from aioloader.transforms.pillow import encode_pillow
 from aioloader.transforms.raw import raw_buffer
 
@@ -274,6 +275,13 @@ class ReferenceReader:
         if scheme not in ("", "file") and text[len(scheme) : len(scheme) + 3] == "://":
             reason = f"URLs of the scheme {scheme!r} are not read"
             raise ImageNotAllowedError(short_name(text), reason)
+        if is_base64_of_image(text):
+            name = f"a text of {len(text):,} characters"
+            reason = (
+                "it is an image in base64: pass its bytes, base64.b64decode(text), or "
+                "f'data:image/jpeg;base64,{text}'"
+            )
+            raise ImageReferenceError(name, reason)
         return self._path(text)
 
     def _data(self, text: str) -> Reference:

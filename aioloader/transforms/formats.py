@@ -13,12 +13,18 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioloader.errors import DecodeError
+from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
 from aioloader.jpeg.frame import APP1, EXIF, XMP
 from aioloader.jpeg.orientation import find_orientation, read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# The first characters of JPEG, PNG, GIF, WebP, TIFF and BMP files.
+_BASE64 = re.compile(r"(/9j/|iVBORw0KGgo|R0lGOD|UklGR|SUkqA|TU0AK|Qk0)[A-Za-z0-9+/_\s-]*={0,2}\s*")
+_BASE64_HEAD = 4096
+_LEAST_BASE64 = 64
 
 
 class ImageHeader(NamedTuple):
@@ -443,7 +449,7 @@ def read_header(data: Any, *, quick: bool = False) -> ImageHeader:
     else:
         known = _recognise(data)
         if known is None:
-            raise DecodeError("the first bytes match no image format that is supported", nbytes=n)
+            raise DecodeError(_instead(data), nbytes=n)
         name, read = known
     try:
         header = read(data, QUICK_STEPS if quick else most_steps(n))
@@ -475,6 +481,32 @@ def orientation_may_follow(data: Any, header: ImageHeader) -> bool:
     if header.format == "webp":  # its first chunk announces EXIF and XMP
         return bytes(data[12:16]) == b"VP8X" and bool(data[20] & 0x0C)
     return header.format in ("png", "tiff", "avif")
+
+
+def _instead(data: Any) -> str:
+    """Return what data of an unknown format is."""
+    head = bytes(data[:256]).lstrip().lower()
+    if head.startswith(LFS_POINTER):
+        return f"it is {LFS_TEXT}: {LFS_ADVICE}"
+    if head.startswith((b"<!doctype html", b"<html")):
+        return (
+            "it is a web page (HTML), perhaps of an error or a login, in place of the image: open its address in a "
+            "browser"
+        )
+    if head.startswith((b"<svg", b"<?xml")):
+        return "it is SVG or XML, which has no pixels: convert it to PNG first"
+    if head.startswith(b"data:image/"):
+        return (
+            "it is the text of a data: URI: pass it as text to an image service, or decode its base64 first"
+        )
+    if is_base64_of_image(bytes(data[:_BASE64_HEAD]).decode("latin-1")):
+        return "it is an image in base64: decode it first, base64.b64decode(data)"
+    return "the first bytes match no image format that is supported"
+
+
+def is_base64_of_image(text: str) -> bool:
+    """Return whether a text is an image in base64, without anything before it."""
+    return len(text) >= _LEAST_BASE64 and _BASE64.fullmatch(text[:_BASE64_HEAD]) is not None
 
 
 def image_size(data: Any) -> tuple[str, int, int]:

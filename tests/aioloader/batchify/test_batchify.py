@@ -372,16 +372,31 @@ class _Labelled(NamedTuple):
 @pytest.mark.parametrize(
     ("first", "second", "field", "advice"),
     [
-        (np.zeros((2, 3, 3)), np.zeros((3, 2, 3)), "", "(Resize, a crop) or use aioloader.batchify.Pad()"),
+        (
+            np.zeros((2, 3, 3)),
+            np.zeros((3, 2, 3)),
+            "",
+            "or use aioloader.batchify.Pad(), of tuples as in Group(Pad(), Stack())",
+        ),
         (
             (1, np.zeros(2)),
             (1, np.zeros(3)),
             "[1]",
-            "in a transform, or use aioloader.batchify.Pad() or Ragged()",
+            "in a transform, or use aioloader.batchify.Pad() or Ragged(), of tuples as in Group(Pad(), Stack())",
         ),
         ((1, 2), (1, np.zeros(3)), "[1]", "in a transform, or use aioloader.batchify.AsList()"),
-        ({"a": 1, "b": [1, np.zeros(2)]}, {"b": [1, np.zeros(3)], "a": 1}, "['b'][1]", "Ragged()"),
-        (_Labelled(1, {"x": np.zeros(2)}), _Labelled(1, {"x": np.zeros(3)}), ".target['x']", "Ragged()"),
+        (
+            {"a": 1, "b": [1, np.zeros(2)]},
+            {"b": [1, np.zeros(3)], "a": 1},
+            "['b'][1]",
+            "Group(Pad(), Stack())",
+        ),
+        (
+            _Labelled(1, {"x": np.zeros(2)}),
+            _Labelled(1, {"x": np.zeros(3)}),
+            ".target['x']",
+            "Group(Pad(), Stack())",
+        ),
     ],
 )
 def test_the_field_of_unequal_arrays_is_named(first: Any, second: Any, field: str, advice: str) -> None:
