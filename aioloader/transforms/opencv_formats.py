@@ -300,7 +300,7 @@ def _divided_in_8_bits(image: Array) -> Array:
 
 
 def _pnm_top(data: Any) -> int:
-    """Return the number that stands for white; 1 for bitmaps."""
+    """Return the number of white; 1 for bitmaps."""
     found = PNM_HEADER.match(bytes(data[:1024]))
     if found is None or (found[3] is None and found[0][1:2] not in b"14"):
         raise _Refused("no highest value in the header")
