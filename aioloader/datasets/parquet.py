@@ -24,7 +24,7 @@ from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.foundation.validation import at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
-from aioloader.storage.blocks.columns import Column, ColumnKind
+from aioloader.storage.blocks.columns import Column, ColumnKind, common_column
 from aioloader.storage.blocks.parquet.footer import STORED, ParquetFooter
 from aioloader.storage.blocks.parquet.row_groups import RowGroupReader
 from aioloader.storage.blocks.parquet.table import BlockTable, lay_out_blocks
@@ -483,7 +483,11 @@ class ParquetDataset(ShardDataset):
 def _common_columns(
     footers: Sequence[ParquetFooter], names: Sequence[str], features: dict[str, Any], roles: dict[str, str]
 ) -> tuple[Column, ...]:
-    """Return columns that all files have, of the same kinds; raise ParquetError if they do not."""
+    """Return columns that all files have, of the same kinds, whole numbers in the widest dtype.
+
+    Raises:
+        ParquetError: a file does not have one, or has one of another kind.
+    """
     first = footers[0]
     known = [column.name for column in first.columns]
     columns = []
@@ -493,7 +497,8 @@ def _common_columns(
             raise ParquetError(_missing(name, first.columns, features, roles), path=redact_url(first.path))
         for other in footers[1:]:
             found = other.column(name)
-            if found != column:
+            common = None if found is None else common_column(column, found)
+            if common is None:
                 raise ParquetError(
                     f"the column {name!r} differs from that of {redact_url(first.path)}: files with one schema make "
                     "one dataset",
@@ -501,6 +506,7 @@ def _common_columns(
                     expected=_described(column),
                     found="no such column" if found is None else _described(found),
                 )
+            column = common
         columns.append(column)
     return tuple(columns)
 

@@ -69,3 +69,16 @@ class Column:
         if len(values) != 1:
             raise ValueError(f"the column {self.name!r} has {len(values)} numbers in one row")
         return values[0]
+
+
+def common_column(one: Column, other: Column) -> Column | None:
+    """Return the column that has the values of two: that of the wider whole numbers; None for other differences."""
+    if one == other:
+        return one
+    if one.name != other.name or not one.kind is other.kind is ColumnKind.NUMBER:
+        return None
+    dtypes = [np.dtype(each.dtype) for each in (one, other)]
+    found = np.result_type(*dtypes)
+    if any(each.kind not in "iu" for each in (*dtypes, found)):
+        return None
+    return Column(one.name, ColumnKind.NUMBER, found.str)

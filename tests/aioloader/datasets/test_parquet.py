@@ -613,3 +613,28 @@ def test_the_error_of_a_sample_names_file_row_group_and_row(damaged: Path) -> No
     assert (cause.row_group, cause.row, cause.path) == (0, 3, str(damaged))
     again = pickle.loads(pickle.dumps(cause))
     assert (again.row_group, again.row, str(again)) == (0, 3, str(cause))
+
+
+@pytest.mark.parametrize("narrow_first", [True, False])
+def test_whole_numbers_of_several_widths_and_images_with_more_fields_are_read(
+    tmp_path: Path, narrow_first: bool
+) -> None:
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string()), ("caption", pa.string())])
+    kinds = [pa.int32(), pa.int64(), pa.uint8()]
+    kinds = kinds if narrow_first else kinds[::-1]
+    large = {str(kind): value for kind, value in zip(kinds, (7, 8, 9), strict=True)} | {"int64": 1 << 40}
+    paths = []
+    for number, kind in enumerate(kinds):
+        rows = pa.array([{"bytes": jpeg(number), "path": "a.jpg", "caption": "a cat"}], struct)
+        paths.append(tmp_path / f"{number}.parquet")
+        write(paths[-1], {"image": rows, "label": pa.array([large[str(kind)]], kind)})
+    dataset = ParquetDataset(paths)
+    wanted = [large[str(kind)] for kind in kinds]
+    assert [int(label) for _, label in dataset] == dataset.labels().tolist() == wanted
+    assert dataset[0][0].ndim == 3
+    assert [each["label"].dtype for each in ParquetDataset(paths, fields=("label",))] == [
+        np.dtype("int64")
+    ] * 3
+    write(tmp_path / "9.parquet", {"image": rows, "label": pa.array([1.5])})
+    with pytest.raises(ParquetError, match="differs"):
+        ParquetDataset([*paths, tmp_path / "9.parquet"])[0]

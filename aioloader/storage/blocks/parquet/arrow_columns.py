@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aioloader.storage.blocks.block import ColumnBytes, null_column
-from aioloader.storage.blocks.columns import Column, ColumnKind
+from aioloader.storage.blocks.columns import Column, ColumnKind, common_column
 from aioloader.storage.blocks.item import NULL, pack_item
 from aioloader.storage.blocks.values import pack_value
 
@@ -100,10 +100,13 @@ def _is_list(kind: Any) -> bool:
 
 
 def _is_file(kind: Any) -> bool:
-    """Return whether a type is that of `datasets.Image`: a struct of bytes and a path."""
+    """Return whether a type is that of `datasets.Image`: a struct of bytes and a path, which may have more fields."""
     import pyarrow.types as types
 
-    if not types.is_struct(kind) or {field.name for field in kind} - {_BYTES, _PATH}:
+    if not types.is_struct(kind):
+        return False
+    names = {field.name for field in kind}
+    if names - {_BYTES, _PATH} and not names > {_BYTES, _PATH}:
         return False
     return kind.get_field_index(_BYTES) >= 0 and _is_bytes(kind.field(_BYTES).type)
 
@@ -123,14 +126,15 @@ def column_bytes(array: Any, column: Column, faults: dict[int, str]) -> ColumnBy
         ValueError: the array is not of the kind of the column.
     """
     array = _plain(array)
-    if _kind(array.type) != (column.kind, column.dtype):
+    own = Column(column.name, *_kind(array.type))
+    if own != column and common_column(own, column) != column:
         raise ValueError(
             f"the column {column.name!r} has the type {array.type}, and another one in the first file"
         )
     if array.null_count == len(array):
         return null_column(len(array))
     if column.kind is ColumnKind.NUMBER:
-        values = _numbers(array, column)
+        values = _numbers(array, own).astype(column.dtype, copy=False)
         width = values.dtype.itemsize
         begin = np.arange(len(values), dtype=np.int64) * width
         found = ColumnBytes(values.view(np.uint8), begin, np.full(len(values), width, np.int64))
