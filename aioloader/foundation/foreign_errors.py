@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # A longer chain is printed by nobody.
 _MOST_CHAINED = 100
+_LONGEST = 10_000
 _LINKS = ("__cause__", "__context__")
 # The slots of BaseException, which no class can hide.
 _slots: dict[str, Any] = {name: vars(BaseException)[name] for name in ("args", "__traceback__", *_LINKS)}
@@ -57,9 +58,10 @@ def is_printable(error: BaseException) -> bool:
 def printable(error: BaseException) -> BaseException:
     """Return the exception, or an `UnprintableError` with its text and traceback if it cannot be printed.
 
-    So are those replaced that are chained to it.
+    So are those replaced that are chained to it. Texts in their arguments are cut where theirs is long: they are sent
+    from workers, logged and kept.
     """
-    if not is_printable(error):
+    if not _fits(error):
         error = _replacement(error)
     waiting = [error]
     for _ in range(_MOST_CHAINED):
@@ -69,15 +71,27 @@ def printable(error: BaseException) -> BaseException:
         for link in chained(holder):
             if link is None:
                 continue
-            if is_printable(link):
+            if _fits(link):
                 waiting.append(link)
             else:
                 replace_chained(holder, link, _replacement(link))
     return error
 
 
+def _fits(error: BaseException) -> bool:
+    if is_printable(error) and len(_text(error)) > _LONGEST:
+        set_args(error, tuple(_cut(each) for each in error.args))
+    return is_printable(error) and len(_text(error)) <= _LONGEST
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, (str, bytes, bytearray)) or len(value) <= _LONGEST // 2:
+        return value
+    return f"{value[: _LONGEST // 4]!s}... ({len(value):,} characters or bytes)"
+
+
 def _replacement(error: BaseException) -> UnprintableError:
-    made = UnprintableError(class_name(error), describe(error))
+    made = UnprintableError(class_name(error), str(_cut(describe(error))))
     made.__traceback__ = traceback_of(error)
     return made
 

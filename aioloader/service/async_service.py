@@ -18,7 +18,7 @@ from aioloader.service.mapping import Mapping
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 from aioloader.service.packing import Packing
 from aioloader.service.references import ReferenceReader
-from aioloader.service.stats import explain
+from aioloader.service.stats import at_end, explain
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class AsyncImageService:
             await self._reader.aclose()
             if self._used:
                 if self._engine.dispatcher is not None:
-                    self._final = self._final or self._engine.stats()
+                    self._final = self._final or at_end(self._engine.stats())
                 await run_in_own_thread("aioloader-close", self._engine.close, or_here=True)
 
     def _running(self) -> ImageRequests:

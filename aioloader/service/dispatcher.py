@@ -378,7 +378,7 @@ class Dispatcher:
             self.counters.reading -= 1
             job.scope = None
             self._reads.leave(job.reference)
-        if not job.abandoned:
+        if not job.abandoned and not self.closed:  # `run` ends what is left
             if error is not None:
                 self._end(job, Outcome(None, 0, error))
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _KEPT = 2048
 
@@ -79,6 +79,13 @@ class ServiceCounters:
     read_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     queue_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     work_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+
+def at_end(stats: ServiceStats) -> ServiceStats:
+    """Return the counters of a service that was closed: nothing is in work, also where that ends only later."""
+    return replace(
+        stats, pending=0, reading=0, queued=0, in_work=0, admitted=0, waiting_for_admission=0, held_nbytes=0
+    )
 
 
 def percentiles(seconds: deque[float]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import simplejpeg
 
 import aioloader
 from aioloader import AsyncImageService
-from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError
+from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError, ServiceClosedError
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
 from tests.conftest import with_orientation
@@ -635,6 +635,34 @@ def test_output_torch_gives_tensors_over_the_same_memory(run_on: Any) -> None:
             assert service.stats().memory_used >= made["rows"].nbytes
             del made
             await until(lambda: service.stats().memory_used == 0)
+
+    run_on(main)
+
+
+def test_the_last_counters_show_nothing_in_work(run_on: Any) -> None:
+    async def main() -> None:
+        begun, may_end = anyio.Event(), anyio.Event()
+
+        async def fetch(url: str) -> bytes:
+            begun.set()
+            with anyio.CancelScope(shield=True):  # closes slowly
+                await may_end.wait()
+            return numbered(1)
+
+        async with anyio.create_task_group() as tasks:
+            service = AsyncImageService(num_workers=1, executor="thread", allow=["https"], fetch=fetch)
+            await service.__aenter__()
+
+            async def get() -> None:
+                with pytest.raises(ServiceClosedError):
+                    await service.get("https://example.com/a")
+
+            tasks.start_soon(get)
+            await begun.wait()
+            await service.aclose()
+            stats = service.stats()
+            assert (stats.pending, stats.admitted, stats.in_work, stats.reading, stats.queued) == (0,) * 5
+            may_end.set()
 
     run_on(main)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 from typing import Any
 
 import pytest
 
+from aioloader import AsyncImageService
 from aioloader.errors import (
     ImageError,
     ImageFetchError,
@@ -19,6 +21,7 @@ from aioloader.errors import (
     ServiceMemoryError,
     ServiceOverloadedError,
 )
+from tests.aioloader.service.images import number_of, numbered
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,34 @@ def test_all_errors_of_an_image_service_are_names_of_the_package() -> None:
     for name in found:
         assert getattr(aioloader, name).__name__ == name
     assert found <= set(aioloader.__all__)
+
+
+class Verbose(Exception):
+    """Error with a text that is none of its arguments."""
+
+    def __str__(self) -> str:
+        return "all pixels: " + "1" * 5_000_000
+
+
+def says_too_much(image: Any) -> Any:
+    number = number_of(image)
+    if number == 1:
+        raise ValueError("all pixels: " + "1" * 5_000_000)
+    if number == 2:
+        raise KeyError(b"1" * 5_000_000)
+    if number == 3:
+        raise Verbose
+    raise RuntimeError("short") from ValueError("2" * 5_000_000)
+
+
+@pytest.mark.parametrize("executor", ["process", "thread"])
+def test_long_texts_of_a_processor_are_cut(executor: str, run_on: Any) -> None:
+    async def main() -> None:
+        async with AsyncImageService(says_too_much, num_workers=1, executor=executor) as service:
+            found = await service.gather([numbered(n) for n in range(1, 5)], on_error="return")
+            for error, name in zip(found, ["ValueError", "KeyError", "Verbose", "RuntimeError"], strict=True):
+                assert name in str(error)
+                assert len("".join(traceback.format_exception(error))) < 100_000
+                assert len(pickle.dumps(error)) < 100_000
+
+    run_on(main)

@@ -9,6 +9,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,13 @@ def raw(data: bytes) -> Any:
         sock.sendall(data)
 
     return write
+
+
+def test_what_a_server_of_something_else_says_is_not_told(server: RawServer, get: Get) -> None:
+    server.answers["/banner"] = raw(b"SSH-2.0-secret_9.6\r\n\r\n")
+    with pytest.raises(ImageFetchError, match="not HTTP") as caught:
+        get("/banner")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_image_is_read(server: RawServer, get: Get) -> None:
