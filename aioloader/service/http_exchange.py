@@ -120,7 +120,7 @@ async def exchange(
         _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
         body, ended = await _read_body(h11, events, address, first, max_bytes)
     except h11.RemoteProtocolError as error:
-        # What h11 says may quote the server: a stranger could read the banners of what is no server of HTTP.
+        # What h11 says may quote the server: a stranger could read the banners of other servers.
         said = str(error).partition(":")[0]
         raise AgainError(f"the response is not HTTP/1.1, or ends early: {said}") from None
     return Response(status, found, body, _is_complete(status, found, len(body), ended))

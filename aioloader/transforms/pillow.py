@@ -119,7 +119,7 @@ def pixels_of_pillow(image: Image, *, exif: str, alpha: str) -> Array:
 
 
 def encode_pillow(image: Image) -> memoryview:
-    """Return a Pillow image as encoded bytes, from which `decode_image` and others make what they make of its file.
+    """Return a Pillow image as encoded bytes, which decode to the same pixels as its file.
 
     A raw image has neither alpha, an orientation nor 16 bits; pixels that have become a PNG without compression.
 
