@@ -166,7 +166,7 @@ def _orientation(image: Image) -> int:
         found = image.getexif().get(_ORIENTATION)
     except Exception:  # damaged metadata, which decoding ignores too
         return 1
-    return found if found in range(2, 9) else 1
+    return found if isinstance(found, int) and 2 <= found <= 8 else 1
 
 
 def _png(pixels: Array, orientation: int) -> memoryview:
@@ -181,7 +181,12 @@ def _png(pixels: Array, orientation: int) -> memoryview:
     header = struct.pack(">IIBBBBB", width, height, 8 * pixels.itemsize, colours, 0, 0, 0)
     tags = struct.pack(">2sHIHHHIHHI", b"MM", 42, 8, 1, _ORIENTATION, 3, 1, orientation, 0, 0)
     parts = [b"\x89PNG\r\n\x1a\n"]
-    for kind, body in ((b"IHDR", header), (b"eXIf", tags), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b"")):
+    for kind, body in (
+        (b"IHDR", header),
+        (b"eXIf", tags),
+        (b"IDAT", zlib.compress(rows.data, 0)),
+        (b"IEND", b""),
+    ):
         parts += (
             struct.pack(">I4s", len(body), kind),
             body,
