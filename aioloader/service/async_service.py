@@ -70,13 +70,15 @@ class AsyncImageService:
         max_frames: most frames or pages of an image; None: any number. Of several only the first is decoded.
         allow: kinds of references that are accepted: "bytes", "data" (``data:`` URIs), "path", "http", "https", "s3",
             "gs", "az" (object storage), "dataset" ((dataset, index)), "array" (uint8 pixels), "pillow" (images of
-            Pillow).
+            Pillow). A row ``{"bytes": ..., "path": ...}`` is its bytes, or where these are None, its path.
         root: folder that contains all files of kind "path".
         hosts: hosts of kinds "http" and "https", such as "example.com", "*.example.com" or "images:8080", and buckets
             ("s3://name"); None: all hosts with public addresses, and all buckets that the credentials open. Only a host
             that is named here exactly may have a private address.
         fetch: async function that returns the bytes of a URL of HTTP, in place of the service's own client. It resolves
             names and follows redirects itself, so it must check where they lead.
+        user_agent: header ``User-Agent`` of requests to servers of HTTP, which some want to contain an address of
+            yours; printable ASCII. None: "aioloader/" and the version.
         url_cache: directory that keeps bytes of URLs, or "memory"; a server is asked whether they are the latest. None:
             bytes are not kept, only made images (`cache_limit`). What `fetch` returns is not kept.
         url_cache_limit: bytes of it, or a text such as "50GB"; None: 50 GB in a directory, 4 GB in memory.
@@ -112,6 +114,7 @@ class AsyncImageService:
         root: str | os.PathLike[str] | None = None,
         hosts: Collection[str] | None = None,
         fetch: Fetch | None = None,
+        user_agent: str | None = None,
         url_cache: str | os.PathLike[str] | None = None,
         url_cache_limit: int | str | None = None,
         output: str = "numpy",
@@ -144,6 +147,7 @@ class AsyncImageService:
             root=root,
             hosts=hosts,
             fetch=fetch,
+            user_agent=user_agent,
             max_bytes=max_bytes,
             timeout=options.longest_s,
             cache=url_cache,

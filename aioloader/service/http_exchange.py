@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 NOT_MODIFIED = 304
+DEFAULT_USER_AGENT = f"aioloader/{__version__}"
 
 _RECEIVE_NBYTES = 1 << 16
 _HEAD_NBYTES = 32 << 10
@@ -76,6 +77,7 @@ async def exchange(
     max_bytes: int,
     silence_s: float,
     known_tag: str | None = None,
+    user_agent: str = DEFAULT_USER_AGENT,
 ) -> Response:
     """Send a GET request, and return the response.
 
@@ -86,6 +88,7 @@ async def exchange(
         max_bytes: most bytes of the object.
         silence_s: most seconds without a byte from the server.
         known_tag: version whose bytes are not needed; None: those of any version are.
+        user_agent: value of this header.
 
     Raises:
         AgainError: no valid response, or a status that may be another one later.
@@ -98,7 +101,7 @@ async def exchange(
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_NBYTES)
     headers = [
         ("Host", address.authority),
-        ("User-Agent", f"aioloader/{__version__}"),
+        ("User-Agent", user_agent),
         ("Accept", "image/*, */*;q=0.5"),
         # A compressed body could become any number of bytes.
         ("Accept-Encoding", "identity"),

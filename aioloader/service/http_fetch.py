@@ -19,6 +19,7 @@ from aioloader.errors import ImageFetchError
 from aioloader.foundation.threads import Threads
 from aioloader.service.allowed import HostRule, check_addresses
 from aioloader.service.http_exchange import (
+    DEFAULT_USER_AGENT,
     NOT_MODIFIED,
     REDIRECTS,
     AgainError,
@@ -83,9 +84,13 @@ class WebClient:
         rule: decides which hosts are allowed.
         max_bytes: most bytes of an image.
         timeout: seconds for an image, with redirects and further attempts.
+        user_agent: value of this header.
         resolve: returns the addresses of a host.
         silence_s: most seconds without a byte from the server.
         attempts: most requests for an image, redirects not counted.
+
+    Raises:
+        TypeError, ValueError: no header can have this `user_agent`.
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class WebClient:
         *,
         max_bytes: int,
         timeout: float,
+        user_agent: str = DEFAULT_USER_AGENT,
         resolve: Resolve = resolve_host,
         silence_s: float = _SILENCE_S,
         attempts: int = _ATTEMPTS,
@@ -101,6 +107,7 @@ class WebClient:
         self._rule = rule
         self._max_bytes = max_bytes
         self._timeout = timeout
+        self._user_agent = _checked_agent(user_agent)
         self._resolve = resolve
         self._silence_s = silence_s
         self._attempts = attempts
@@ -192,6 +199,7 @@ class WebClient:
                 max_bytes=self._max_bytes,
                 silence_s=self._silence_s,
                 known_tag=known_tag,
+                user_agent=self._user_agent,
             )
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             if isinstance(error, ImageFetchError):
@@ -239,6 +247,18 @@ class WebClient:
     def close(self) -> None:
         """End the threads. Connections are closed by the calls that opened them."""
         self._threads.close(0)
+
+
+def _checked_agent(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"user_agent must be a text, got a {type(text).__name__}")
+    # A line end would begin another header.
+    if not text or text != text.strip() or not (text.isascii() and text.isprintable()):
+        raise ValueError(
+            f"user_agent must be printable ASCII without a space at either end, such as "
+            f"'mybot/1.0 (+https://example.com/bot)', got {text!r:.80}"
+        )
+    return text
 
 
 def _described(error: Exception) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from aioloader.errors import ImageReferenceError
@@ -20,11 +22,21 @@ def is_item(value: Any) -> bool:
     return not plain and hasattr(type(index), "__index__") and hasattr(type(dataset), "__getitem__")
 
 
+def is_row(value: Any) -> bool:
+    """Return whether a dict is a row {"bytes": ..., "path": ...}, one reference, and not a dict of references."""
+    return (
+        isinstance(value, Mapping)
+        and value.keys() == {"bytes", "path"}
+        and isinstance(value["bytes"], (bytes, bytearray, memoryview, NoneType))
+        and isinstance(value["path"], (str, os.PathLike, NoneType))
+    )
+
+
 def flatten_references(value: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     """Return the references in a value, and the function that puts results in their places.
 
     Args:
-        value: a reference, or lists, tuples and dicts of such values. Dicts keep their keys.
+        value: a reference, or lists, tuples and dicts of such values. Dicts keep their keys; a row is one reference.
 
     Raises:
         ImageReferenceError: they are nested more than 100 levels deep, or contain themselves.
@@ -39,7 +51,7 @@ def _walk(value: Any, found: list[Any], level: int) -> Callable[[Sequence[Any]],
         raise ImageReferenceError(
             f"a {type(value).__name__} of references", f"they are nested more than {_MOST_LEVELS} levels deep"
         )
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not is_row(value):
         builders = {key: _walk(child, found, level + 1) for key, child in value.items()}
         return lambda results: {key: build(results) for key, build in builders.items()}
     if isinstance(value, list) or (isinstance(value, tuple) and not is_item(value)):
@@ -68,7 +80,7 @@ def flatten_keys(refs: Any, keys: Any) -> list[Any]:
 
 
 def _walk_keys(refs: Any, keys: Any, found: list[Any], where: str) -> None:
-    if isinstance(refs, Mapping):
+    if isinstance(refs, Mapping) and not is_row(refs):
         if keys is not None and (not isinstance(keys, Mapping) or keys.keys() != refs.keys()):
             raise ValueError(
                 f"{where} must be a dict with the keys of its references, got {_described(keys)}"

@@ -27,6 +27,7 @@ from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.data_uris import decode_data_uri, most_characters
 from aioloader.service.dataset_items import DatasetItems
 from aioloader.service.fetched_cache import FetchedCache, KnownVersion
+from aioloader.service.nested import is_row
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
@@ -139,6 +140,7 @@ class ReferenceReader:
         hosts: hosts of URLs, and buckets, see `HostRule`; None: all public hosts.
         fetch: async function that returns the bytes of a URL of HTTP, in place of the own client. Kinds, hosts and IP
             addresses in URLs are checked before it is called; it resolves names and follows redirects itself.
+        user_agent: what the own client says it is, in each request; None: aioloader and its version.
         max_bytes: most bytes of an image, encoded, or of its pixels.
         timeout: seconds for reading one.
         cache, cache_limit: where bytes of URLs are kept, see `aioloader.storage.cache.options.CacheOptions`.
@@ -155,6 +157,7 @@ class ReferenceReader:
         root: str | os.PathLike[str] | None = None,
         hosts: Collection[str] | None = None,
         fetch: Fetch | None = None,
+        user_agent: str | None = None,
         max_bytes: int = 64 << 20,
         timeout: float = 60.0,
         cache: str | os.PathLike[str] | None = None,
@@ -177,11 +180,20 @@ class ReferenceReader:
         self._web: WebClient | None = None
         if fetch is None and self._allow & _WEB:
             # Imported by the services that need them: they lead to the modules of remote data.
-            from aioloader.service.http_exchange import http_parser
+            from aioloader.service.http_exchange import DEFAULT_USER_AGENT, http_parser
             from aioloader.service.http_fetch import WebClient
 
             http_parser()
-            self._web = WebClient(self._rule, max_bytes=max_bytes, timeout=timeout)
+            self._web = WebClient(
+                self._rule,
+                max_bytes=max_bytes,
+                timeout=timeout,
+                user_agent=DEFAULT_USER_AGENT if user_agent is None else user_agent,
+            )
+        elif user_agent is not None:
+            raise ValueError(
+                "user_agent= is for the own client of HTTP: pass allow=('http', ...) or 'https', and no fetch="
+            )
         self._objects = ObjectClient(max_bytes=max_bytes, timeout=timeout)
         # Started when they are needed. What hangs in one kind of source delays no other.
         self._threads = {source: Threads(_THREADS, f"aioloader-read-{source}") for source in SOURCES}
@@ -196,7 +208,8 @@ class ReferenceReader:
         a Pillow image must not be changed before its result is there.
 
         Args:
-            ref: bytes-like object, path, URL, ``data:`` URI, (dataset, index), uint8 array or Pillow image.
+            ref: bytes-like object, path, URL, ``data:`` URI, (dataset, index), uint8 array, Pillow image, or a row
+                ``{"bytes": ..., "path": ...}``.
             key: identifies the image, in place of what would be computed.
 
         Raises:
@@ -225,6 +238,8 @@ class ReferenceReader:
             return self._path(os.fsdecode(ref))
         if isinstance(ref, np.ndarray):
             return self._array(ref)
+        if is_row(ref):
+            return self._row(ref["bytes"], ref["path"])
         if isinstance(ref, tuple) and len(ref) == 2 and _is_dataset(ref[0]):
             return self._item(*ref)
         pillow = getattr(sys.modules.get("PIL.Image"), "Image", None)
@@ -232,7 +247,7 @@ class ReferenceReader:
             return self._pillow(ref)
         raise TypeError(
             f"{type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "
-            "(dataset, index), a uint8 array or a Pillow image"
+            '(dataset, index), a uint8 array, a Pillow image or {"bytes": ..., "path": ...}'
         )
 
     def _check_kind(self, kind: str, name: str) -> None:
@@ -254,6 +269,15 @@ class ReferenceReader:
         self._check_nbytes(nbytes, name, "bytes")
         taken = bytes(data)
         return Reference("bytes", taken, name, _digest(taken) if nbytes <= _DIGEST_HERE else None)
+
+    def _row(self, data: bytes | bytearray | memoryview | None, path: Any) -> Reference:
+        """Return the reference of a row of Hugging Face's datasets: its bytes, or where it has none, its path."""
+        if data is None and path is None:
+            raise ImageReferenceError("a row", "it has neither bytes nor a path")
+        if data is None:
+            return self._recognise(path)
+        reference = self._bytes(data)
+        return reference if path is None else replace(reference, name=short_name(os.fsdecode(path)))
 
     def _text(self, text: str) -> Reference:
         found = _SCHEME.match(text)

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+import aioloader
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
 from aioloader.service.allowed import HostRule
 from aioloader.service.http_fetch import WebBytes, WebClient
@@ -88,6 +89,31 @@ def test_an_image_is_read(server: RawServer, get: Get) -> None:
     assert "accept-encoding: identity\r\n" in head.lower()
     assert "range:" not in head.lower()
     assert "cookie" not in head.lower()
+    assert f"user-agent: aioloader/{aioloader.__version__}\r\n" in head.lower()
+
+
+def test_a_user_agent_is_sent_also_after_a_redirect(server: RawServer, get: Get) -> None:
+    server.answers["/moved"] = answer(b"", status=302, Location="/image")
+    get("/moved", user_agent="bot/1 (+https://example.com/bot)")
+    assert ["User-Agent: bot/1 (+https://example.com/bot)\r\n" in head for head in server.heads] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("agent", ["", " bot", "bot ", "bot\r\nX: 1", "bot\0", "bot\x7f", "b\xf6t", b"bot"])
+def test_a_user_agent_that_no_header_can_have_is_refused(agent: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="user_agent must"):
+        aioloader.AsyncImageService(allow=("http",), user_agent=agent)
+
+
+def test_a_user_agent_needs_the_own_client() -> None:
+    async def fetch(url: str) -> bytes:
+        raise AssertionError(url)
+
+    for options in ({"allow": ("bytes",)}, {"allow": ("http",), "fetch": fetch}):
+        with pytest.raises(ValueError, match="user_agent"):
+            aioloader.ImageService(user_agent="bot", **options)
 
 
 @pytest.mark.parametrize(

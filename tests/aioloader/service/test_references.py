@@ -98,6 +98,10 @@ def read(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
         (np.zeros((2, 3), np.uint8), "array"),
         ((aioloader.ArrayDataset(np.zeros((2, 3, 4, 3), np.uint8)), 1), "dataset"),
         (([b"a", b"b"], np.int64(1)), "dataset"),
+        ({"bytes": b"abc", "path": None}, "bytes"),
+        ({"path": "../secret.jpg", "bytes": bytearray(b"abc")}, "bytes"),
+        ({"bytes": None, "path": "a.jpg"}, "path"),
+        ({"bytes": None, "path": "https://example.com/a"}, "https"),
     ],
 )
 def test_a_reference_has_a_kind_which_must_be_allowed(ref: object, kind: str, tmp_path: Path) -> None:
@@ -305,6 +309,18 @@ def test_the_bytes_of_an_image_are_read(read: Read, tmp_path: Path) -> None:
             assert bytes(found.payload) == SMALL
             assert found.complete
             assert found.key is not None
+
+
+def test_a_row_is_its_bytes_or_else_its_path(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(SMALL)
+    other = jpeg(seed=1)
+    assert bytes(read({"bytes": other, "path": "a.jpg"}, tmp_path).payload) == other
+    assert bytes(read({"bytes": None, "path": "a.jpg"}, tmp_path).payload) == SMALL
+    assert reader().accept({"bytes": other, "path": "a.jpg"}).name == "a.jpg"
+    with pytest.raises(ImageReferenceError, match="neither bytes nor a path"):
+        read({"bytes": None, "path": None}, tmp_path)
+    with pytest.raises(ImageReferenceError, match="outside"):
+        read({"bytes": None, "path": "../a.jpg"}, tmp_path)
 
 
 def test_of_a_file_the_beginning_is_read(read: Read, tmp_path: Path) -> None:
