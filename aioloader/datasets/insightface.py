@@ -214,7 +214,7 @@ class InsightFaceDataset(ImageRecordDataset):
         """Return the first key in [low, high] whose record has labels only; None without one."""
         lines = np.flatnonzero((keys >= low) & (keys <= high))
         lines = lines[np.argsort(keys[lines], kind="stable")]
-        heads = read_heads(self._path, self.table.index.offsets[lines], version=self.table.version)
+        heads = self._read_heads(0, self.table.index.offsets[lines])
         bare = np.flatnonzero(heads.bare)
         return int(keys[lines[bare[0]]]) if len(bare) else None
 
@@ -387,7 +387,7 @@ class InsightFaceDataset(ImageRecordDataset):
     def _labels_at(self, indices: IntArray) -> Array:
         """Read the labels of images, float32 (n,)."""
         offsets = self.table.index.offsets[self.lines.at(indices)]
-        heads = read_heads(self._path, offsets, labels=1, version=self.table.version)
+        heads = self._read_heads(0, offsets, labels=1)
         if not heads.packed.all():
             key = self.location(int(indices[np.flatnonzero(~heads.packed)[0]])).key
             raise ValueError(

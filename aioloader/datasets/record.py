@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.partial_reads import CropReads
-from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.record_heads import RecordHeads, read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import open_index
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url
@@ -276,6 +279,16 @@ class RecordFileDataset(FileDataset):
     def reads_ahead(self) -> bool:
         return self._versions[0] is not None
 
+    def _read_heads(self, number: int, offsets: IntArray, *, labels: int = 0) -> RecordHeads:
+        """Read headers of records of one file; those of an object from the cache, if they are there."""
+        cache = self._open_cache() if self.reads_ahead else None
+        version = self._versions[number]
+        try:
+            return read_heads(self._paths[number], offsets, labels=labels, version=version, cache=cache)
+        finally:
+            if cache is not None:
+                cache.close()
+
     def spans(self, indices: IntArray) -> Spans:
         return self.tables.spans(indices)
 
@@ -395,9 +408,7 @@ class ImageRecordDataset(RecordFileDataset):
     def decoder(self) -> ImageRecordDecoder:
         """Return the decoder. The first call reads the labels of the first records, unless `label_dtype` is given."""
         if self._scalar_dtype is None:
-            first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
-            offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
-            self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets, self._versions[first])
+            self._scalar_dtype = self._find_scalar_dtype()
         vector_dtype = (self._label_dtype or "float32") if self._labelled else "float64"
         return ImageRecordDecoder(
             *self._image_options,
@@ -409,6 +420,23 @@ class ImageRecordDataset(RecordFileDataset):
             labelled=self._labelled,
         )
 
+    def _find_scalar_dtype(self) -> str:
+        """Return the dtype of scalar labels by the first records. For an object it is kept, for this version."""
+        first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
+        offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
+        version = self._versions[first]
+        if version is None:
+            return scalar_label_dtype(self._read_heads(first, offsets))
+        # The .idx may be replaced while the records stay.
+        kind = f"labels-1-{zlib.crc32(offsets.tobytes()):08x}"
+
+        def make() -> SampleIndex:
+            whole = scalar_label_dtype(self._read_heads(first, offsets)) == "int64"
+            return SampleIndex(kind, {"whole": np.array([whole], np.uint8)})
+
+        kept = open_index(self._paths[first], version, kind, make)
+        return "int64" if np.any(kept.arrays.get("whole", False)) else "float32"
+
     def labels(self) -> Array:
         """Return the label of every record, (n,); all headers are read, in the order of the file.
 
@@ -419,7 +447,10 @@ class ImageRecordDataset(RecordFileDataset):
         if not self._labelled:
             raise ValueError("this dataset has no labels, because it was made with label=None")
         found = np.concatenate(
-            [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
+            [
+                _labels_of(table, self._read_heads(number, table.index.offsets))
+                for number, table in enumerate(self.tables.tables)
+            ]
         )
         if self._label_dtype is not None:
             return found.astype(self._label_dtype)
@@ -427,13 +458,12 @@ class ImageRecordDataset(RecordFileDataset):
         return found.astype(np.int64) if whole and len(found) else found
 
 
-def _labels_of(path: str, table: RecordTable) -> Array:
-    """Read the label of every record of a file, float32 (n,)."""
-    heads = read_heads(path, table.index.offsets, version=table.version)
+def _labels_of(table: RecordTable, heads: RecordHeads) -> Array:
+    """Return the label of every record of a file, float32 (n,)."""
     lost = np.flatnonzero(~heads.scalar)
     if len(lost):
         key = table.index.key_at(int(lost[0]))
-        raise ValueError(f"{redact_url(path)}: the record with the key {key!r} has no single label")
+        raise ValueError(f"{redact_url(table.path)}: the record with the key {key!r} has no single label")
     return heads.label
 
 
@@ -447,12 +477,11 @@ def begins_with_a_record(path: str) -> bool:
         return file.read(4) == MAGIC.to_bytes(4, "little")
 
 
-def scalar_label_dtype(path: str, offsets: IntArray, version: Version | None = None) -> str:
-    """Return "int64" if all scalar labels at these offsets are whole numbers, else "float32".
+def scalar_label_dtype(heads: RecordHeads) -> str:
+    """Return "int64" if all scalar labels of these records are whole numbers, else "float32".
 
     Records that are corrupt, truncated within their header, or have a label array are ignored; without any scalar label
     the result is "float32".
     """
-    heads = read_heads(path, offsets, version=version)
     labels = heads.label[heads.scalar]
     return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"

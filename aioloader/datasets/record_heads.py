@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from aioloader.storage.cache import PlacedSpans
 from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.urls import is_url
+from aioloader.storage.urls import cache_name, is_url
 from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.cache import Cache
     from aioloader.storage.remote.transport import Version
 
 HEADER_NBYTES = 24
@@ -108,7 +110,12 @@ class RecordHeads:
 
 
 def read_heads(
-    path: str, offsets: IntArray, *, labels: int = 0, version: Version | None = None
+    path: str,
+    offsets: IntArray,
+    *,
+    labels: int = 0,
+    version: Version | None = None,
+    cache: Cache | None = None,
 ) -> RecordHeads:
     """Read the headers of records.
 
@@ -117,6 +124,7 @@ def read_heads(
         offsets: int64 (n,), offsets of the records; an offset outside of the file is not `valid`.
         labels: number of labels of a vector to read.
         version: version of the object if `path` is a URL; None: it is requested from the server.
+        cache: headers of records of an object that are in it are not requested.
 
     Raises:
         OSError: the file cannot be read.
@@ -129,12 +137,27 @@ def read_heads(
         back = np.argsort(order)
     width = _HEAD.itemsize + 4 * labels
     if is_url(path):
-        from aioloader.storage.remote import opening
-
-        found, found_nbytes = opening.read_heads(path, version, offsets[order], width)
+        found, found_nbytes = _read_object(path, version, offsets[order], width, cache)
     else:
         found, found_nbytes = _read_file(path, offsets[order], width)
     return RecordHeads(found[back], found_nbytes[back])
+
+
+def _read_object(
+    url: str, version: Version | None, offsets: IntArray, width: int, cache: Cache | None
+) -> tuple[Array, IntArray]:
+    """Read the first `width` bytes at offsets, as `_read_file`. Nothing is added to the cache: it has whole records."""
+    from aioloader.storage.remote import opening
+
+    if cache is None or version is None or version.tag is None:
+        return opening.read_heads(url, version, offsets, width)
+    rows = np.zeros((len(offsets), width), np.uint8)
+    inside = (offsets >= 0) & (offsets < version.nbytes)
+    got = np.where(inside, np.minimum(width, version.nbytes - offsets), 0)
+    places = PlacedSpans(offsets, got, np.arange(len(offsets)) * width).take(inside)
+    inside[inside] = ~cache.read(cache_name(url), version.tag, places, memoryview(rows.reshape(-1)))
+    rows[inside], _ = opening.read_heads(url, version, offsets[inside], width)
+    return rows, got
 
 
 def _read_file(path: str, offsets: IntArray, width: int) -> tuple[Array, IntArray]:

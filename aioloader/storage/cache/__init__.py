@@ -1,6 +1,6 @@
 """Caches of spans: bytes that were read from a remote or slow file system are kept in memory or on a local disk."""
 
-from aioloader.storage.cache.base import Cache, CacheCounts, MemoryCache
+from aioloader.storage.cache.base import Cache, CacheCounts, MemoryCache, PlacedSpans
 from aioloader.storage.cache.disk import SpanCache
 from aioloader.storage.cache.options import CacheOptions
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
@@ -12,5 +12,6 @@ __all__ = (
     "CachedByteSource",
     "CachedObjectSource",
     "MemoryCache",
+    "PlacedSpans",
     "SpanCache",
 )

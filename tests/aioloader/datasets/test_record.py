@@ -16,6 +16,7 @@ import recordio.testing
 from aioloader import DataLoader, SampleError, abc
 from aioloader.datasets import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.record import scalar_label_dtype
+from aioloader.datasets.record_heads import read_heads
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 
@@ -230,8 +231,8 @@ def test_damaged_split_and_labelled_records_have_no_say(tmp_path: Path) -> None:
     path.write_bytes(b"".join(heads))
     offsets = np.cumsum([0, *map(len, heads)]).tolist()
 
-    assert scalar_label_dtype(str(path), [-4, *offsets, 10**9]) == "int64"
-    assert scalar_label_dtype(str(path), offsets[:2]) == "float32"
+    assert scalar_label_dtype(read_heads(str(path), [-4, *offsets, 10**9])) == "int64"
+    assert scalar_label_dtype(read_heads(str(path), offsets[:2])) == "float32"
 
 
 @pytest.mark.parametrize("dtype", ["int32", np.int16, "float64", np.dtype("uint8")], ids=str)

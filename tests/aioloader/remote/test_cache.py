@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,23 @@ def test_without_a_server_the_cache_goes_on(served: Served, cache: Any, backend:
         served.proxy.come_back()
 
 
-def test_the_next_run_asks_only_whether_the_object_is_the_same(served: Served, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    dataset = ImageRecordDataset(served.proxied, cache=cache, label_dtype="int64")
-    count = len(dataset)
-    first = [dataset[index] for index in range(count)]
+@pytest.mark.parametrize("kept", ["label dtype given", "labels in the index", "labels in the cache"])
+def test_the_next_run_asks_only_whether_the_object_is_the_same(
+    served: Served, tmp_path: Path, kept: str
+) -> None:
+    dtype = "int64" if kept == "label dtype given" else None
+    dataset = ImageRecordDataset(served.proxied, cache=tmp_path / "cache", label_dtype=dtype)
+    first = [dataset[index] for index in range(len(dataset))]
+    if kept == "labels in the cache":
+        shutil.rmtree(tmp_path / "user-cache" / "sample-index")
     served.proxy.restart()
-    again = ImageRecordDataset(served.proxied, cache=cache, label_dtype="int64")
-    for index in range(count):
-        image, label = again[index]
-        assert np.array_equal(image, first[index][0])
-        assert label == first[index][1]
-    assert served.proxy.counts().nbytes < 1_000
+    again = ImageRecordDataset(served.proxied, cache=tmp_path / "cache", label_dtype=dtype)
+    for index, (image, label) in enumerate(first):
+        assert np.array_equal(again[index][0], image)
+        assert again[index][1] == label
+        assert again[index][1].dtype == label.dtype
+    assert again.labels().tolist() == [label for _, label in first]
+    assert served.proxy.counts().requests == 2  # the versions of the .rec and the .idx
 
 
 def test_an_object_that_was_replaced_is_read_again(served: Served, tmp_path: Path) -> None:
