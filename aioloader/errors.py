@@ -56,6 +56,7 @@ __all__ = (
     "SpanTooShortError",
     "StalledError",
     "TooManyErrorsError",
+    "UnevenStepsWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
     "WorkerError",
@@ -604,6 +605,10 @@ class CropIndexBusyError(LoaderError, BlockingIOError):
 
 class CropIndexWarning(UserWarning):
     """Warning about a crop index that cannot be used, or does not fit its images: crops are decoded as without it."""
+
+
+class UnevenStepsWarning(UserWarning):
+    """Warning about the state of a rank that is further than other ranks are after as many batches."""
 
 
 class IncompleteItemError(LoaderError):

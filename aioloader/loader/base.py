@@ -125,7 +125,9 @@ class BaseLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as a JSON object: it records the batches that you received, not those prefetched.
 
-        After ``break`` it is the position that was reached, until the next epoch begins.
+        After ``break`` it is the position that was reached, until the next epoch begins. With ``on_error="skip"`` and
+        several ranks, an `UnevenStepsWarning` says once that this rank is further than the others after as many
+        batches, because all samples of a batch failed.
 
         Raises:
             NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.

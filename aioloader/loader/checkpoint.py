@@ -29,6 +29,7 @@ class EpochCursor:
         carry: the samples that rollover brought into it, or None.
         source_state: state of the source of an iterable dataset, or None.
         taken: batches behind `consumed` that were delivered, each by the position of its end.
+        empty: batches in it that the caller did not get, because all their samples failed.
     """
 
     epoch: int = 0
@@ -36,6 +37,7 @@ class EpochCursor:
     carry: Any = None
     source_state: Any = None
     taken: Sequence[int] = ()
+    empty: int = 0
 
 
 class CheckpointState:

@@ -273,6 +273,8 @@ class Epoch:
             self._cursor.source_state = plan.source_state
         if self._shows:
             self._show(delivery)
+        if not delivery.samples:
+            self._cursor.empty += 1
         return delivery.samples > 0
 
     def _lose(self, delivery: Delivery) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, shuffle_sampler
-from aioloader.errors import NotResumableError, ReceiptError
+from aioloader.errors import NotResumableError, ReceiptError, UnevenStepsWarning
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.dealing import steps_of
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
@@ -183,6 +184,7 @@ class EpochPlanner:
         self._dataset = dataset
         self.options = options = _by_position(options)
         self.carried: tuple[int, list[Any]] = (-1, [])
+        self._warned = False
         seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.progress = CheckpointState(self._identity, seed, self._extent, self._cut)
         self._rank, self._world = rank, world = options.rank_and_world
@@ -342,7 +344,21 @@ class EpochPlanner:
                     "with last_batch='rollover' an epoch over an IterableDataset cannot be resumed: the samples "
                     "carried over would have to be part of the state"
                 )
+        elif self.progress.current is not None and self.progress.current.empty and self._cut()[-1] > 1:
+            self._warn_of_steps(self.progress.current.empty)
         return self.progress.state()
+
+    def _warn_of_steps(self, empty: int) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        warn_caller(
+            f"of {empty} batch{'es' * (empty > 1)} of this epoch all samples failed, and on_error='skip' left "
+            f"{'them' if empty > 1 else 'it'} out: after as many batches this rank is further than the others, so "
+            "that their states differ. Resume from states that were saved at the end of an epoch, or pass "
+            "on_error='replace', which keeps all ranks at the same step",
+            UnevenStepsWarning,
+        )
 
     def load(self, state: dict[str, Any], fixed: bool) -> None:
         """Load a state; see `AsyncDataLoader.load_state_dict`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import traceback
+import warnings
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from aioloader import (
     TooManyErrorsError,
 )
 from aioloader.abc import ItemLocation
+from aioloader.errors import UnevenStepsWarning
 from aioloader.foundation.replacement import CANDIDATES, fallback_indices, replacement_rows
 from tests.aioloader.loader.samples import Souvenirs
 from tests.executors import pool
@@ -331,3 +333,39 @@ def test_a_collated_batch_that_cannot_come_back_is_an_error_that_says_so():
         pytest.raises(LoaderError, match="can be pickled but not unpickled"),
     ):
         list(loader)
+
+
+@pytest.mark.parametrize(
+    "batches", [{"batch_size": 2}, {"batch_sampler": [[n, n + 1] for n in range(0, 16, 2)]}]
+)
+def test_a_state_at_another_step_than_other_ranks_have_is_warned_of_once(batches):
+    # Rank 0 has the batches (0, 1), (4, 5), (8, 9), (12, 13).
+    def loader(bad, on_error="skip", shard=(0, 2)):
+        return DataLoader(
+            Damaged(16, bad), **batches, executor="inline", seed=0, shard=shard, on_error=on_error
+        )
+
+    with loader({0, 1}) as uneven:
+        epoch = iter(uneven)
+        uneven.state_dict()
+        next(epoch)
+        with pytest.warns(UnevenStepsWarning, match="1 batch") as caught:
+            state = uneven.state_dict()
+        assert caught[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert uneven.state_dict() == state
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for bad, options in (
+            ({0}, {}),  # a shorter batch
+            ({2, 3}, {}),  # of the other rank
+            ({0, 1}, {"on_error": "replace"}),
+            ({0, 1}, {"shard": None}),
+        ):
+            with loader(bad, **options) as even:
+                next(iter(even))
+                even.state_dict()
+        with loader({0, 1}) as finished:
+            assert len(list(finished)) == 3
+            finished.state_dict()  # all ranks have the same at the end
