@@ -58,7 +58,7 @@ class AsyncImageService:
         executor: "process", "thread", or an `aioloader.abc.Executor`.
         memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the
             memory that this process may use. Callers who keep more than half of it receive copies.
-        cache_limit: bytes of made images that are kept, by the key of their bytes; 0: none.
+        cache_limit: bytes of made images that are kept, of whatever type, by the key of their bytes; 0: none.
         max_pending: most images that calls wait for, and headers that they read, at a time.
         overflow: what happens with one more: "wait" until there is room, or "raise" a `ServiceOverloadedError`; those
             of `map` and `pack` always wait.

@@ -17,6 +17,7 @@ import anyio.abc
 from aioloader.errors import ImageServiceError, ImageTimeoutError, ServiceClosedError, single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.service.admission import Admission, Places
+from aioloader.service.image_cache import ImageCache, nbytes_of
 from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Shared, Waiter
 from aioloader.service.making import Outcome
 from aioloader.service.references import SOURCES
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Executor
     from aioloader.observability.service_trace import ServiceTrace
-    from aioloader.service.image_cache import ImageCache
     from aioloader.service.making import ImageMaker
     from aioloader.service.references import Reference, ReferenceReader
 
@@ -532,7 +532,7 @@ class Dispatcher:
         if not kept:
             self.counters.made += 1
             if keeps:
-                self._cache.put((key, job.draw), outcome.value, outcome.nbytes)
+                self._cache.put((key, job.draw), outcome.value, max(outcome.nbytes, nbytes_of(outcome.value)))
         value = Shared(outcome.value, job.reference.name) if keeps or len(waiters) > 1 else outcome.value
         for waiter in waiters:
             waiter.settle(value)

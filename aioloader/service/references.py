@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -33,7 +32,7 @@ from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
 from aioloader.storage.cache.options import CacheOptions
 from aioloader.transforms.formats import is_base64_of_image
-from aioloader.transforms.pillow import encode_pillow
+from aioloader.transforms.pillow import encode_pillow, is_pillow_image
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
@@ -242,8 +241,7 @@ class ReferenceReader:
             return self._row(ref["bytes"], ref["path"])
         if isinstance(ref, tuple) and len(ref) == 2 and _is_dataset(ref[0]):
             return self._item(*ref)
-        pillow = getattr(sys.modules.get("PIL.Image"), "Image", None)
-        if pillow is not None and isinstance(ref, pillow):
+        if is_pillow_image(ref):
             return self._pillow(ref)
         raise TypeError(
             f"{type(ref).__name__} is not a reference to an image: pass bytes, a path, a URL, a data: URI, "
