@@ -212,9 +212,12 @@ def _all_under(root: str, paths: Sequence[str]) -> Sequence[str]:
     """Join paths to a folder; either all or none of them may be URLs.
 
     Raises:
-        ValueError: some are URLs, and some are not.
+        ValueError: some are URLs, and some are not; or one has a null character.
     """
     text = "\n".join(paths)
+    if "\0" in text:
+        place = next(place for place, path in enumerate(paths, 1) if "\0" in path)
+        raise ValueError(f"the path {paths[place - 1]!r} of entry {place} has a null character")
     if is_url(root) or "://" in text or text.startswith("/") or "\n/" in text or os.name == "nt":
         joined = [_under(root, path) for path in paths]
         urls = sum(map(is_url, joined))
@@ -400,8 +403,13 @@ def columns_of(table: Any) -> dict[str, list[Any]] | None:
         return {str(name): table.column(name).to_pylist() for name in table.column_names}
     if library == "polars":
         return {str(name): table[name].to_list() for name in table.columns}
-    if library == "pandas":
-        return {str(name): table[name].tolist() for name in table.columns}
+    if library == "pandas" and table.ndim == 2:
+        # Every mark of a missing value becomes None: pandas has several, and not all can be compared.
+        columns = {str(name): table[name] for name in table.columns}
+        return {
+            name: (column.astype(object).where(column.notna(), None) if column.hasnans else column).tolist()
+            for name, column in columns.items()
+        }
     return None
 
 
@@ -415,7 +423,8 @@ def read_table(path: str) -> dict[str, list[Any]]:
         ValueError: a line has another number of fields than the first one.
     """
     with _open_text(path, newline="") as file:
-        reader = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
+        apart = "\t" if path.lower().endswith(".tsv") else ","
+        reader = csv.reader(file, delimiter=apart, skipinitialspace=True)
         try:
             rows = [row for row in reader if row]
         except csv.Error as error:
@@ -428,6 +437,12 @@ def read_table(path: str) -> dict[str, list[Any]]:
         number = next(number for number, each in enumerate(widths) if each != width)
         raise ValueError(
             f"{path}, row {number + 1} has {widths[number]} fields, and the first one has {width}"
+        )
+    other = next((mark for mark in ";|\t" if width == 1 and all(mark in row[0] for row in rows)), None)
+    if other is not None:
+        raise ValueError(
+            f"{path} keeps fields apart by {other!r}, and not by {apart!r}: pass a table, such as "
+            f"pandas.read_csv({path!r}, sep={other!r})"
         )
     bare = any(map(is_image_name, rows[0]))
     names = list(map(str, range(width))) if bare else [name.strip() for name in rows.pop(0)]
@@ -472,6 +487,11 @@ def entries_of_table(
         if name not in table:
             raise ValueError(f"there is no column {name!r}: the columns are {_listed(table)}")
     paths = table[image]
+    for name in chosen:
+        if len(table[name]) != len(paths):
+            raise ValueError(
+                f"columns differ in length: {image!r} has {len(paths):,} rows, and {name!r} {len(table[name]):,}"
+            )
     if not _are((str, os.PathLike), paths) or "" in paths:
         wrong = next(
             n for n, path in enumerate(paths) if not isinstance(path, (str, os.PathLike)) or not path
@@ -496,7 +516,7 @@ def _column(values: list[Any], name: str) -> Array | list[str]:
     """Return the labels of a column: int64, float64, or a list of texts.
 
     Raises:
-        ValueError: one is missing, or neither a number nor text.
+        ValueError: one is missing, or neither a number nor text; or all but one text are numbers.
     """
     if not _are(str, values) or "" in values:
         missing = next((n for n, value in enumerate(values) if value in (None, "") or value != value), None)
@@ -519,7 +539,23 @@ def _column(values: list[Any], name: str) -> Array | list[str]:
             row = int(np.isnan(found).argmax())
             raise ValueError(f"row {row + 1} has no label in the column {name!r}, but {values[row]!r}")
         return found
+    distinct = set(values)
+    words = [value for value in distinct if not _is_number(value)]
+    if len(words) == 1 and len(distinct) > 2:
+        row = values.index(words[0]) + 1
+        raise ValueError(
+            f"row {row} has {words[0]!r} in the column {name!r}, whose other labels are numbers: correct it, remove "
+            "the row, or name all classes by words"
+        )
     return values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _listed(table: dict[str, list[Any]]) -> str:

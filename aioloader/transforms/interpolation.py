@@ -139,7 +139,8 @@ def resize_image(
     """Resize to exactly `size`.
 
     Args:
-        x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64.
+        x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64; of any dtype for nearest
+            pixels with `antialias` True or False.
         size: (height, width).
         code: one of `CODES`, except RANDOM; AUTO: see `settle_auto`. BOX and HAMMING need `antialias`.
         out: as for `Transform.apply`.
@@ -159,8 +160,6 @@ def resize_image(
         return x if window is None else cut_window(x, window)
     if rows == 0 or columns == 0:
         raise ValueError(f"an image of shape {x.shape} has no pixels to resize")
-    if x.dtype not in _DTYPES:
-        raise TypeError(f"cannot resize an image of dtype {x.dtype}; use Cast('float32') first")
     code = settle_auto(code, size, (rows, columns))
     if antialias is not None and code in (NEAREST, NEAREST_EXACT):
         top, left, window_height, window_width = window or (0, 0, height, width)
@@ -170,6 +169,8 @@ def resize_image(
         across = nearest_places(columns, width, shift)[left : left + window_width]
         result[...] = x[down[:, None], across]
         return result
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"cannot resize an image of dtype {x.dtype}; use Cast('float32') first")
     if antialias and code in FILTERED:
         shape = size if window is None else window[2:]
         result = result_array(x, (*shape, channels), x.dtype, out)

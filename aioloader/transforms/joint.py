@@ -42,9 +42,9 @@ class JointCompose(Transform):
       exclusive, and columns that are kept. Where a transform cuts, boxes are clipped, and those of which too little
       remains are left out.
     - "mask", "masks", "segmentation": (height, width), (n, height, width) or (height, width, channels), any dtype, or
-      a list of (height, width). No values are mixed; places from outside are 0.
+      a list of (height, width), also an empty one. No values are mixed; places from outside are 0.
     - "keypoints", "keypoint": (n, k, 2) or (n, k, 3), x and y in pixels, the centre of the first pixel is (0.5, 0.5),
-      and visibility, which becomes 0 for points outside of the image. Points are not clipped.
+      and visibility, which becomes 0 for points outside of the image; or an empty list. Points are not clipped.
 
     Draws: those of the transforms, in order, as for an image alone.
 
@@ -228,6 +228,8 @@ def _as_mask(value: Any, name: str, size: tuple[int, int]) -> Array:
         ValueError: they have another shape.
     """
     mask = shaped(value)
+    if mask.shape == (0,):
+        return np.zeros((0, *size), np.uint8)
     if mask.ndim not in (2, 3) or size not in (mask.shape[-2:], mask.shape[:2]):
         raise ValueError(
             f"{name} must be (height, width), (n, height, width) or (height, width, channels) of the image, "
@@ -243,6 +245,8 @@ def _as_keypoints(value: Any, name: str) -> Array:
         ValueError: they have another shape.
     """
     points = shaped(value)
+    if points.shape == (0,):
+        return np.zeros((0, 2), np.float32)
     if points.ndim < 2 or points.shape[-1] not in (2, 3):
         raise ValueError(
             f"{name} must be (n, k, 2) or (n, k, 3), x, y and visibility, got {_described(value, points)}"

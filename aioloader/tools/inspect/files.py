@@ -7,7 +7,6 @@ import os
 import struct
 import warnings
 from collections import Counter
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from aioloader.datasets.image_files import has_loose_images
 from aioloader.datasets.imagelist import read_list
 from aioloader.datasets.opening import recognize
 from aioloader.errors import UnknownFormatError
+from aioloader.storage.local.descriptors import open_regular_file
 from aioloader.storage.urls import is_url
 from aioloader.tools.inspect.crops import crop_indexes
 from aioloader.tools.inspect.images import images_in
@@ -107,7 +107,8 @@ def _sample(dataset: ImageFolderDataset, chosen: list[int], root: str) -> Iterat
 def _read(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
     for path in paths:
         try:
-            yield os.path.relpath(path, root), Path(path).read_bytes()
+            with open_regular_file(path) as file:
+                yield os.path.relpath(path, root), file.readall()
         except OSError as error:
             yield os.path.relpath(path, root), error
 

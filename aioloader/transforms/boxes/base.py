@@ -157,6 +157,8 @@ def refers_to_pixels(value: Any, height: int, width: int) -> bool:
     if isinstance(value, (str, int, float)):
         return False
     if isinstance(value, (tuple, list)):
+        if len(value) == height > 0 and isinstance(value[0], (tuple, list)) and len(value[0]) == width:
+            return True
         return any(refers_to_pixels(part, height, width) for part in value[:_PARTS_LOOKED_AT])
     if isinstance(value, Mapping):
         return not PLACES.isdisjoint(value) or any(

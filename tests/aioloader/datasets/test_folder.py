@@ -324,6 +324,7 @@ def test_a_table_gives_paths_and_labels(kind: str, root: Path, tmp_path_factory:
         ("id,target,image\n7,1.5,cat/a.png\n", [1.5]),
         ("image,species\ncat/a.png,9007199254740993\n", [9007199254740993]),
         ("cat/a.png,1,0\nant/1.jpeg,0,1\n", [[1, 0], [0, 1]]),
+        ('path, label\n cat/a.png, ant\nant/1.jpeg,ant\nant/1.jpeg, "a, b"\n', [1, 1, 0]),
     ],
 )
 def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Path) -> None:
@@ -342,6 +343,9 @@ def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Pa
         ("a,b\nx,1\n", "no column of 'a', 'b' has names of images"),
         ("path,path\nx,1\n", "two columns of one name"),
         ("path,label\n../a.png,1\n", "leads out of the root"),
+        ("path,label\na.png,10\nb.png,NA\nc.png,2\n", "row 2 has 'NA' in the column 'label'"),
+        ("path;label\na.png;1\n", r"fields apart by ';'.*pandas.read_csv\(.*, sep=';'\)"),
+        ("a.png|1\nb.png|2\n", r"fields apart by '\|'"),
         ("", "has no lines"),
         ("path,label\na.png," + "x" * (1 << 18), "line 2 is not valid CSV"),
     ],
@@ -350,6 +354,19 @@ def test_tables_that_are_refused(text: str, message: str, root: Path) -> None:
     (root / "labels.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         ImageListDataset(root, "labels.csv")
+
+
+def test_a_table_with_a_missing_value_or_an_uneven_column_is_refused(root: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"path": ["cat/a.png", "ant/1.jpeg"], "label": pandas.array([1, None], "Int64")})
+    with pytest.raises(ValueError, match="row 2 has no label in the column 'label'"):
+        ImageListDataset(root, table)
+    with pytest.raises(ValueError, match="'path' has 2 rows, and 'label' 1"):
+        ImageListDataset(root, {"path": ["cat/a.png", "ant/1.jpeg"], "label": [1]})
+    with pytest.raises(ValueError, match="imglist must be"):
+        ImageListDataset(root, table["path"])
+    with pytest.raises(ValueError, match="entry 1 has a null character"):
+        ImageListDataset(imglist={"path": ["a\0.png"], "label": [1]})
 
 
 def test_paths_may_be_absolute_without_a_root(root: Path, pixels: Any) -> None:

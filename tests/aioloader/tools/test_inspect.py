@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -215,6 +216,19 @@ def test_a_folder_of_images(photo_folder: Path) -> None:
     assert found.images.formats["png"] == 1
     assert found.images.turned == pytest.approx(1 / found.records)
     assert "various" in found.details["class_names"]
+
+
+def test_a_pipe_among_the_images_is_damage(photo_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "photo.jpg").symlink_to(next(photo_folder.glob("*/*.jpg")))
+    os.mkfifo(tmp_path / "class" / "pipe.jpg")
+    found = inspect(tmp_path).images
+    assert found is not None
+    assert [(key, "not a regular file" in reason) for key, reason in found.damaged] == [
+        ("class/pipe.jpg", True)
+    ]
+    with pytest.raises(OSError, match="not a regular file"):
+        inspect(tmp_path / "class" / "pipe.jpg")
 
 
 def test_lists_and_files_of_arrays(tmp_path: Path) -> None:

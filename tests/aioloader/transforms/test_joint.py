@@ -224,12 +224,35 @@ def test_a_mask_of_any_form_moves_as_its_planes() -> None:
         assert np.array_equal(made[form]["masks"], expected)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "int32", "float16", "int8", "bool"])
+@pytest.mark.parametrize("transform", [Resize((90, 61)), RandomResizedCrop(32), RandomRotation(30)])
+def test_a_mask_of_any_dtype_keeps_its_values(dtype: str, transform: Any) -> None:
+    sample = scene(3)
+    planes = sample["masks"].astype(np.uint8)
+    expected = JointCompose([transform])(sample | {"masks": planes}, rng=Rng(5))["masks"]
+    made = JointCompose([transform])(sample | {"masks": planes.astype(dtype)}, rng=Rng(5))["masks"]
+    assert expected.any()
+    assert made.dtype == dtype
+    assert np.array_equal(made, expected.astype(dtype))
+
+
+def test_an_image_without_objects_may_have_empty_lists() -> None:
+    empty: dict[str, Any] = {"boxes": [], "masks": [], "keypoints": [], "label": []}
+    for transform in (Resize((30, 20)), RandomRotation(30)):
+        made = JointCompose([transform])({"image": scene(0)["image"], **empty})
+        assert made["masks"].shape == (0, *made["image"].shape[:2])
+        assert made["boxes"].shape == (0, 4)
+        assert not len(made["keypoints"])
+
+
 UNMOVED: dict[str, dict[str, Any]] = {
     "depth": {"depth": np.zeros((H, W), np.float32)},
     "label": {"label": np.zeros((H, W), np.int64)},
     "channels last": {"other": np.zeros((H, W, 3))},
     "channels first": {"other": np.zeros((3, H, W))},
     "list": {"instances": [np.zeros((H, W), bool)]},
+    "rows": {"plane": np.zeros((H, W), int).tolist()},
+    "planes of rows": {"planes": np.zeros((2, H, W), int).tolist()},
     "pillow": {"annotation": pillow.new("L", (W, H))},
     "nested": {"target": {"area": 3, "plane": np.zeros((H, W))}},
     "torchvision's target": {"target": {"boxes": np.zeros((1, 4)), "labels": np.ones(1)}},
