@@ -110,6 +110,8 @@ class ImageFolderDataset(FileDataset):
             raise ValueError(
                 "synsets number the labels, and label=None reads images without labels: leave out one"
             )
+        if synsets is not None and (isinstance(synsets, str) or len(set(synsets)) < len(synsets)):
+            raise ValueError(f"synsets must be a list of different names of classes, got {synsets!r}")
         self._decoder = ImageFileDecoder(
             flag, exif, max_pixels, dct_scaling=bool(dct_scaling), labelled=labelled
         )

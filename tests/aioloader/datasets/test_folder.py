@@ -126,6 +126,12 @@ def test_empty_directories_are_classes_and_warned_of(root: Path) -> None:
     assert dataset[1][1] == 2
 
 
+@pytest.mark.parametrize("synsets", [["cat", "cat"], "cat"])
+def test_synsets_that_would_read_images_twice_are_refused(root: Path, synsets: Any) -> None:
+    with pytest.raises(ValueError, match="a list of different names"):
+        ImageFolderDataset(root, synsets=synsets)
+
+
 def test_synsets_number_the_classes(root: Path) -> None:
     with pytest.warns(UserWarning, match="ant, which is not among the synsets"):
         dataset = ImageFolderDataset(root, synsets=["dog", "cat"])
