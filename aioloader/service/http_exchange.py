@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
 from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackageError
 from aioloader.foundation.version import __version__
+from aioloader.service.schedule import Schedule
 from aioloader.storage.remote.failures import RETRIED_STATUSES
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from anyio.abc import ByteStream
 
     from aioloader.service.web_urls import WebAddress
@@ -26,6 +30,8 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 NOT_MODIFIED = 304
 DEFAULT_USER_AGENT = f"aioloader/{__version__}"
 
+# Bodies of more bytes wait for room.
+_SMALL_NBYTES = 1 << 20
 _RECEIVE_NBYTES = 1 << 16
 _HEAD_NBYTES = 32 << 10
 _INTERIM_RESPONSES = 8
@@ -53,6 +59,75 @@ class AgainError(Exception):
         self.pause_s = pause_s
 
 
+class _Turn:
+    """A body that waits for room; `event` is set when it has it."""
+
+    __slots__ = ("event", "nbytes", "server")
+
+    def __init__(self, server: str, nbytes: int) -> None:
+        self.server = server
+        self.nbytes = nbytes
+        self.event = anyio.Event()
+
+
+class BodyRoom:
+    """Room for the bodies that are being received. Those of at most a MiB need none.
+
+    A body takes room for all its bytes at once, so that those which have it can always be received whole. Who waits
+    reads nothing; the server waits too. A server has five eighths at most, so that a slow one does not hold others.
+
+    Args:
+        nbytes: of all bodies together; five eighths are at least as many as one body may have.
+
+    Attributes:
+        taken: bytes that are taken.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._most = nbytes
+        self._of_server = nbytes - nbytes // 4 - nbytes // 8
+        self._servers: Counter[str] = Counter()
+        self._turns: Schedule[_Turn] = Schedule()
+        self.taken = 0
+
+    @contextlib.asynccontextmanager
+    async def take(self, server: str, nbytes: int) -> AsyncIterator[None]:
+        """Wait for room, and give it back at the end.
+
+        Args:
+            server: of the body.
+            nbytes: most bytes of the body.
+        """
+        turn = _Turn(server, nbytes)
+        self._turns.push(turn, priority=0, first_round=0, request=0, place=0, lane=server)
+        self._let_in()
+        try:
+            await turn.event.wait()
+            yield
+        finally:
+            self._turns.discard(turn)
+            if turn.event.is_set():
+                self._count(turn, -1)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._turns and (turn := self._turns.pop(self._fits)) is not None:
+            self._count(turn, 1)
+            turn.event.set()
+
+    def _fits(self, turn: _Turn) -> bool:
+        return (
+            self.taken + turn.nbytes <= self._most
+            and self._servers[turn.server] + turn.nbytes <= self._of_server
+        )
+
+    def _count(self, turn: _Turn, sign: int) -> None:
+        self.taken += sign * turn.nbytes
+        self._servers[turn.server] += sign * turn.nbytes
+        if not self._servers[turn.server]:
+            del self._servers[turn.server]
+
+
 class Response(NamedTuple):
     """Response to a request.
 
@@ -76,6 +151,7 @@ async def exchange(
     first: int | None,
     max_bytes: int,
     silence_s: float,
+    room: BodyRoom,
     known_tag: str | None = None,
     user_agent: str = DEFAULT_USER_AGENT,
 ) -> Response:
@@ -87,6 +163,7 @@ async def exchange(
         first: ask for that number of bytes from the beginning, and stop there also if the server sends more; None: all.
         max_bytes: most bytes of the object.
         silence_s: most seconds without a byte from the server.
+        room: where the body has to fit.
         known_tag: version whose bytes are not needed; None: those of any version are.
         user_agent: value of this header.
 
@@ -120,8 +197,8 @@ async def exchange(
             return Response(status, found, bytearray(), False)
         if status == NOT_MODIFIED and known_tag is not None:
             return Response(status, found, bytearray(), True)
-        _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
-        body, ended = await _read_body(h11, events, address, first, max_bytes)
+        nbytes = _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
+        body, ended = await _read_body(h11, events, address, first, max_bytes, nbytes=nbytes, room=room)
     except h11.RemoteProtocolError as error:
         # What h11 says may quote the server: a stranger could read the banners of other servers.
         said = str(error).partition(":")[0]
@@ -179,7 +256,8 @@ async def _read_head(h11: Any, events: _Events) -> tuple[int, dict[str, str]]:
 
 def _check_head(
     status: int, headers: dict[str, str], address: WebAddress, *, ranged: bool, max_bytes: int
-) -> None:
+) -> int:
+    """Return the bytes that are announced, 0 for none."""
     if status in RETRIED_STATUSES:
         raise AgainError(f"the server responded with status {status}", status, pause_of(headers))
     name, kind = address.name, address.scheme
@@ -201,26 +279,39 @@ def _check_head(
         nbytes = int(headers.get("content-length", 0))  # h11 accepts digits only, at most 20
     if nbytes > max_bytes:
         raise ImageTooLargeError(name, "bytes", max_bytes, nbytes, kind=kind)
+    return nbytes
 
 
 async def _read_body(
-    h11: Any, events: _Events, address: WebAddress, first: int | None, max_bytes: int
+    h11: Any,
+    events: _Events,
+    address: WebAddress,
+    first: int | None,
+    max_bytes: int,
+    *,
+    nbytes: int,
+    room: BodyRoom,
 ) -> tuple[bytearray, bool]:
     """Return the body, and whether it is whole."""
     # It grows with what arrives: a server may announce more than it sends.
     body = bytearray()
     chunks = 0
-    while type(event := await events.next()) is h11.Data:
-        body += event.data
-        chunks += 1
-        if first is not None and len(body) >= first:
-            del body[first:]
-            return body, False
-        if len(body) > max_bytes:
-            raise ImageTooLargeError(address.name, "bytes", max_bytes, kind=address.scheme)
-        if chunks > _FREE_CHUNKS + len(body) // _BYTES_OF_CHUNK:
-            reason = "the server sends the image in chunks of a few bytes"
-            raise ImageFetchError(address.name, reason, kind=address.scheme)
+    async with contextlib.AsyncExitStack() as taken:
+        while type(event := await events.next()) is h11.Data:
+            small = len(body) <= _SMALL_NBYTES
+            body += event.data
+            chunks += 1
+            if first is not None and len(body) >= first:
+                del body[first:]
+                return body, False
+            if len(body) > max_bytes:
+                raise ImageTooLargeError(address.name, "bytes", max_bytes, kind=address.scheme)
+            if chunks > _FREE_CHUNKS + len(body) // _BYTES_OF_CHUNK:
+                reason = "the server sends the image in chunks of a few bytes"
+                raise ImageFetchError(address.name, reason, kind=address.scheme)
+            if small and len(body) > _SMALL_NBYTES:
+                most = min(nbytes or max_bytes, first or max_bytes)
+                await taken.enter_async_context(room.take(address.authority, most))
     return body, True
 
 

@@ -23,6 +23,7 @@ from aioloader.service.http_exchange import (
     NOT_MODIFIED,
     REDIRECTS,
     AgainError,
+    BodyRoom,
     Response,
     exchange,
     location_of,
@@ -42,6 +43,8 @@ _ATTEMPTS = 4
 _SILENCE_S = 15.0
 _CONNECT_S = 5.0
 _MOST_ADDRESSES = 4
+# Of large bodies that are received at a time, all together.
+_BODIES_NBYTES = 256 << 20
 # As many as an image service reads at a time, so that a name that takes long to resolve delays no other.
 _THREADS = 256
 
@@ -111,6 +114,7 @@ class WebClient:
         self._resolve = resolve
         self._silence_s = silence_s
         self._attempts = attempts
+        self._room = BodyRoom(max(_BODIES_NBYTES, 2 * max_bytes))
         self._tls: ssl.SSLContext | None = None
         # Names may take long to resolve, and nothing can end that: not in threads that others wait for.
         self._threads = Threads(_THREADS, "aioloader-resolve")
@@ -199,6 +203,7 @@ class WebClient:
                 max_bytes=self._max_bytes,
                 silence_s=self._silence_s,
                 known_tag=known_tag,
+                room=self._room,
                 user_agent=self._user_agent,
             )
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:

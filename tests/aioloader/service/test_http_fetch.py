@@ -10,16 +10,22 @@ import struct
 import subprocess
 import threading
 import traceback
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import aioloader
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
+from aioloader.service import http_exchange, http_fetch
 from aioloader.service.allowed import HostRule
+from aioloader.service.http_exchange import BodyRoom
 from aioloader.service.http_fetch import WebBytes, WebClient
 from aioloader.service.web_urls import parse_web_url
 from tests.conftest import RunOn
@@ -639,3 +645,95 @@ def test_encryption_is_not_left_by_a_redirect(
 def test_a_server_without_encryption_is_a_named_error(server: RawServer, get: Get) -> None:
     with pytest.raises(ImageFetchError, match="no connection"):
         get(f"https://127.0.0.1:{server.port}/image", attempts=1)
+
+
+def test_the_bytes_of_bodies_that_are_received_are_bounded(
+    server: RawServer, run_on: RunOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_exchange, "_SMALL_NBYTES", 1 << 16)
+    monkeypatch.setattr(http_fetch, "_BODIES_NBYTES", 8 << 20)
+    body, count = bytes(2 << 20), 40
+    server.answers["/large"] = answer(body)
+    server.answers["/unannounced"] = raw(b"HTTP/1.1 200 OK\r\n\r\n" + body)
+    received: list[int] = []
+
+    async def main() -> None:
+        client = WebClient(HostRule([f"127.0.0.1:{server.port}"]), max_bytes=len(body), timeout=60.0)
+
+        async def fetch(path: str) -> None:
+            received.append(len((await client.fetch(parse_web_url(server.url(path)))).data))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(fetch, ("/large", "/unannounced")[number % 2])
+        client.close()
+
+    tracemalloc.start()
+    try:
+        run_on(main)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert received == [len(body)] * count
+    assert peak < 24 << 20  # of 80 MiB: 8 MiB, and what each has received before it waits
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 10), st.integers(0, 30)), max_size=30)
+
+
+@given(STEPS)
+def test_room_is_never_exceeded_and_everybody_gets_it(steps: list[tuple[str, int, int]]) -> None:
+    """Let bodies begin one by one; each leaves, or is cancelled where it waits, after some others began."""
+    most, held, done = 16, dict.fromkeys("abc", 0), []
+
+    async def main() -> None:
+        room = BodyRoom(most)
+
+        async def receive(server: str, nbytes: int, leave: anyio.Event) -> None:
+            async with room.take(server, nbytes):
+                held[server] += nbytes
+                try:
+                    assert sum(held.values()) <= room.taken <= most
+                    assert held[server] <= 10
+                    await leave.wait()
+                finally:
+                    held[server] -= nbytes
+            done.append(nbytes)
+
+        async with anyio.create_task_group() as tasks:
+            leaving: list[tuple[int, anyio.Event]] = []
+            for at, (server, nbytes, stays) in enumerate(steps):
+                leaving.append((at + stays, anyio.Event()))
+                if stays % 7 == 6:
+                    with anyio.move_on_after(0):
+                        await receive(server, nbytes, leaving[-1][1])
+                else:
+                    tasks.start_soon(receive, server, nbytes, leaving[-1][1])
+                await anyio.lowlevel.checkpoint()
+                for when, event in leaving:
+                    if when <= at:
+                        event.set()
+            for _, event in leaving:
+                event.set()
+        assert room.taken == 0
+
+    anyio.run(main)
+    assert len(done) == sum(stays % 7 != 6 for _, _, stays in steps)
+
+
+def test_a_slow_server_holds_no_room_of_others(run_on: RunOn) -> None:
+    async def main() -> None:
+        room = BodyRoom(16)
+        async with room.take("slow", 10), anyio.create_task_group() as tasks:
+            tasks.start_soon(_take, room, "slow", 1)
+            async with room.take("fast", 6):
+                assert room.taken == 16
+            tasks.cancel_scope.cancel()
+        assert room.taken == 0
+
+    run_on(main)
+
+
+async def _take(room: BodyRoom, server: str, nbytes: int) -> None:
+    async with room.take(server, nbytes):
+        raise AssertionError("a server has more than its share")
