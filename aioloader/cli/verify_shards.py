@@ -30,9 +30,12 @@ def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Ch
     from aioloader.tools.shards import openable
 
     checked = [_structure(dataset, number, options) for number in range(len(dataset.paths))]
-    if all(not code and not facts["samples"] for code, facts in checked):
-        return [_empty(facts, options) for _, facts in checked]
+    is_empty = all(not code and not facts["samples"] for code, facts in checked)
     fine, reasons = openable(dataset)
+    for number in fine:
+        checked[number] = _with_outside(dataset.only([number]), checked[number], options)
+    if is_empty:
+        return [_empty(facts, options) for _, facts in checked]
     for number, reason in reasons.items():
         # A fault that the structure does not show, such as an index without a column that the dataset needs.
         if not checked[number][0]:
@@ -63,6 +66,16 @@ def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) 
             print(line, file=sys.stderr)
         print(report.summary())
     return int(not report.ok), report.facts()
+
+
+def _with_outside(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+    """Add the numbers of the members that belong to no sample, in the only shard of a dataset."""
+    outside = dataset.members_outside()
+    code, facts = checked
+    if outside and not options.json:
+        words = ", ".join(f"{name} {count:,}" for name, count in outside.items())
+        print(f"{facts['path']}: members that belong to no sample: {words}")
+    return code, facts | ({"members_outside": outside} if outside else {})
 
 
 def _empty(facts: dict[str, Any], options: argparse.Namespace) -> Checked:

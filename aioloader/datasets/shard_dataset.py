@@ -372,6 +372,10 @@ class ShardDataset(FileDataset):
         """
         return self
 
+    def members_outside(self) -> dict[str, int]:
+        """Return the numbers of the members of the shards that belong to no sample, by the names of their kinds."""
+        return {}
+
     @property
     def synsets(self) -> list[str]:
         """Return the names of the classes, in the order of the labels; nothing if the data have no names."""

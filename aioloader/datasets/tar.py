@@ -17,6 +17,7 @@ from aioloader.datasets.shards import record_files
 from aioloader.datasets.tar_check import check_tar
 from aioloader.datasets.tar_fields import IMAGES, KEY, TarFieldReader, compact_places
 from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.tar_samples import OUTSIDE
 from aioloader.foundation.types import Spans
 from aioloader.sample_index.tar import KIND, scan_tar, tar_samples
 from aioloader.storage.cache.unpacked import file_blocks
@@ -231,6 +232,13 @@ class TarDataset(ShardDataset):
         return found
 
     # -- commands ------------------------------------------------------------------------------------------------------
+
+    def members_outside(self) -> dict[str, int]:
+        """Return the numbers of the members that belong to no sample; see `ShardDataset.members_outside`."""
+        counts = sum(
+            (table.samples.outside for table in self._tar_tables()), np.zeros(len(OUTSIDE), np.int64)
+        )
+        return {name: count for name, count in zip(OUTSIDE.values(), counts.tolist(), strict=True) if count}
 
     @property
     def index_kind(self) -> str:

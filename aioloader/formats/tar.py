@@ -28,6 +28,10 @@ LONG_NAME: Final = ord("L")
 LONG_LINK: Final = ord("K")
 SPARSE: Final = ord("S")
 HARD_LINK: Final = ord("1")
+SYMBOLIC_LINK: Final = ord("2")
+DEVICES: Final = b"346"
+"""Types of character devices, block devices and pipes."""
+DIRECTORY: Final = ord("5")
 WITHOUT_DATA: Final = b"123456"
 """Types of links, devices, directories and pipes, which have no data, regardless of the size in their header."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tar import (
     BLOCK,
+    DEVICES,
+    DIRECTORY,
     GLOBAL,
     HARD_LINK,
     LONG_LINK,
@@ -19,6 +21,7 @@ from aioloader.formats.tar import (
     PAX,
     REGULAR,
     SPARSE,
+    SYMBOLIC_LINK,
     WITHOUT_DATA,
     ZEROS,
     HeaderFault,
@@ -40,10 +43,18 @@ EXTENDED: Final = 1
 """State of a member whose name or size is in an extended header."""
 HOLED: Final = 2
 """State of a sparse file: its data are stored without its holes."""
-IGNORED: Final = 3
-"""State of a symbolic link, a directory, a device or a member of an unknown type."""
+FOLDER: Final = 3
+"""State of a directory."""
 LINKED: Final = 5
 """State of a hard link: its data are those of another member."""
+SYMLINKED: Final = 6
+"""State of a symbolic link."""
+SPECIAL: Final = 7
+"""State of a device or a pipe."""
+UNKNOWN: Final = 8
+"""State of a member of an unknown type."""
+IGNORED: Final = frozenset((FOLDER, SYMLINKED, SPECIAL, UNKNOWN))
+"""States of the members that belong to no sample, regardless of their names."""
 
 _CHECKED_AT_A_TIME: Final = 512
 _MOST_EXTENDED: Final = 64
@@ -62,7 +73,7 @@ class TarMembers:
         begins: offset of the first header of each, extended ones included.
         data: offset of the data of each.
         sizes: bytes of the data of each.
-        states: `PLAIN`, `EXTENDED`, `HOLED`, `LINKED` or `IGNORED`.
+        states: `PLAIN`, `EXTENDED`, `HOLED`, `LINKED` or one of `IGNORED`.
     """
 
     names: list[bytes] = field(default_factory=list)
@@ -263,7 +274,7 @@ class TarChain:
         elif kind == HARD_LINK:
             state, size = LINKED, 0
         else:
-            state = IGNORED
+            state = _ignored_state(kind)
         self.members.add(name or header.name, before.begin, begin, size, state)
         self._extended = None
         self._go_on(behind)
@@ -452,6 +463,12 @@ class TarChain:
 
 
 _MOST_SHOWN: Final = 200
+
+
+def _ignored_state(kind: int) -> int:
+    if kind in DEVICES:
+        return SPECIAL
+    return {DIRECTORY: FOLDER, SYMBOLIC_LINK: SYMLINKED}.get(kind, UNKNOWN)
 
 
 def _is_header(block: bytes) -> bool:

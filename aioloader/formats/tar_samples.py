@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, LINKED, PLAIN
+from aioloader.formats.tar_members import (
+    EXTENDED,
+    FOLDER,
+    HOLED,
+    IGNORED,
+    LINKED,
+    PLAIN,
+    SPECIAL,
+    SYMLINKED,
+    UNKNOWN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +38,15 @@ TWICE: Final = 4
 """State of a member whose extension another member of its sample has, too."""
 MISSING: Final = -1
 """State of a member that a sample does not have."""
+
+OUTSIDE: Final = {
+    PLAIN: "files",
+    LINKED: "hard links",
+    SYMLINKED: "symbolic links",
+    SPECIAL: "devices and pipes",
+    UNKNOWN: "members of unknown types",
+}
+"""Kinds of the members that belong to no sample and are counted, by a state of each. Directories are not counted."""
 
 _META: Final = re.compile(rb"__[^/]*__($|/)")
 _STATES: Final = (PLAIN, EXTENDED, HOLED, TWICE, LINKED)
@@ -66,6 +85,7 @@ class TarSamples(NamedTuple):
         data: int64 (m,), offset of its data in the file.
         size: int64 (m,), bytes of its data.
         state: int8 (m,), `PLAIN`, `EXTENDED`, `HOLED`, `TWICE` or `LINKED`.
+        outside: int64 (5,), numbers of the members that belong to no sample, by the kinds of `OUTSIDE`.
     """
 
     offset: IntArray
@@ -79,6 +99,7 @@ class TarSamples(NamedTuple):
     data: IntArray
     size: IntArray
     state: Array
+    outside: IntArray
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -127,9 +148,12 @@ def group_members(members: TarMembers) -> TarSamples:
     states: list[int] = []
     last: bytes | None = None
     here: dict[int, int] = {}
+    outside = dict.fromkeys(OUTSIDE, 0)
     for name, begin, at, size, state in zip(*members.columns, strict=True):
-        split = None if state == IGNORED else split_name(name)
+        split = None if state in IGNORED else split_name(name)
         if split is None:
+            if state != FOLDER:
+                outside[state if state in OUTSIDE else PLAIN] += 1
             continue
         key, word = split
         if key != last:
@@ -160,6 +184,7 @@ def group_members(members: TarMembers) -> TarSamples:
         np.array(data, np.int64),
         np.array(sizes, np.int64),
         np.array(states, np.int8),
+        np.array(list(outside.values()), np.int64),
     )
 
 
@@ -196,6 +221,7 @@ def _agree(samples: TarSamples) -> bool:
         (samples.data, np.int64, members),
         (samples.size, np.int64, members),
         (samples.state, np.int8, members),
+        (samples.outside, np.int64, len(OUTSIDE)),
     )
     if any(array.dtype != dtype or array.shape != (length,) for array, dtype, length in shapes):
         return False
@@ -214,7 +240,10 @@ def _agree(samples: TarSamples) -> bool:
     # Differences of offsets and lengths cannot overflow once both are within the largest file.
     if any(((array < 0) | (array > _MOST_NBYTES)).any() for array in (samples.offset, samples.length)):
         return False
-    if any(((array < 0) | (array > _MOST_NBYTES)).any() for array in (samples.data, samples.size)):
+    if any(
+        ((array < 0) | (array > _MOST_NBYTES)).any()
+        for array in (samples.data, samples.size, samples.outside)
+    ):
         return False
     rows = np.repeat(np.arange(count), np.diff(first))
     begin = samples.data - samples.offset[rows]

@@ -283,7 +283,7 @@ def _check_members(chain: TarChain, data: bytes) -> None:
     ):
         raise Finding("the error does not name the place")
     for name, begin, place, size, state in zip(*chain.members.columns, strict=True):
-        if begin < at or place < begin + BLOCK or (state != IGNORED and place + size > len(data)):
+        if begin < at or place < begin + BLOCK or (state not in IGNORED and place + size > len(data)):
             raise Finding(f"the member {name!r} is outside of the file, or inside of another")
         at = place
 

@@ -90,6 +90,7 @@ def inspect_shards(path: str, whole: ShardDataset, kind: Kind, options: Options)
             "label_field": sample.chosen(dataset.label_field) if labels else None,
             "labels_read": read if labels and read < len(dataset) else None,
             "keys": _keys(dataset),
+            "members_outside": dataset.members_outside() or None,
             **_shards(whole, dataset, fine),
         },
         damage=damage,

@@ -11,9 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_members import EXTENDED, HOLED, IGNORED, PLAIN, TarMembers
+from aioloader.formats.tar_members import (
+    EXTENDED,
+    FOLDER,
+    HOLED,
+    LINKED,
+    PLAIN,
+    SPECIAL,
+    SYMLINKED,
+    UNKNOWN,
+    TarMembers,
+)
 from aioloader.formats.tar_samples import (
     MISSING,
+    OUTSIDE,
     TWICE,
     TarSamples,
     group_members,
@@ -119,9 +130,23 @@ def test_a_key_that_comes_again_is_another_sample() -> None:
 
 
 def test_members_that_belong_to_no_sample_do_not_end_one() -> None:
-    samples = grouped("README", "a.jpg", "__meta__", "folder", "x.lnk", "a.cls", "z", states={4: IGNORED})
+    samples = grouped("README", "a.jpg", "__meta__", "folder", "x.lnk", "a.cls", "z", states={4: SYMLINKED})
     assert keys(samples) == ["a"]
     assert fields(samples) == [{"jpg": (101, PLAIN), "cls": (105, PLAIN)}]
+
+
+def test_members_that_belong_to_no_sample_are_counted_by_kind() -> None:
+    states = [PLAIN, HOLED, LINKED, SYMLINKED, SYMLINKED, SPECIAL, FOLDER, UNKNOWN, PLAIN]
+    names = ["README", "._a.jpg", "COPY", "a.jpg", "b", "c.cls", "d.jpg", "e.jpg", "a.jpg"]
+    samples = grouped(*names, states=dict(enumerate(states)))
+    assert keys(samples) == ["a"]
+    assert dict(zip(OUTSIDE.values(), samples.outside.tolist(), strict=True)) == {
+        "files": 2,
+        "hard links": 1,
+        "symbolic links": 2,
+        "devices and pipes": 1,
+        "members of unknown types": 1,
+    }
 
 
 def test_states_are_kept() -> None:
@@ -157,14 +182,14 @@ words = st.sampled_from(["a", "b", "sub/a", "\udcff", "__x__", ""])
 tails = st.sampled_from([".jpg", ".JPG", ".cls", "", ".a.b", "."])
 
 
-@given(st.lists(st.tuples(words, tails, st.sampled_from([PLAIN, EXTENDED, HOLED, IGNORED])), max_size=12))
+@given(st.lists(st.tuples(words, tails, st.sampled_from([PLAIN, EXTENDED, HOLED, FOLDER])), max_size=12))
 def test_samples_are_those_of_a_plain_loop(made: list[tuple[str, str, int]]) -> None:
     names = [key + tail for key, tail, _ in made]
     samples = grouped(*names, states={number: state for number, (_, _, state) in enumerate(made)})
     wanted: list[tuple[str, dict[str, list[int]]]] = []
     for number, (name, (_, _, state)) in enumerate(zip(names, made, strict=True)):
         split = split_name(name.encode("utf-8", "surrogateescape"))
-        if split is None or state == IGNORED:
+        if split is None or state == FOLDER:
             continue
         key, extension = (word.decode("utf-8", "surrogateescape") for word in split)
         if not wanted or wanted[-1][0] != key:
@@ -202,6 +227,8 @@ def changed(name: str, place: int, value: int) -> dict[str, Any]:
         ("offset", 1, 3 * BLOCK + 1),  # the data would begin less than a header behind it
         ("length", 2, BLOCK),
         ("length", 0, -1),
+        ("outside", 0, -1),
+        ("outside", 1, (1 << 63) - 1),
         ("key_ends", 0, -1),
         ("key_ends", 0, 3),
         ("key_ends", 2, 4),

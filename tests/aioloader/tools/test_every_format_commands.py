@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,37 @@ def test_a_set_without_a_fault_is_valid(folder: Path, run: Run) -> None:
     code, out, err = run("verify", folder)
     assert (code, err) == (0, "")
     assert [line.rpartition(", ")[2] for line in out.splitlines()] == ["valid"] * 3
+
+
+@pytest.mark.parametrize("with_sample", [True, False])
+def test_members_of_tars_that_belong_to_no_sample_are_counted(
+    tmp_path: Path, run: Run, with_sample: bool
+) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, kind in (
+            ("folder", tarfile.DIRTYPE),
+            ("folder/README", tarfile.REGTYPE),
+            ("folder/1.jpg", tarfile.SYMTYPE),
+            ("folder/._1.jpg", tarfile.REGTYPE),
+            ("pipe.jpg", tarfile.FIFOTYPE),
+            *([("1.cls", tarfile.REGTYPE)] if with_sample else []),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "x.jpg"
+            tar.addfile(member)
+    wanted = {"files": 2, "symbolic links": 1, "devices and pipes": 1}
+    code, (facts,) = facts_of(run, path)
+    assert (code, facts["samples"], facts["members_outside"]) == (
+        int(not with_sample),
+        int(with_sample),
+        wanted,
+    )
+    words = "files 2, symbolic links 1, devices and pipes 1"
+    assert f"{path}: members that belong to no sample: {words}\n" in run("verify", path)[1]
+    _, out, _ = run("inspect", "--json", path)
+    assert json.loads(out)["details"]["members_outside"] == wanted
+    assert words in run("inspect", path)[1]
 
 
 @pytest.mark.usefixtures("checked")
