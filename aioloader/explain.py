@@ -42,6 +42,8 @@ __all__ = ("explain",)
 
 # A gain below this is not worth a change.
 _HARDLY_MORE = 1.05
+# Less of a core is not worth a worker.
+_MANY_CORES = 0.5
 # A start-up of a smaller share of the time does not show in the rate.
 _LITTLE_STARTUP = 0.01
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -111,7 +113,7 @@ class _Explanation(DerivedMetrics):
             return self._reads_in_workers()
         if self.steady_occupancy < MIN_OCCUPANCY:
             return self._idle()
-        if self.workers < stats.cores and not self.locked() and self.free_cores() >= 0.5:
+        if self.workers < stats.cores and not self.locked() and self.free_cores() >= _MANY_CORES:
             return self._more_workers()
         return self._work()
 
@@ -258,7 +260,7 @@ class _Explanation(DerivedMetrics):
         """Explain an async transform that computes or blocks: `loop_held_s`, while samples wait for it."""
         stats = self.stats
         name = self.awaited_most
-        count = stats.cores if self.inline else self.workers
+        count = self.left_cores() if self.inline else self.workers
         gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))
         return (
             f"The transform {name} is the limit: it, or other code, blocks the event loop. It is async, but for "
@@ -334,11 +336,13 @@ class _Explanation(DerivedMetrics):
         stats = self.stats
         share = f"{self.costs[self.costliest] / self.busy_s:.0%} is {self.costliest}{self._own_items()}"
         one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
+        taken = self.others_cores()
+        others = f", and other programs used {taken:.1f}" if taken >= _MANY_CORES else ""
         text = (
             f"The workers are the limit: there are too few. {self.workers_text.capitalize()} had work for "
             f"{self.steady_occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
             f"{share}; of {stats.cores} cores {self.free_cores():.1f} were "
-            f"free ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self.with_workers(one))}"
+            f"free{others} ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self.with_workers(one))}"
         )
         if most > one:
             text += f", {most} workers {_times(self.with_workers(most))}"
@@ -407,10 +411,12 @@ class _Explanation(DerivedMetrics):
                     f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, about as long as sending it to a "
                     f"worker and back; {self._faster(limit, half)}."
                 )
-            if stats.cores > 1 or self.steady_starvation < 1 - LOW_STARVATION:
-                count = max(1, stats.cores)
+            count = self.left_cores()
+            if count > 1 or (stats.cores == 1 and self.steady_starvation < 1 - LOW_STARVATION):
                 times = _times(self.parallel(count))
                 return f"num_workers={count} would give {times}, and {self._faster(limit, half)}."
+            if stats.cores > 1:
+                return f"{self._busy_cores()}; {self._faster(limit, half)}."
             return f"There is one core; {self._faster(limit, half)}."
         half = self.without(cost / 2)
         if self.locked():
@@ -435,11 +441,22 @@ class _Explanation(DerivedMetrics):
                 f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
                 "the code that consumes the batches, had the rest. "
             )
+        if self.workers < stats.cores:
+            return f"{taken}{self._busy_cores()}; {self._faster(limit, half)}."
         cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (
             f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
             f"{self._faster(limit, half)}; a machine with twice the cores would give "
             f"{_times(self.with_workers(2 * self.workers))}."
+        )
+
+    def _busy_cores(self) -> str:
+        """Explain why workers need not be as many as the cores."""
+        others = self.others_cores()
+        whose = f": other programs use about {others:.1f} of them" if others >= _MANY_CORES else ""
+        return (
+            f"The {self.stats.cores} cores that this process may use are busy{whose}, so more workers would give "
+            "hardly more"
         )
 
     def _own_items(self) -> str:

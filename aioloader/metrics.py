@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from time import perf_counter, process_time
+from time import monotonic, perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.decodes import CUT, WAYS, kind_of
+from aioloader.foundation.host_limits import idle_cpu_s
 from aioloader.foundation.types import StorageStats, WorkCounters
 from aioloader.observability.lag import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+# Idle cores are measured this often at most: `stats()` may be called at every batch.
+_IDLE_S = 1.0
 
 __all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
 
@@ -84,6 +88,8 @@ class Stats(StorageStats, LoaderConfig):
         cpu_s: CPU seconds of that work.
         pauses: how often a worker stopped during it to wait for something.
         process_cpu_s: CPU seconds of this process, summed over its threads; without worker processes.
+        idle_cores: average number of the cores which this process may use that were idle during epochs, or that its
+            quota left; None if the system does not report it, and in the first second.
         awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
             that wait concurrently for one second count as two seconds.
         bad_entries: number of entries of crop indexes that were not used, because they are damaged or do not belong to
@@ -168,6 +174,7 @@ class Stats(StorageStats, LoaderConfig):
     crop_pixels: int = 0
     read_pixels: int = 0
     process_cpu_s: float = 0.0
+    idle_cores: float | None = None
     passes: int = 0
     first_wait_s: float = 0.0
     waits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -292,6 +299,9 @@ class Metrics:
         latest_epoch: identifies the latest epoch.
         process_cpu_s: CPU seconds of this process in earlier epochs.
         cpu_from: CPU seconds of this process when the present epoch began; None between epochs.
+        idle_s: idle CPU seconds of the cores, of `idle_over_s` seconds of epochs.
+        idle_over_s: as above.
+        idle_from: time of the latest measurement, and its result, see `idle_cpu_s`.
         warned: paths of the crop indexes that the caller was warned of.
     """
 
@@ -323,13 +333,32 @@ class Metrics:
     delivered_at: float | None = None
     latest_epoch: object = None
     cpu_from: float | None = None
+    idle_s: float = 0.0
+    idle_over_s: float = 0.0
+    idle_from: tuple[float, dict[str, float]] = (0.0, {})
     warned: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Begin to count the CPU seconds of an epoch, unless one is under way."""
+        if self.cpu_from is None:
+            self.cpu_from = process_time()
+            self.idle_from = monotonic(), idle_cpu_s()
+
+    def _measure_idle(self) -> None:
+        """Count what the cores were idle since the latest measurement of this epoch."""
+        (since, before), now, left = self.idle_from, monotonic(), idle_cpu_s()
+        self.idle_from = now, left
+        latest = [left[limit] - then for limit, then in before.items() if limit in left]
+        if latest:
+            self.idle_s += max(0.0, min(latest))
+            self.idle_over_s += now - since
 
     def pause(self) -> None:
         """End the epoch: the time until the next request is not counted."""
         self.delivered_at = None
         if self.cpu_from is not None:
             self.process_cpu_s += process_time() - self.cpu_from
+            self._measure_idle()
             self.cpu_from = None
         if self.paused is None and self.started is not None:
             self.paused = perf_counter()
@@ -344,6 +373,8 @@ class Metrics:
     ) -> Stats:
         """Return a snapshot of the counters."""
         used, peak, limit = memory
+        if self.cpu_from is not None and monotonic() - self.idle_from[0] > _IDLE_S:
+            self._measure_idle()
         latest_cpu_s = 0.0 if self.cpu_from is None else process_time() - self.cpu_from
         # Not by `asdict`, which iterates over mappings, while the loop's thread may add an item; a copy is one step.
         work = {name: getattr(self.work, name) for name in WorkCounters.__dataclass_fields__}
@@ -354,6 +385,7 @@ class Metrics:
         }
         counted |= {
             "seconds": 0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
+            "idle_cores": self.idle_s / self.idle_over_s if self.idle_over_s else None,
             "process_cpu_s": self.process_cpu_s + latest_cpu_s,
             "plan_s": self.spent.get("plan", 0.0),
             "assemble_s": self.spent.get("collate", 0.0),

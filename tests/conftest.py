@@ -101,6 +101,7 @@ def no_blocking() -> Iterator[None]:
 
     - taking a free lock, reading and writing a non-blocking socket or pipe (blockbuster's rules);
     - importing a module lazily;
+    - reading /proc and control groups, which are in the kernel's memory;
     - starting a worker process, which has no async form; Popen waits until its exec has succeeded.
     """
     blockbuster = pytest.importorskip("blockbuster")
@@ -119,6 +120,7 @@ def no_blocking() -> Iterator[None]:
         )
         for function in guard.functions.values():
             function.can_block_in("/subprocess.py", {"_execute_child"})
+            function.can_block_in("/aioloader/foundation/host_limits.py", {"_lines"})
             function.can_block_in("<frozen importlib._bootstrap>", {"_find_and_load"})
             function.activate()
         yield

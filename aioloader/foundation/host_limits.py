@@ -10,7 +10,11 @@ import math
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -44,14 +48,40 @@ def available_cores() -> int:
 
 def cpu_quota() -> float | None:
     """Return the number of processors that control groups allow this process; None: no limit."""
-    found = []
+    return min((quota for _, quota in _quotas()), default=None)
+
+
+def _quotas() -> Iterator[tuple[Path, float]]:
+    """Yield the control groups of this process that limit its processors, and the number that each allows."""
     for folder in _cgroup_folders("cpu"):
         quota, period = [*_words(folder / "cpu.max"), "", ""][:2]
         if not quota:
             quota, period = ("".join(_words(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
         if quota.isdecimal() and period.isdecimal() and int(period):
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
+            yield folder, int(quota) / int(period)
+
+
+def idle_cpu_s() -> dict[str, float]:
+    """Return the CPU seconds that were left for this process until now, by each limit.
+
+    The difference of two calls is what was left between them; the smallest of the differences counts. The limits are the
+    cores of the affinity, which all programs of the machine share, and each quota of a control group, which the
+    processes of the group share. A limit of which the system does not report the use is left out.
+    """
+    found = {}
+    if hasattr(os, "sched_getaffinity"):
+        names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        rows = [row.split() for row in _lines(_PROC / "stat") if row.startswith("cpu")]
+        ticks = [[int(word) for word in row[1:6]] for row in rows if row[0] in names]
+        if sum(map(sum, ticks)):  # a sandbox may count nothing
+            found["cores"] = sum(sum(row[3:5]) for row in ticks) / os.sysconf("SC_CLK_TCK")
+    for folder, quota in _quotas():
+        used_us = _table(folder / "cpu.stat").get("usage_usec")
+        used_ns = _number(folder / "cpuacct.usage")
+        if used_us is not None or used_ns is not None:
+            used_s = used_us / 1e6 if used_us is not None else (used_ns or 0) / 1e9
+            found[str(folder)] = quota * monotonic() - used_s
+    return found
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

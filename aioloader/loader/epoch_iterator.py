@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import weakref
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio.to_thread
@@ -55,8 +55,7 @@ class CallerMetrics:
         if metrics.started is None:
             metrics.started = now
             metrics.passes = 1
-        if metrics.cpu_from is None:
-            metrics.cpu_from = process_time()
+        metrics.begin()
         if metrics.paused is not None:
             metrics.paused_s += now - metrics.paused
             metrics.paused = None

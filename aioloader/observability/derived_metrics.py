@@ -163,13 +163,28 @@ class DerivedMetrics:
             and stats.pauses > (self.busy_s - stats.cpu_s) / _MAX_LOCK_WAIT_S
         )
 
-    def free_cores(self) -> float:
-        """Return the number of cores that this loader leaves idle. Workers that wait need none."""
+    def _used_cores(self) -> float:
+        """Return the number of cores that this loader uses. Workers that wait need none."""
         stats = self.stats
         used = stats.process_cpu_s
         if stats.executor != "thread" and not self.inline:
             used += stats.cpu_s
-        return stats.cores - used / self.steady_s if used else float(stats.cores - self.workers)
+        return used / self.steady_s if used else float(self.workers)
+
+    def others_cores(self) -> float:
+        """Return the number of cores that other programs use; 0 if the system does not report it."""
+        stats = self.stats
+        if stats.idle_cores is None:
+            return 0.0
+        return max(0.0, stats.cores - self._used_cores() - stats.idle_cores)
+
+    def free_cores(self) -> float:
+        """Return the number of cores that are idle while this loader runs."""
+        return self.stats.cores - self._used_cores() - self.others_cores()
+
+    def left_cores(self) -> int:
+        """Return the number of cores that other programs leave to this loader, at least 1."""
+        return max(1, round(self.stats.cores - self.others_cores()))
 
     # -- estimated gains -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from aioloader.foundation.host_limits import (
     available_memory,
     cgroup_memory,
     cpu_quota,
+    idle_cpu_s,
     machine_memory,
     memory_of_processes,
     open_files,
@@ -79,6 +80,52 @@ def test_limits_of_enclosing_groups_hold_too(host: Host) -> None:
     assert available_cores() == 2
     assert cgroup_memory() == (3000, 1500)
     assert (usable_memory(), available_memory()) == (3000, 1500)
+
+
+def test_idle_time_is_that_of_the_cores_of_this_process(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    assert idle_cpu_s() == {}
+    rows = [
+        "cpu 9 9 9 99900 9",
+        "cpu0 7 0 1 500 100 0 0",
+        "cpu1 1 0 0 70000 0",
+        "cpu2 2 0 0 300 0 9",
+        "intr 5",
+    ]
+    host.write(host.proc / "stat", "\n".join(rows))
+    assert idle_cpu_s() == {"cores": 9.0}
+    host.write(
+        host.proc / "stat", "cpu 0 0 0 0\ncpu0 0 0 0 0\ncpu2 0 0 0 0\n"
+    )  # of a system that counts nothing
+    assert idle_cpu_s() == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "files"),
+    [
+        ("0::/a/b\n", {"a": {"cpu__max": "150000 100000", "cpu__stat": "usage_usec 4000000\nuser_usec 1"}}),
+        (
+            VERSION_1.replace("/docker/x", "/a/b"),
+            {
+                "cpu,cpuacct/a": {
+                    "cpu__cfs_quota_us": 150000,
+                    "cpu__cfs_period_us": 100000,
+                    "cpuacct__usage": 4 * 10**9,
+                }
+            },
+        ),
+    ],
+)
+def test_what_a_quota_leaves_is_idle_time_too(
+    host: Host, own: str, files: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.group(own)
+    for folder, contents in files.items():
+        host.limit(folder, **contents)
+    monkeypatch.setattr(host_limits, "monotonic", lambda: 10.0)
+    (left,) = idle_cpu_s().values()
+    assert left == 1.5 * 10 - 4
 
 
 def test_the_fullest_group_says_how_much_memory_is_left(host: Host) -> None:

@@ -245,6 +245,27 @@ def test_cores_that_are_taken_are_not_free():
     assert named(explain(busy)) == ["decode"]
 
 
+def test_cores_that_other_programs_use_are_not_free():
+    # Two workers of one core each, for ten seconds on eight cores.
+    full = explain(case("workers, too few", idle_cores=0.1))
+    assert named(full) == ["decode"]
+    assert "other programs use about 6.0 of them, so more workers would give hardly more" in full
+    assert "num_workers" not in full
+    assert "have a worker" not in full
+    half = explain(case("workers, too few", idle_cores=2.0))
+    assert "of 8 cores 2.0 were free, and other programs used 4.1" in half
+    assert "A third worker would give about 1.5x, 4 workers about 2.0x" in half
+    alone = case("workers, too few")
+    assert explain(dataclasses.replace(alone, idle_cores=6.1)) == explain(alone)
+
+
+def test_workers_are_advised_for_the_cores_that_others_leave():
+    inline = case("decode, inline", cores=8, process_cpu_s=8.0)
+    assert "num_workers=8 would give" in explain(inline)
+    assert "num_workers=3 would give" in explain(dataclasses.replace(inline, idle_cores=2.2))
+    assert "num_workers" not in explain(dataclasses.replace(inline, idle_cores=0.0))
+
+
 def test_threads_that_hold_each_other_up_are_advised_to_be_processes():
     text = explain(case("transform", executor="thread", cpu_s=9.8, pauses=4000, work_s=19.5))
     assert text.startswith("The transform blur is the limit.")

@@ -213,3 +213,17 @@ def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
     anyio.run(dispatch.run, [])  # from 20 to 21
     assert metrics.dispatch_s == pytest.approx(0.5)
     assert (metrics.work.work_s, metrics.work.pauses) == (pytest.approx(1.2), 1)
+
+
+def test_idle_cores_are_an_average_over_epochs_alone(monkeypatch):
+    clock = iter([0.0, 10.0, 50.0, 60.0])
+    idle = iter(
+        [{"cores": 5.0, "quota": 1.0}, {"cores": 35.0, "quota": 21.0}, {"cores": 0.0}, {"cores": 40.0}]
+    )
+    monkeypatch.setattr("aioloader.metrics.monotonic", lambda: next(clock))
+    monkeypatch.setattr("aioloader.metrics.idle_cpu_s", lambda: next(idle))
+    counted = Metrics(paused=0.0)
+    for _ in range(2):
+        counted.begin()
+        counted.pause()
+    assert counted.snapshot(1, 0, (0, 0, 0)).idle_cores == (20 + 40) / 20
