@@ -258,7 +258,6 @@ class _Explanation(DerivedMetrics):
 
     def _blocking_transform(self) -> str:
         """Explain an async transform that computes or blocks: `loop_held_s`, while samples wait for it."""
-        stats = self.stats
         name = self.awaited_most
         count = self.left_cores() if self.inline else self.workers
         gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))

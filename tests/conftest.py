@@ -120,7 +120,7 @@ def no_blocking() -> Iterator[None]:
         )
         for function in guard.functions.values():
             function.can_block_in("/subprocess.py", {"_execute_child"})
-            function.can_block_in("/aioloader/foundation/host_limits.py", {"_lines"})
+            function.can_block_in("/aioloader/foundation/host_limits.py", {"idle_cpu_s"})
             function.can_block_in("<frozen importlib._bootstrap>", {"_find_and_load"})
             function.activate()
         yield

@@ -64,9 +64,9 @@ def _quotas() -> Iterator[tuple[Path, float]]:
 def idle_cpu_s() -> dict[str, float]:
     """Return the CPU seconds that were left for this process until now, by each limit.
 
-    The difference of two calls is what was left between them; the smallest of the differences counts. The limits are the
-    cores of the affinity, which all programs of the machine share, and each quota of a control group, which the
-    processes of the group share. A limit of which the system does not report the use is left out.
+    The difference of two calls is what was left between them, and the smallest one counts. The limits are the cores of
+    the affinity, which all programs of the machine share, and each quota of a control group, which the processes of the
+    group share. A limit of which the system does not report the use is left out.
     """
     found = {}
     if hasattr(os, "sched_getaffinity"):
