@@ -155,7 +155,7 @@ def _read_object(
     inside = (offsets >= 0) & (offsets < version.nbytes)
     got = np.where(inside, np.minimum(width, version.nbytes - offsets), 0)
     places = PlacedSpans(offsets, got, np.arange(len(offsets)) * width).take(inside)
-    inside[inside] = ~cache.read(cache_name(url), version.tag, places, memoryview(rows.reshape(-1)))
+    inside[inside] = ~cache.read(cache_name(url), version.tag, places, rows.reshape(-1).data)
     rows[inside], _ = opening.read_heads(url, version, offsets[inside], width)
     return rows, got
 
