@@ -186,7 +186,7 @@ def _index(value: Any, name: str) -> int:
         try:
             # A whole number of another type: a float, or an array of one.
             index = int(value)
-            whole = not isinstance(value, (str, bytes)) and bool(index == value)
+            whole = not isinstance(value, (str, bytes, np.bool_)) and bool(index == value)
         except (TypeError, ValueError, OverflowError):
             if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
                 raise not_indices(name) from None

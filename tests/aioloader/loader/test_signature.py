@@ -192,7 +192,9 @@ def test_a_batch_sampler_is_no_sampler(given: Any) -> None:
         batches(batch_size=2, sampler=given, num_workers=0)
 
 
-@pytest.mark.parametrize("wrong", ["x", "0", b"1", 0.5, np.float32(1.5), float("nan"), float("inf"), None])
+@pytest.mark.parametrize(
+    "wrong", ["x", "0", b"1", 0.5, np.float32(1.5), float("nan"), float("inf"), None, np.True_]
+)
 def test_what_a_sampler_yields_is_named(wrong: Any) -> None:
     text = f"Indices must yield indices, whole numbers, and yielded {re.escape(repr(wrong))}"
     with pytest.raises(TypeError, match=text):
