@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ("CASES", "MEAN", "STD", "Case", "chosen")
+__all__ = ("CASES", "MEAN", "STD", "Case", "chosen", "resize_of")
 
 MEAN = (0.485, 0.456, 0.406)
 """ImageNet's mean of red, green, blue on the scale 0 to 1."""
@@ -45,7 +45,9 @@ class Case:
             drawn place, not resized) or "none".
         flip: mirrored left to right with probability 1/2.
         normalised: float32 channels first, x / 255 less `MEAN`, divided by `STD`; else uint8 channels last.
-        interpolation: "linear" or "area": of the resize. Contenders without this choice use their default.
+        interpolation: "linear" or "area": of the resize. Contenders without this choice use their default, which
+            `resize_of` names.
+        antialias: a linear resize averages over all pixels that a pixel of the result covers, as Pillow's always does.
         start: only the time to the first batch counts; each contender uses its first setting, the usual one.
         least_batches: minimum number of batches of a measurement; fewer where a slow contender takes a second for one.
         buffered: records in the shuffle buffer of contenders that have one, if the buffer's size is a choice.
@@ -65,6 +67,7 @@ class Case:
     flip: bool = False
     normalised: bool = False
     interpolation: str = "linear"
+    antialias: bool = False
     start: bool = False
     least_batches: int = 16
     buffered: int = 1024
@@ -74,6 +77,13 @@ class Case:
     def images(self) -> bool:
         """Return whether the samples are images that are decoded or cropped one by one."""
         return self.data in ("photos", "large", "faces")
+
+    @property
+    def resize(self) -> str:
+        """Return how images are resized, in words; "" if they are not."""
+        if self.crop not in ("random", "centre"):
+            return ""
+        return _ANTIALIASED if self.antialias else {"linear": "bilinear"}.get(self.interpolation, "area")
 
     @property
     def indexed(self) -> bool:
@@ -88,7 +98,16 @@ class Case:
 
 
 _PHOTO = (224, 224, 3)
+_ANTIALIASED = "bilinear, antialiased"
 _ALL = (
+    Case(
+        "jpeg-antialias",
+        "JPEG, random resized crop 224 and flip, uint8, antialiased",
+        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+        antialias=True,
+    ),
     Case(
         "jpeg-uint8",
         "JPEG, random resized crop 224 and flip, uint8",
@@ -188,3 +207,16 @@ def chosen(names: Iterable[str], scale: float = 1.0) -> tuple[Case, ...]:
     if unknown:
         raise ValueError(f"unknown case {unknown[0]!r}; choose from: {', '.join(CASES)}")
     return tuple(case.scaled(scale) for case in _ALL if case.name in wanted)
+
+
+def resize_of(case: Case, name: str, variant: str) -> str:
+    """Return how a variant of a contender resizes in a case, in words; "" if it does not resize.
+
+    Pillow and FFmpeg antialias always, and FFCV resizes by area in every case.
+    """
+    if not case.resize:
+        return ""
+    if name == "ffcv":
+        return "area"
+    always = variant == "pillow" or (name, variant) == ("spdl", "ffmpeg")
+    return _ANTIALIASED if always else case.resize

@@ -25,6 +25,7 @@ _NAMES = {
     "ffcv": "FFCV",
     "torch/opencv": "torch with OpenCV",
     "torch/pillow": "torch with Pillow",
+    "torch/torchvision": "torch with torchvision",
     "torch/plain": "torch without workers",
     "torch/workers": "torch with workers",
     "mxnet/ImageRecordIter": "MXNet's ImageRecordIter",
@@ -32,21 +33,27 @@ _NAMES = {
 }
 _WORKS = (
     _Work(
+        "jpeg-antialias",
+        "photographs, random resized crop 224, antialiased",
+        ("tf_data", "grain", "dali", "torch/torchvision", "torch/pillow"),
+    ),
+    _Work(
         "jpeg-uint8",
-        "photographs, random resized crop 224",
-        ("tf_data", "grain", "dali", "torch/pillow", "mxnet/ImageRecordIter"),
+        "photographs, random resized crop 224, not antialiased",
+        ("tf_data", "grain", "dali", "torch/opencv", "mxnet/ImageRecordIter"),
     ),
     _Work(
         "jpeg-float32",
         "the same, normalised float32",
-        ("tf_data", "grain", "dali", "torch/pillow", "mxnet/ImageRecordIter"),
+        ("tf_data", "grain", "dali", "torch/opencv", "mxnet/ImageRecordIter"),
     ),
     _Work(
         "large",
         "crops of 512 x 512 of 12-megapixel photographs",
         ("tf_data", "grain", "dali", "torch/pillow"),
     ),
-    _Work("raw", "raw pixels, random resized crop 224", ("tf_data", "ffcv")),
+    _Work("raw", "raw pixels, random resized crop 224", ("tf_data",)),
+    _Work("raw-area", "the same, resized by area", ("ffcv",)),
     _Work("faces", "face crops of 5 kB", ("tf_data", "dali", "grain", "mxnet/ImageRecordIter")),
     _Work("arrays", "arrays in memory, batches of 32", ("torch/plain", "mxnet/gluon")),
     _Work("bytes", "records of 1 kB", ("torch/plain", "torch/workers")),

@@ -46,6 +46,7 @@ All figures behind [Benchmarks](benchmarks.md), which says how they are measured
 | --- | --- |
 | contender, setting | the loader and its best setting; this project's are in bold |
 | images/s, records/s, batches/s | of a whole epoch, after the first batch |
+| resize | filter of the resize; "antialiased": it averages over all pixels that a pixel of the result covers |
 | of the bare loop | the same as a share of the *bare loop*: one process per core that does only the work, without \
 files, order, batches or transport. It decodes whole images, so a loader that decodes less can be faster |
 | aioloader is | the rate of the best aioloader setting without a crop index, as a multiple of this contender's |

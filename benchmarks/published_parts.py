@@ -70,7 +70,8 @@ PARTS = {
             "The main job",
             "benchmarks.main_job --data {data} --repeat 48",
             1,
-            "Random resized crop 224 and flip; a loader and a bare loop that decodes whole images take turns.",
+            "Random resized crop 224, antialiased by both, and flip; a loader and a bare loop that decodes whole "
+            "images take turns.",
         ),
         Part("first-batch", "First batch", "benchmarks.first_batch --data {data}", 1),
         Part("import-time", "Import", "benchmarks.import_time", 1),
@@ -87,7 +88,7 @@ PARTS = {
             "MXNet's ImageRecordIter",
             "benchmarks.image_record_iter --data {data}",
             2,
-            "Random resized crop 224, mirror, normalised float32. Needs an environment with MXNet.",
+            "Random resized crop 224, not antialiased, mirror, normalised float32. Needs an environment with MXNet.",
         ),
         Part("index-open", "Opening an index", "benchmarks.index_open", 1, "An .idx of 1.3 million lines."),
         Part(
@@ -111,11 +112,11 @@ PARTS = {
             1,
             "The same script, dataset and arguments with torch's loader and with `aioloader.interop.torch.DataLoader`, "
             "in turns, with two workers that stay between epochs. First the batches of an epoch are compared. "
-            "The scripts: `pillow`, photographs opened, cropped and flipped by Pillow; `arrays`, float32 planes of "
-            "224 x 224 from a numpy file; `fields`, dicts of twelve numbers, small arrays and a string; `collate`, "
-            "tensors of 16,384 numbers with a custom collate function; `memory`, a TensorDataset of small images, "
-            "without workers; `folder`, the script of `pillow` with `aioloader.ImageFolderDataset`, against the "
-            "unchanged script.",
+            "The scripts: `pillow`, photographs opened, cropped, resized (antialiased) and flipped by Pillow; "
+            "`arrays`, float32 planes of 224 x 224 from a numpy file; `fields`, dicts of twelve numbers, small arrays "
+            "and a string; `collate`, tensors of 16,384 numbers with a custom collate function; `memory`, a "
+            "TensorDataset of small images, without workers; `folder`, the script of `pillow` with "
+            "`aioloader.ImageFolderDataset`, against the unchanged script.",
             smoke="--smoke --only memory",
         ),
         Part(
@@ -124,8 +125,9 @@ PARTS = {
             "benchmarks.recipes --data {data} --rounds 3",
             2,
             "Recipes of augmentation, against torch's loader with torchvision's transforms of tensors and of Pillow "
-            "images. Needs torchvision. `v1`: random resized crop 224, flip, normalised. `new`: random resized crop "
-            "176, flip, TrivialAugmentWide, random erasing, MixUp or CutMix. `rand-augment`: `v1` with RandAugment. "
+            "images, all antialiased. Needs torchvision. `v1`: random resized crop 224, flip, normalised. `new`: "
+            "random resized crop 176, flip, TrivialAugmentWide, random erasing, MixUp or CutMix. `rand-augment`: `v1` "
+            "with RandAugment. "
             "`multi-crop`: 2 views of 224 and 8 of 96, with jitter, blur and solarisation.",
         ),
         Part(
@@ -141,8 +143,8 @@ PARTS = {
             "Crops by a crop index",
             "benchmarks.crop_index --data {data}",
             1,
-            "One sample on one core, CPU time: RandomResizedCrop's boxes of photographs, cut and resized to 224 x 224. "
-            "Needs numba.",
+            "One sample on one core, CPU time: RandomResizedCrop's boxes of photographs, cut and resized to 224 x 224, "
+            "not antialiased. Needs numba.",
         ),
         Part(
             "viewing",
@@ -264,7 +266,8 @@ PARTS = {
             "Remote records",
             "benchmarks.remote --data {data} --torch {torch} --only speed,lag,cache,away",
             4,
-            "A server behind a proxy that adds 50 ms to every request. Needs nginx.",
+            "A server behind a proxy that adds 50 ms to every request. Images are resized without antialiasing. "
+            "Needs nginx.",
             smoke="--smoke --only cache",
         ),
         Part(
@@ -284,7 +287,8 @@ PARTS = {
             "Remote files of other formats",
             "benchmarks.remote_formats --data {data}",
             2,
-            "Cold epochs of 2,048 images of 224, two workers, 50 ms latency. Needs nginx and curl.",
+            "Cold epochs of 2,048 images of 224, resized antialiased, two workers, 50 ms latency. Needs nginx "
+            "and curl.",
             smoke="--smoke --only tar,tfrecord",
         ),
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.report_tables import CaseTable
 
-__all__ = ("SUBJECTS", "TABLES", "Subject", "missed", "plain_tables", "summary", "value_text")
+__all__ = ("OTHERWISE", "SUBJECTS", "TABLES", "Subject", "missed", "plain_tables", "summary", "value_text")
 
 Rows = list[dict[str, Any]]
 
@@ -65,6 +65,8 @@ def plain_tables(rows: Rows) -> Iterator[str]:
 
 NOT_DONE = "\N{EN DASH}"
 """Mark in the summary: the contender does not do this work."""
+OTHERWISE = "‡"
+"""Mark in the summary: the contender resizes in another way."""
 SLOWER = "†"
 """Mark in the summary: the contender is much slower than in an earlier measurement."""
 RAW_AGAIN = "raw-area"
@@ -78,16 +80,17 @@ _PEERS = {
     "SPDL": "spdl/opencv spdl/plain",
     "WebDataset": "webdataset",
     "LitData": "litdata",
-    "torch": "torch/pillow torch/workers torch/plain torch/bulk",
+    "torch": "torch/pillow torch/torchvision torch/workers torch/plain torch/bulk",
     "torch, OpenCV": "torch/opencv",
     "MXNet": "mxnet/ImageRecordIter mxnet/ImageRecordIter-x2 mxnet/gluon mxnet/NDArrayIter",
 }
 _WORKS = {
-    "jpeg-uint8": "photographs, random resized crop 224",
+    "jpeg-antialias": "photographs, random resized crop 224, antialiased",
+    "jpeg-uint8": "photographs, random resized crop 224, not antialiased",
     "jpeg-float32": "the same, normalised float32",
     "large": "crops of 512 x 512 of 12-megapixel photographs",
-    "eval": "photographs, resize 256, centre crop 224",
-    "raw": "raw pixels, random resized crop 224",
+    "eval": "photographs, resize 256, centre crop 224, not antialiased",
+    "raw": "raw pixels, random resized crop 224, not antialiased",
     "raw-area": "the same, resized by area (five rounds)",
     "faces": "face crops of 5 kB",
     "arrays": "arrays in memory, batches of 32",
@@ -134,10 +137,14 @@ def _ratio_cells(case: CaseTable, indexed: bool) -> list[str]:
     cells = [f"{best[case.unit].partition(' ')[0]} {case.unit}", _middle(best["of the bare loop"])]
     for titles in _PEERS.values():
         rows = [by_title[title] for title in titles.split() if title in by_title]
-        found = [_middle(row.get(column, "")) for row in rows if not _is_doubtful(case, row)]
+        found = [
+            f"{text}{'' if row.get('resize') == best.get('resize') else OTHERWISE}"
+            for row in rows
+            if not _is_doubtful(case, row) and (text := _middle(row.get(column, "")))
+        ]
         # Of several ways of a peer the fastest counts.
         missing = SLOWER if any(_is_doubtful(case, row) for row in rows) else NOT_DONE
-        cells.append(min(filter(None, found), key=float, default=missing))
+        cells.append(min(found, key=lambda text: float(text.rstrip(OTHERWISE)), default=missing))
     return cells
 
 
@@ -363,8 +370,8 @@ def _remote_formats(rows: Rows) -> str:
 _FORMATS = {
     "tar": ("webdataset", "WebDataset"),
     "tfrecord": ("tf_data", "tf.data"),
-    "parquet": ("hf_datasets/pillow", "Hugging Face datasets with Pillow"),
-    "mds": ("streaming/pillow", "Streaming with Pillow"),
+    "parquet": ("hf_datasets/opencv", "Hugging Face datasets with OpenCV"),
+    "mds": ("streaming/opencv", "Streaming with OpenCV"),
 }
 
 

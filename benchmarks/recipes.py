@@ -29,10 +29,10 @@ import aioloader
 from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD
+from benchmarks.contenders.torchvision_v2 import import_v2
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from benchmarks.torch_adapter import lay_out
-from tests.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +194,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.rounds, options.images = 1, 96
-    v2 = import_torchvision()
+    v2 = import_v2()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         jpegs = load_jpegs(options.data, scratch)[: options.images]

@@ -19,7 +19,7 @@ from benchmarks.cases import CASES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-CASE = CASES["formats"]
+CASE = CASES["jpeg-antialias"]
 
 
 class Clock:

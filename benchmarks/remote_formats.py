@@ -6,10 +6,10 @@
 Needs nginx, curl, and the extras ``remote`` and ``parquet``; uvloop helps the proxy. The others run in the environments
 of `benchmarks.contenders`, which are installed when they are first needed.
 
-All loaders make batches of 64 by RandomResizedCrop(224) and a flip, with two workers, of the same JPEGs in 16 files of
-a format. They take turns, each in a new process and with empty caches: this loader has no index of the tars yet. It
-reads in random order; the others read in the order of the files, which is the fastest for them. Every epoch must have
-each label once.
+All loaders make batches of 64 by RandomResizedCrop(224), antialiased, and a flip, with two workers, of the same JPEGs
+in 16 files of a format. They take turns, each in a new process and with empty caches: this loader has no index of the
+tars yet. It reads in random order; the others read in the order of the files, which is the fastest for them. Every
+epoch must have each label once.
 
 Figures are samples per second of the whole epoch, from opening the files to the last batch, with the start of the
 workers; and from the first batch to the last. The requests and bytes are those that the proxy forwarded. Ratios compare

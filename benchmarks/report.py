@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, resize_of
 from benchmarks.goals import Outcome, judge_goals, mark_peers
 from benchmarks.in_short import in_short
 from benchmarks.page import render_page
@@ -162,7 +162,9 @@ def case_lines(results: Results, case: str) -> Iterator[str]:
     has_lag = any(row.lag_p99_ms for row in rows)
     has_index = any(row.indexed and row.measured for row in rows)
     columns = [
-        *("contender", "setting", rate_unit(case), "of the bare loop", "aioloader is"),
+        *("contender", "setting", rate_unit(case)),
+        *(["resize"] if CASES[case].resize else []),
+        *("of the bare loop", "aioloader is"),
         *(["with crop index"] if has_index else []),
         *("first batch, s", "CPU, µs a sample", "memory, MB", "data, MB"),
         *(["lag p50, p99, ms"] if has_lag else []),
@@ -202,9 +204,11 @@ def _numbered(row: Row, marks: list[str]) -> list[int]:
 
 
 def _figures(row: Row, has_index: bool) -> list[str]:
-    per_record = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
+    more = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
+    if CASES[row.case].resize:
+        more = [resize_of(CASES[row.case], row.name, row.variant)]
     by_index = [_times(row.ahead_indexed)] if has_index else []
-    empty = ["" for _ in (*per_record, *by_index)]
+    empty = ["" for _ in (*more, *by_index)]
     if row.status == "failed":
         reason = row.reason.replace("|", "\\|")
         return [f"failed, {reason}", *empty, "", "", "", "", "", ""]
@@ -212,7 +216,7 @@ def _figures(row: Row, has_index: bool) -> list[str]:
         return ["not reached", *empty, "", "", "", "", "", ""]
     return [
         rate_text(row),
-        *per_record,
+        *more,
         spread_text(row.of_bare, ".2f"),
         _times(row.ahead),
         *by_index,

@@ -1,47 +1,18 @@
-"""Import of torchvision where its compiled operators do not fit the build of torch: only its transforms are used."""
+"""Import of torchvision in tests, which are skipped where it is not installed."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-_REGISTERED = re.compile(r'register_(?:fake|meta)\("(?:torchvision::)?(\w+)"')
-_libraries: list[Any] = []
+from benchmarks.contenders.torchvision_v2 import import_v2
 
 
 def import_torchvision() -> Any:
-    """Return `torchvision.transforms.v2`; skip the module where torchvision is not installed.
-
-    The variable AIOLOADER_TEST_TORCHVISION may name the folder that it is installed in.
-
-    A wheel for CUDA next to torch's build for the CPU cannot load its operators (non-maximum suppression and others),
-    and fails when it describes them to torch. They are declared here first; the transforms use none of them.
-    """
-    torch = pytest.importorskip("torch", reason="needs torch and torchvision")
-    folder = os.environ.get("AIOLOADER_TEST_TORCHVISION")
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
-    found = importlib.util.find_spec("torchvision")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("needs torchvision", allow_module_level=True)
+    """Return `torchvision.transforms.v2`; skip the module where torchvision is not installed (see `import_v2`)."""
+    pytest.importorskip("torch", reason="needs torch and torchvision")
     try:
-        torch.ops.torchvision.nms  # noqa: B018  # reading it finds out whether it is there
-    except (AttributeError, RuntimeError):
-        _declare(torch, Path(found.submodule_search_locations[0]))
-    return importlib.import_module("torchvision.transforms.v2")
-
-
-def _declare(torch: Any, root: Path) -> None:
-    try:
-        torch.ops.load_library(str(root / "_C.so"))
-    except OSError:
-        library = torch.library.Library("torchvision", "DEF")
-        _libraries.append(library)  # its declarations end with it
-        for name in sorted(set(_REGISTERED.findall((root / "_meta_registrations.py").read_text()))):
-            library.define(f"{name}() -> ()")
+        return import_v2()
+    except ImportError as error:
+        pytest.skip(f"needs torchvision: {error}", allow_module_level=True)

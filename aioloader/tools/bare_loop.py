@@ -17,7 +17,8 @@ import numpy as np
 
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomCrop, RandomResizedCrop
-from aioloader.transforms.interpolation import CODES, interpolation_name
+from aioloader.transforms.antialias import resize_antialiased
+from aioloader.transforms.interpolation import CODES, FILTERED, interpolation_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ class Work:
         flip: mirror about half of the images.
         normalise: float32 channels first, ImageNet's mean and standard deviation; else uint8 channels last.
         interpolation: name of the interpolation for resizing.
+        antialias: resize as the loader does by default, averaging over all pixels that a pixel of the result covers;
+            only for bilinear and bicubic.
     """
 
     size: int = 224
@@ -44,6 +47,7 @@ class Work:
     flip: bool = True
     normalise: bool = False
     interpolation: str = "linear"
+    antialias: bool = True
 
 
 class ImageWorker:
@@ -115,6 +119,10 @@ class ImageWorker:
             return np.asarray(self._cv2.cvtColor(decoded, self._cv2.COLOR_BGR2RGB), np.uint8)
 
     def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
+        if self._work.antialias:
+            made = np.empty((height, width, 3), np.uint8) if out is None else out
+            resize_antialiased(image, (height, width), made, kernel=FILTERED[self._code])
+            return made
         return np.asarray(self._cv2.resize(image, (width, height), dst=out, interpolation=self._code))
 
 

@@ -207,11 +207,13 @@ def _steps(case: Case) -> list[Any]:
     steps: list[Any] = []
     if case.crop == "random":
         size = case.shape[-1] if case.normalised else case.shape[0]
-        steps.append(transforms.RandomResizedCrop(size, interpolation=case.interpolation, antialias=False))
+        steps.append(
+            transforms.RandomResizedCrop(size, interpolation=case.interpolation, antialias=case.antialias)
+        )
     elif case.crop == "window":
         steps.append(transforms.RandomCrop(case.shape[0]))
     elif case.crop == "centre":
-        steps += [transforms.Resize(256, antialias=False), transforms.CenterCrop(224)]
+        steps += [transforms.Resize(256, antialias=case.antialias), transforms.CenterCrop(224)]
     if case.flip:
         steps.append(transforms.RandomHorizontalFlip())
     if case.normalised:

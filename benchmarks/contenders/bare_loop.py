@@ -55,7 +55,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     if case.store == "raw":
         images = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) for data in images]
     size = case.shape[-1] if case.normalised else case.shape[0]
-    work = Work(size, case.crop, case.flip, case.normalised, case.interpolation)
+    work = Work(size, case.crop, case.flip, case.normalised, case.interpolation, case.antialias)
     with BareLoop(images, setting["processes"], work) as loop:
         yield _Images(case, loop, ImageWorker(images, work))
 

@@ -124,7 +124,7 @@ def _images(case: Case, data: Path) -> Any:
     else:
         images = fn.decoders.image(jpegs, output_type=types.RGB)
     if case.crop in ("random", "centre"):
-        images = fn.resize(images, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=False)
+        images = fn.resize(images, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=case.antialias)
     mirror = fn.random.coin_flip() if case.flip else 0
     if case.normalised:
         images = fn.crop_mirror_normalize(

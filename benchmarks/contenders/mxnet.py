@@ -36,6 +36,8 @@ def supports(case: Case, variant: str) -> str | None:
     """Return None for JPEGs and arrays, each with two variants, and for records with Gluon only."""
     if case.store == "raw":
         return "has no raw format with crops"
+    if case.antialias:
+        return "its resize does not antialias"
     if variant == "NDArrayIter":
         return None if case.store == "arrays" else "for arrays"
     if variant == "gluon":

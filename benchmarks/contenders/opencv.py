@@ -1,6 +1,7 @@
 """Decoding of an image with OpenCV, for contenders that leave decoding to their users. Not a contender itself.
 
-Their environments import this module: standard library, numpy and OpenCV only.
+OpenCV's bilinear resize does not antialias, so Pillow resizes where a case requires that. The environments of the
+contenders import this module: standard library, numpy, OpenCV and Pillow only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from benchmarks.cases import MEAN, STD
 
@@ -56,7 +58,11 @@ def make_image(case: Case, jpeg: bytes, draws: Draws) -> Any:
         height, width = image.shape[:2]
         box = random_box(width, height, draws) if case.crop == "random" else centre_box(width, height)
         x, y, w, h = box
-        image = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
+        image = image[y : y + h, x : x + w]
+        if case.antialias:
+            image = np.asarray(Image.fromarray(image).resize((224, 224), Image.Resampling.BILINEAR))
+        else:
+            image = cv2.resize(image, (224, 224), interpolation=cv2.INTER_LINEAR)
     if case.flip and draws.random() < 0.5:
         image = cv2.flip(image, 1)
     return normalise(image) if case.normalised else np.ascontiguousarray(image)

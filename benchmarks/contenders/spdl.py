@@ -35,6 +35,8 @@ def supports(case: Case, variant: str) -> str | None:
         return "has no raw format"
     if case.images != (variant != "plain"):
         return "for arrays and records" if variant == "plain" else "for images"
+    if variant == "ffmpeg" and case.resize and not case.antialias:
+        return "FFmpeg's resize always antialiases"
     return _ffmpeg_is_missing() if variant == "ffmpeg" else None
 
 

@@ -28,8 +28,10 @@ PACKAGES = ("mosaicml-streaming", "torch", "pillow", "opencv-python-headless", "
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Return None for the case of the formats."""
-    return None if case.peers else "measured with the case of the formats"
+    """Return None for the case of the formats; the one that antialiases for Pillow, which always does."""
+    if not case.peers:
+        return "measured with the case of the formats"
+    return "Pillow's resize always antialiases" if variant == "pillow" and not case.antialias else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:

@@ -156,7 +156,7 @@ def _sample(case: Case, record: Any) -> Any:
         if case.crop == "window":
             image = tf.ensure_shape(image, case.shape)
         else:
-            image = tf.image.resize(image, (224, 224), method="bilinear")
+            image = tf.image.resize(image, (224, 224), method="bilinear", antialias=case.antialias)
     if image.dtype != tf.uint8 and not case.normalised:
         image = tf.cast(tf.round(image), tf.uint8)
     if case.flip:

@@ -1,5 +1,7 @@
 """PyTorch's DataLoader over image files, decoded by Pillow or by OpenCV; over tensors and records.
 
+"torchvision": decoded by OpenCV, and transformed by torchvision's version 2 as tensors, which is its fastest way.
+
 Tensors and records are loaded three ways: "plain" (no workers), "workers", and "bulk" (many samples per call).
 
 The crop is torchvision's RandomResizedCrop, drawn with the standard library's generator (which the DataLoader seeds in
@@ -21,6 +23,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, T
 from benchmarks.cases import MEAN, STD
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.pillow import make_image, random_box, short_side, side
+from benchmarks.contenders.torchvision_v2 import import_v2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("pillow", "opencv", "plain", "workers", "bulk")
-PACKAGES = ("torch", "pillow", "opencv-python-headless", "numpy")
+VARIANTS = ("pillow", "opencv", "torchvision", "plain", "workers", "bulk")
+PACKAGES = ("torch", "torchvision", "pillow", "opencv-python-headless", "numpy")
 
 _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
 _STD = torch.tensor(STD).view(3, 1, 1) * 255
@@ -39,8 +42,15 @@ def supports(case: Case, variant: str) -> str | None:
     """Return None for images with two decoders; for arrays and records by single items, with workers, and in bulk."""
     if case.store == "raw":
         return "has no raw format"
-    if case.images != (variant in ("pillow", "opencv")):
-        return "for images" if variant in ("pillow", "opencv") else "for arrays and records"
+    decoding = ("pillow", "opencv", "torchvision")
+    if case.images != (variant in decoding):
+        return "for images" if variant in decoding else "for arrays and records"
+    if variant == "torchvision":
+        return None if case.antialias else "measured where images are resized antialiased"
+    if case.resize and case.antialias != (variant == "pillow"):
+        return (
+            "OpenCV's resize does not antialias" if case.antialias else "Pillow's resize always antialiases"
+        )
     return None
 
 
@@ -76,7 +86,10 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         dataset = (BulkRecords if variant == "bulk" else Records)(source)
         options["collate_fn"] = list
     else:
-        dataset = Images(case, source, {"pillow": _pillow, "opencv": _opencv}[variant])
+        make = (
+            Torchvision(case) if variant == "torchvision" else {"pillow": _pillow, "opencv": _opencv}[variant]
+        )
+        dataset = Images(case, source, make)
         options["worker_init_fn"] = _one_thread
     if case.store == "arrays" and variant == "bulk":
         del options["shuffle"]
@@ -129,7 +142,7 @@ class Images(Dataset):
         return len(self._paths)
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        image = torch.from_numpy(self._make(self._case, self._paths[number]))
+        image = torch.as_tensor(self._make(self._case, self._paths[number]))
         if self._case.normalised:
             planes = torch.empty(self._case.shape)
             planes.copy_(image.permute(2, 0, 1))
@@ -160,6 +173,20 @@ def _opencv(case: Case, path: str) -> Any:
     if case.flip and random.random() < 0.5:
         return cv2.flip(image, 1)
     return np.ascontiguousarray(image)
+
+
+class Torchvision:
+    """Transforms of torchvision's version 2, of tensors."""
+
+    def __init__(self, case: Case) -> None:
+        v2 = import_v2()
+        flips = [v2.RandomHorizontalFlip()] if case.flip else []
+        self._transform = v2.Compose([v2.RandomResizedCrop(side(case), antialias=True), *flips])
+
+    def __call__(self, case: Case, path: str) -> Any:
+        image = cv2.imread(path, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        planes = torch.from_numpy(image).permute(2, 0, 1)
+        return self._transform(planes).permute(1, 2, 0).contiguous()
 
 
 def _one_thread(worker: int) -> None:

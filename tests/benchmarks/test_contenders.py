@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import io
+import random
 import re
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
+from PIL import Image
 
+from benchmarks.cases import CASES
+from benchmarks.contenders import opencv, pillow
 from benchmarks.environments import CONTENDERS, names, read_needs
 
 OWN = {"aioloader", "bare_loop"}  # they may import this project
@@ -18,6 +26,7 @@ SHARED = {
     "benchmarks.contenders.contract",
     "benchmarks.contenders.opencv",
     "benchmarks.contenders.pillow",
+    "benchmarks.contenders.torchvision_v2",
 }
 PEERS = sorted(set(names()) - OWN)
 
@@ -77,3 +86,16 @@ def test_what_a_peer_imports_is_required_or_comes_with_python(name: str) -> None
         top = module.split(".")[0]
         if top not in sys.stdlib_module_names:
             assert distributions.get(top, top) in needs, top
+
+
+@pytest.mark.parametrize("name", ["jpeg-antialias", "jpeg-uint8"])
+def test_peers_that_leave_resizing_to_the_caller_do_it_as_the_case_says(name: str) -> None:
+    """Thin lines: a filter that skips pixels leaves black and white, one that averages makes them grey."""
+    lines = np.zeros((900, 900, 3), np.uint8)
+    lines[::2] = 255
+    jpeg = cv2.imencode(".jpg", lines, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
+    case = dataclasses.replace(CASES[name], crop="centre", flip=False)
+    spread = float(opencv.make_image(case, jpeg, random).std())
+    assert (spread < 20) == case.antialias
+    with Image.open(io.BytesIO(jpeg)) as opened:
+        assert float(pillow.make_image(case, opened).std()) < 20  # Pillow's resize always antialiases

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import recordio
+from aioloader.rng import Rng
 from aioloader.tools.bare_loop import BareLoop, ImageWorker, Work
 from aioloader.tools.bench import BenchReport, Setting, bench, bench_table, default_settings, turns
 from aioloader.tools.draw import draw_folder, draw_image
 from aioloader.tools.pack import pack
+from aioloader.transforms import RandomResizedCrop
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
 
 SETTINGS = [Setting("inline", 0), Setting("thread", 1), Setting("thread", 2)]
@@ -129,3 +131,12 @@ def test_the_bare_loop_does_the_work(work: Work) -> None:
     assert not np.array_equal(made[0], made[1])
     # A repeated image has another crop, unless it is the centre crop.
     assert np.array_equal(made[0], made[3]) == (work.crop == "centre")
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_the_bare_loop_resizes_as_the_loader_does(antialias: bool) -> None:
+    image = draw_image(1, height=300, width=400)
+    crop, rng = RandomResizedCrop(32, antialias=antialias), Rng(0)
+    rng.seek(0, 0, 0)
+    made = ImageWorker([image], Work(32, flip=False, antialias=antialias)).make(0)
+    np.testing.assert_array_equal(made, crop(image, rng=rng))
