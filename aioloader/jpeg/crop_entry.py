@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioloader.jpeg.frame import Frame
     from aioloader.jpeg.huffman import ScanTables
 
-VERSION: Final = 3
+VERSION: Final = 4
 HEAD: Final = struct.Struct("<BBBB HHHHH III BBBB hhh HHBHB BBB I")
 """version, MCUs between two points, components, bits of the end of a chroma block; width, height, rows of MCUs, points
 of a row, rows of MCUs between two restart markers; length and checksum of the JPEG, length of its scan; bits of a
