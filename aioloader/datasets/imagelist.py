@@ -246,7 +246,7 @@ class Entries(NamedTuple):
         keys = map(str, range(1, len(self.paths) + 1)) if self.keys is None else self.keys
         rows: Sequence[Sequence[float]]
         if isinstance(self.labels, np.ndarray):
-            rows = self.labels.reshape(len(self.paths), -1).tolist()
+            rows = self.labels.reshape(len(self.paths), self.labels[:1].size).tolist()
         else:
             rows = self.labels
         for key, row, path in zip(keys, rows, self.paths, strict=True):
