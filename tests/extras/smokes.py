@@ -111,9 +111,8 @@ def check_alone(extra: str) -> None:
         assert importlib.util.find_spec(module) is None, (
             f"{module} can be imported next to aioloader[{extra}]"
         )
-    for module in (
-        MODULES.get(extra, ()) if extra != "turbojpeg" or TURBOJPEG_HAS_A_WHEEL else ()
-    ):  # last, because Ray extends the path with packages of its own
+    installed = () if extra == "turbojpeg" and not TURBOJPEG_HAS_A_WHEEL else MODULES.get(extra, ())
+    for module in installed:  # last, because Ray extends the path with packages of its own
         assert importlib.util.find_spec(module) is not None, f"aioloader[{extra}] does not install {module}"
     checkout = Path(aioloader.__file__).is_relative_to(CHECKOUT)
     assert not checkout, f"aioloader is imported from the checkout: {aioloader.__file__}"
