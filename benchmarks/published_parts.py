@@ -70,7 +70,7 @@ PARTS = {
             "The main job",
             "benchmarks.main_job --data {data} --repeat 48",
             1,
-            "Random resized crop 224, antialiased by both, and flip; a loader and a bare loop that decodes whole "
+            "Random resized crop 224 and flip, the same resize by both; a loader and a bare loop that decodes whole "
             "images take turns.",
         ),
         Part("first-batch", "First batch", "benchmarks.first_batch --data {data}", 1),
@@ -287,8 +287,8 @@ PARTS = {
             "Remote files of other formats",
             "benchmarks.remote_formats --data {data}",
             2,
-            "Cold epochs of 2,048 images of 224, resized antialiased, two workers, 50 ms latency. Needs nginx "
-            "and curl.",
+            "Cold epochs of 2,048 images of 224, two workers, 50 ms latency. In the figures of 2026-11-27 aioloader "
+            "antialiases and the others do not; now all do. Needs nginx and curl.",
             smoke="--smoke --only tar,tfrecord",
         ),
     )
