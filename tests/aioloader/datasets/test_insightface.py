@@ -11,7 +11,7 @@ import pytest
 
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, abc, images
-from aioloader.datasets import InsightFaceDataset, insightface
+from aioloader.datasets import InsightFaceDataset, record
 from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
@@ -100,7 +100,7 @@ def test_labels_read_two_images_of_an_identity(faces: Any, monkeypatch: pytest.M
         asked.extend(offsets.tolist())
         return read_heads(path, offsets, **options)
 
-    monkeypatch.setattr(insightface, "read_heads", read)
+    monkeypatch.setattr(record, "read_heads", read)
     assert dataset.labels().tolist() == [0] * 50 + [1] * 50
     assert len(asked) == 4
 
