@@ -24,7 +24,10 @@ sys.path.insert(0, str(ROOT))
 
 from tests.docs.blocks import PAGES, blocks  # noqa: E402 - found by the path above
 
-READERS = "captions classes dataset gather image masks more_photos photos points rank rows scenes step texts tokenise"
+READERS = (
+    "captions classes dataset gather image masks more_photos pairs photos points rank rows scenes step texts "
+    "tokenise"
+)
 """Names that the text of a page introduces, or that its reader has."""
 
 RULES = {
