@@ -181,6 +181,8 @@ def not_indices(name: str) -> TypeError:
 
 def _index(value: Any, name: str) -> int:
     try:
+        if type(value) is np.bool_:  # before numpy 2 it passes for an index, with a warning
+            raise TypeError
         index = operator.index(value)
     except TypeError:
         try:

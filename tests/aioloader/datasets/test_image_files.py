@@ -36,6 +36,12 @@ IMAGES = {
     "dog/c.jp2": 2,
 }
 CODECS = {".JPG": ".jpg", ".jfif": ".jpg", "": ".png", ".0001": ".jpg"}
+# Older versions of OpenCV write, and read, fewer formats.
+IMAGES = {
+    name: label
+    for name, label in IMAGES.items()
+    if cv2.haveImageWriter(f"a{CODECS.get(Path(name).suffix, Path(name).suffix)}")
+}
 OTHERS = (
     *(".ipynb_checkpoints/a.png", "__MACOSX/cat/._a.png", "cat/._a.JPG", "cat/.hidden/a.png"),
     *("cat/README", "cat/notes.txt", "cat/b.heic", "cat/BMW", "loose.png", "labels.csv"),
