@@ -128,14 +128,14 @@ def split_host(authority: str) -> tuple[str, int | None]:
             raise ValueError("the host in brackets is not an IPv6 address")
         return str(_literal(found[1].lower())), port
     host = found[2].lower()
-    if not host.isascii():
+    if not host.isascii() and len(host) <= _LONGEST_HOST:
         # As browsers do; Python's own codec is of IDNA 2003, where faß.de is fass.de, another host.
         import idna
 
         try:
             host = idna.encode(host, uts46=True).decode("ascii")
-        except idna.IDNAError as error:
-            raise ValueError(f"the host is not an internationalized domain name: {error}") from None
+        except idna.IDNAError:  # its text quotes the host, at any length
+            raise ValueError("the host is not an internationalized domain name") from None
     host = host.removesuffix(".")
     if len(host) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, host.split("."))):
         raise ValueError("the host is not a name of the Domain Name System")
