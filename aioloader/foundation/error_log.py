@@ -7,6 +7,8 @@ frames of its traceback, and so to images and slab memory; its arguments may ref
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import os
 import reprlib
 import sys
@@ -127,6 +129,17 @@ def _shared(note: Any) -> Any:
     return sys.intern(note) if type(note) is str else note
 
 
+def _field_names(cls: type) -> list[str]:
+    """Return the names of the fields of a NamedTuple, a dataclass, or a class of attrs or pydantic; none of others."""
+    if issubclass(cls, tuple):
+        return list(getattr(cls, "_fields", ()))
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    if (fields := getattr(cls, "__attrs_attrs__", None)) is not None:
+        return [field.name for field in fields]
+    return list(getattr(cls, "__pydantic_fields__", ()))
+
+
 def _short(value: Any, depth: int = 2) -> Any:
     """Return the value, or a description of one that may refer to much memory."""
     if isinstance(value, str):
@@ -144,6 +157,15 @@ def _short(value: Any, depth: int = 2) -> Any:
         return type(value)(_short(item, depth - 1) for item in value)
     if depth and type(value) is dict and len(value) <= _FEW:
         return {_short(key, 0): _short(item, depth - 1) for key, item in value.items()}
+    if depth and (names := _field_names(type(value))):
+        with contextlib.suppress(Exception):
+            fields = [_short(getattr(value, name), depth - 1) for name in names]
+            if isinstance(value, tuple):
+                return type(value)._make(fields)  # type: ignore[attr-defined]
+            record = copy.copy(value)
+            for name, field in zip(names, fields, strict=True):
+                object.__setattr__(record, name, field)  # that of a frozen record refuses
+            return record
     try:
         return f"<{reprlib.repr(value)[:_LONGEST]}>"
     except Exception:

@@ -214,7 +214,8 @@ class FedIterator(abc.ABC, Generic[E, R]):
     def errors(self) -> list[Any]:
         """Return the errors of the prompts that were left out, with ``on_error="skip"``; attribute `prompt` of each.
 
-        What is long in a prompt, such as the bytes of its images, is a short text there.
+        What is long in a prompt, such as the bytes of its images, is a short text there. A tuple, a list, a dict, and
+        an object of a NamedTuple, a dataclass, attrs or pydantic keep their form; of another object the text stays.
         """
         return list(self._errors)
 

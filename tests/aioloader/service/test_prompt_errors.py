@@ -6,7 +6,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -130,6 +130,44 @@ def test_skipped_prompts_do_not_keep_their_images(iterate: Iterate, run_on: Any)
             assert {error.prompt["images"][1] for error in elements.errors} <= {
                 f"<{nbytes + digits + 9} bytes>" for digits in (1, 2)
             }
+
+    run_on(main)
+
+
+class NamedPrompt(NamedTuple):
+    number: int
+    images: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPrompt:
+    number: int
+    images: list[bytes]
+
+
+def attrs_prompt(**fields: Any) -> Any:
+    attrs = pytest.importorskip("attrs")
+    return attrs.make_class("Prompt", list(fields), frozen=True)(**fields)
+
+
+def pydantic_prompt(**fields: Any) -> Any:
+    pydantic = pytest.importorskip("pydantic")
+    kinds: Any = dict.fromkeys(fields, (Any, ...))
+    return pydantic.create_model("Prompt", **kinds)(**fields)
+
+
+@pytest.mark.parametrize("make", [NamedPrompt, FrozenPrompt, attrs_prompt, pydantic_prompt])
+def test_skipped_prompts_keep_their_form(make: Any, iterate: Iterate, run_on: Any) -> None:
+    prompt = make(number=7, images=[GOOD, bytes(100_000)])
+
+    async def main() -> None:
+        async with service_of() as service:
+            elements = iterate(service, [prompt], refs=lambda prompt: prompt.images, on_error="skip")
+            assert [each async for each in elements] == []
+            kept = elements.errors[0].prompt
+            assert type(kept) is type(prompt)
+            assert (kept.number, kept.images[1:]) == (7, ["<100000 bytes>"])
+            assert prompt.images[1] == bytes(100_000)
 
     run_on(main)
 
