@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import torch
 from PIL import Image
-from streaming import MDSWriter, StreamingDataset
-from streaming.base.util import clean_stale_shared_memory
 from torch.utils.data import DataLoader
 
 from benchmarks.contenders import opencv, pillow
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.torchvision_v2 import import_v2
+
+import_v2()  # Streaming imports torchvision
+from streaming import MDSWriter, StreamingDataset  # noqa: E402
+from streaming.base.util import clean_stale_shared_memory  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
