@@ -235,7 +235,7 @@ class Index:
             return offsets, np.append(steps, np.int64(file_size) - offsets[-1])
         distinct = np.unique(offsets)
         if len(distinct) < len(offsets):
-            self._warn_repeated()
+            self.warn_repeated()
         ends = np.append(distinct[1:], np.int64(file_size))
         return offsets, ends[np.searchsorted(distinct, offsets)] - offsets
 
@@ -284,7 +284,12 @@ class Index:
                 self._warn_duplicates(first, len(valid) - len(last))
         return self._by_text
 
-    def _warn_repeated(self) -> None:
+    def warn_repeated(self) -> None:
+        """Warn of lines that repeat one before them, because their records are read more than once.
+
+        Warns:
+            DuplicateKeyWarning: there are such lines.
+        """
         lines = self.repeated()
         if len(lines):
             line = int(lines[0])

@@ -57,6 +57,9 @@ class RecordTable:
     Raises:
         OSError: the file or its index cannot be read.
         RecordIOError: the index is malformed, or a file without an index is corrupt.
+
+    Warns:
+        DuplicateKeyWarning: lines of the index repeat others, so that their records are read more than once.
     """
 
     def __init__(
@@ -99,6 +102,8 @@ class RecordTable:
         possible = (offsets & 3) == 0
         ordered = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
         self._ordered = offsets if ordered else np.unique(np.append(offsets[possible], self.file_nbytes))
+        if not ordered and len(self._ordered) <= np.count_nonzero(possible):
+            self.index.warn_repeated()
 
     def spans(self, indices: IntArray) -> Spans:
         """Return spans that contain the records on the given lines. A wrong offset results in a span that is too short.

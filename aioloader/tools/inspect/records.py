@@ -105,6 +105,9 @@ class _File:
                 lines = "a line" if len(faults) == 1 else f"{len(faults):,} lines"
                 first = next(iter(faults.values()))
                 self.damage.append(f"{lines} of the index cannot be read: {first}")
+            repeated = len(index.repeated())
+            if repeated:
+                self.damage.append(f"{repeated:,} lines of the index repeat a line before them")
         except CorruptRecordError as error:
             if self.indexed:
                 raise

@@ -17,6 +17,8 @@ from aioloader import DataLoader, SampleError, abc
 from aioloader.datasets import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.record import scalar_label_dtype
 from aioloader.datasets.record_heads import read_heads
+from aioloader.tools.inspect import inspect
+from recordio.errors import DuplicateKeyWarning
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 
@@ -47,7 +49,10 @@ def test_lines_may_come_in_any_order_and_twice(write_rec: Any) -> None:
     lines = path.with_suffix(".idx").read_text().splitlines()
     path.with_suffix(".idx").write_text("\n".join([lines[2], lines[0], lines[2]]) + "\n")
 
-    assert list(RecordFileDataset(path)) == [b"three", b"one", b"three"]
+    with pytest.warns(DuplicateKeyWarning, match=r"1 lines repeat .* first is line 3, key 2"):
+        assert list(RecordFileDataset(path)) == [b"three", b"one", b"three"]
+    with pytest.warns(DuplicateKeyWarning):
+        assert "1 lines of the index repeat a line before them" in inspect(path).damage
 
 
 @pytest.mark.parametrize("index", [3, -4, 10**20], ids=["past", "before", "huge"])
