@@ -285,6 +285,13 @@ class AppendFile:
             self._create()
 
     def _create(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISFIFO(os.stat(self.path).st_mode):  # opening one waits for its reader
+                raise NotSeekableError(
+                    f"{self.path}: a pipe has no offsets, at which records are written: write a file, and copy its "
+                    "bytes into the pipe",
+                    path=self.path,
+                )
         flags = os.O_WRONLY | os.O_CREAT | _BINARY | (0 if self._append else os.O_TRUNC)
         self._descriptor = os.open(self.path, flags, 0o666)
         if self._append:

@@ -8,10 +8,12 @@ are imported at the first call.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
 import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -78,6 +80,39 @@ async def _run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
     return result
 
 
+async def _run_in_own_thread(call: Callable[..., _T], *args: Any) -> _T:
+    """Run a call that may wait for ever in a thread of its own, for which neither the loop nor the program waits.
+
+    The threads of asyncio's executor are waited for when the loop ends.
+    """
+    if _under_trio():
+        return await _run_in_thread(call, *args)
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call(*args)
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=run, name="recordio-stream", daemon=True).start()
+    return await done
+
+
 class _AwaitedSource:
     """Source whose own methods are awaited, or its plain results taken."""
 
@@ -117,7 +152,8 @@ class _ThreadedSource:
         self._source = source
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return await _run_in_thread(self._source.read_ranges, ranges)
+        run = _run_in_own_thread if self.is_stream else _run_in_thread
+        return await run(self._source.read_ranges, ranges)
 
     async def size(self) -> int:
         return await _run_in_thread(self._source.size)
@@ -170,10 +206,11 @@ class AsyncRecordReader(ReaderBase):
             `read_ranges`: async (see `AsyncRangeSource`; awaited in the loop) or blocking (run in a thread).
         index, max_record_bytes: As for `RecordReader`.
 
-    A pipe or device can be iterated, once; each read waits in a thread until its bytes were written.
+    A pipe or device can be iterated, once; each read waits in a thread until its bytes were written. One that is
+    cancelled may take bytes nevertheless, so the next read is a `NotSeekableError`.
 
     Use it in `async with`, which loads an .idx; `async for` yields all payloads. Many tasks may read at once.
-    Cancelling a read is safe, the reader stays usable.
+    Cancelling a read of a file is safe, the reader stays usable.
 
     Raises:
         RecordFileNotFoundError: There is no such record file.

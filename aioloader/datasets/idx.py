@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from aioloader.storage.local.descriptors import open_regular
+
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
@@ -53,7 +55,7 @@ def read_idx(path: str, axes: int) -> Array:
     """
     size = 4 + 4 * axes
     try:
-        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        with open(open_regular(path), "rb") as raw, gzip.open(raw) if path.endswith(".gz") else raw as file:
             head = file.read(size)
             if len(head) < size or head[:4] != bytes((0, 0, 8, axes)):
                 raise ValueError(f"{path} is not an IDX file of bytes with {axes} axes")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import LayoutError
+from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import path_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], 
         LayoutError: it is not a file of pairs; or it contains anything but lists, bytes, numbers and arrays of bytes.
     """
     path = path_of(path)
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         if os.fstat(file.fileno()).st_size > _MOST_NBYTES:
             raise LayoutError(
                 f"it is larger than {_MOST_NBYTES} bytes, so it is not a file of pairs", path=path

@@ -20,6 +20,7 @@ from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.idx import MOST_NBYTES, Readable, read_idx, read_up_to
 from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.rng import default_rng
+from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import path_of
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class _VisionDataset(ArrayDataset):
                 f"{path} cannot be checked: only the SHA-1 of {name}.gz is known; put that file there, or pass "
                 "check_sha1=False"
             )
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             found = hashlib.file_digest(file, "sha1").hexdigest()
         if found != self._sha1[name]:
             raise ValueError(
@@ -368,7 +369,7 @@ def read_whole(path: str) -> bytes:
     Raises:
         ValueError: it has more bytes than a published file can have.
     """
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         data = read_up_to(file, MOST_NBYTES + 1)
     if len(data) > MOST_NBYTES:
         raise ValueError(f"{path} has more than {MOST_NBYTES} bytes, which is the limit")

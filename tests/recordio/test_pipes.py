@@ -177,3 +177,30 @@ def test_a_forked_child_does_not_take_records_of_a_pipe(pipe: str) -> None:
 
         run_in_child(child)
         assert list(records) == RECORDS[1:]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: MXRecordIO(path, "w"), lambda path: recordio.RecordWriter(path, index=False)],
+)
+def test_a_pipe_is_not_written_to(make: Callable[[str], object], pipe: str) -> None:
+    with pytest.raises(NotSeekableError, match="has no offsets") as caught:
+        make(pipe)
+    assert caught.value.path == pipe
+
+
+def test_a_read_that_was_cancelled_does_not_keep_the_program_waiting(pipe: str) -> None:
+    program = (
+        "import asyncio, sys, threading\n"
+        "from recordio.aio import AsyncRecordReader\n"
+        "async def main():\n"
+        "    async with AsyncRecordReader(sys.argv[1]) as reader:\n"
+        "        before = threading.active_count()\n"
+        "        read = asyncio.ensure_future(anext(aiter(reader)))\n"
+        "        while threading.active_count() == before:\n"
+        "            await asyncio.sleep(0)\n"
+        "        read.cancel()\n"
+        "        await asyncio.wait([read])\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", program, pipe], check=True, timeout=60)  # nobody ever writes

@@ -17,6 +17,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from aioloader.errors import SampleFormatError
+from recordio.errors import NotSeekableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # Programs that this process starts do not inherit the descriptors (PEP 446). Without O_NONBLOCK, open() of a named pipe
 # would block the thread for ever.
-_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _seek_lock = threading.Lock()
 
 
@@ -64,11 +65,15 @@ def open_regular_file(path: str, kind: type[FileIO] = FileIO) -> FileIO:
 
 
 def check_regular(status: os.stat_result, path: str) -> None:
-    """Raise OSError unless `status` is that of a regular file."""
+    """Raise OSError unless `status` is that of a regular file; `NotSeekableError` for a pipe or device."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
+        raise NotSeekableError(
+            f"{path}: not a regular file: a pipe or device can only be read once and in order, so copy its bytes to a "
+            "file",
+            path=path,
+        )
 
 
 def read_into(fd: int, out: memoryview, offset: int) -> int:
