@@ -25,6 +25,7 @@ from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation
 from aioloader.foundation.validation import at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.storage.blocks.columns import Column, ColumnKind, common_column
+from aioloader.storage.blocks.parquet.arrow_columns import line_for_paths
 from aioloader.storage.blocks.parquet.footer import STORED, ParquetFooter
 from aioloader.storage.blocks.parquet.row_groups import RowGroupReader
 from aioloader.storage.blocks.parquet.table import BlockTable, lay_out_blocks
@@ -251,12 +252,13 @@ class ParquetDataset(ShardDataset):
         return {self._image: "image"} | ({} if self._label is None else {self._label: "label"})
 
     def _of_paths(self, column: Column) -> str:
-        if column.kind is not ColumnKind.TEXT or self._label is None:
+        """Return advice about a column that may have the paths of images, as text or in a struct."""
+        struct = column.kind is not ColumnKind.TEXT
+        if struct and f"{column.name}.path" not in self._footers[0].leaves:
             return ""
-        return (
-            "; if it has the paths of images, read them with aioloader.ImageListDataset(FOLDER, list(zip("
-            f"*pyarrow.parquet.read_table(FILE, columns=[{self._label!r}, {column.name!r}]).to_pydict().values())))"
-        )
+        labels = () if self._label is None else (self._label,)
+        line = line_for_paths(column.name, labels, struct=struct)
+        return f"; if it has the paths of images, read them with {line}"
 
     def _reader(self) -> FieldReader:
         return RowReader(self._layout.columns, self._layout.images)

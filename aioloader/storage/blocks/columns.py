@@ -72,13 +72,17 @@ class Column:
 
 
 def common_column(one: Column, other: Column) -> Column | None:
-    """Return the column that has the values of two: that of the wider whole numbers; None for other differences."""
+    """Return the column that has the values of two: that of the wider whole numbers or fractions; None if none has."""
     if one == other:
         return one
-    if one.name != other.name or not one.kind is other.kind is ColumnKind.NUMBER:
+    if one.name != other.name or one.kind is not other.kind or one.dtype is None or other.dtype is None:
         return None
-    dtypes = [np.dtype(each.dtype) for each in (one, other)]
+    dtypes = [np.dtype(one.dtype), np.dtype(other.dtype)]
+    if not all(each.kind in "iuf" for each in dtypes):
+        return None
     found = np.result_type(*dtypes)
-    if any(each.kind not in "iu" for each in (*dtypes, found)):
+    if (found.kind == "f") != all(
+        each.kind == "f" for each in dtypes
+    ):  # of int64 and uint64, or int8 and float32
         return None
-    return Column(one.name, ColumnKind.NUMBER, found.str)
+    return Column(one.name, one.kind, found.str)

@@ -638,3 +638,25 @@ def test_whole_numbers_of_several_widths_and_images_with_more_fields_are_read(
     write(tmp_path / "9.parquet", {"image": rows, "label": pa.array([1.5])})
     with pytest.raises(ParquetError, match="differs"):
         ParquetDataset([*paths, tmp_path / "9.parquet"])[0]
+
+
+@pytest.mark.parametrize("narrow_first", [True, False])
+@pytest.mark.parametrize(
+    ("kinds", "wanted"),
+    [
+        ((pa.float32(), pa.float64()), (0.5, 0.1)),
+        ((pa.list_(pa.int32()), pa.large_list(pa.int64())), ([7, 8], [9, 1 << 40])),
+        ((pa.list_(pa.float32(), 2), pa.list_(pa.float64())), ([0.5, 1.0], [0.1, 2.0])),
+    ],
+)
+def test_fractions_and_lists_of_several_widths_are_read_in_the_widest(
+    tmp_path: Path, kinds: Any, wanted: Any, narrow_first: bool
+) -> None:
+    paths = []
+    for number, (kind, value) in enumerate(zip(kinds, wanted, strict=True)):
+        paths.append(tmp_path / f"{number}.parquet")
+        write(paths[-1], {"image": images([number]), "label": pa.array([value], kind)})
+    order = (0, 1) if narrow_first else (1, 0)
+    dataset = ParquetDataset([paths[place] for place in order], fields=("label",))
+    assert [each["label"].tolist() for each in dataset] == [wanted[place] for place in order]
+    assert {each["label"].dtype.itemsize for each in dataset} == {8}

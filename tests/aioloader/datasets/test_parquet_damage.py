@@ -14,6 +14,8 @@ import pytest
 from aioloader import DataLoader, ParquetDataset
 from aioloader.datasets import parquet_footers
 from aioloader.errors import ParquetError
+from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import index_beside, shard_state, write_index
 from aioloader.storage.blocks.parquet import row_groups, table
 from aioloader.storage.blocks.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
 from tests.aioloader.datasets.parquet_files import images, jpeg, write, write_images
@@ -386,3 +388,13 @@ def test_rows_without_an_image_are_faults(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"image": column, "label": [1, 2, 3]})
     faults, valid = faults_of(path)
     assert ([fault.row for fault in faults], valid) == ([1, 2], 1)
+
+
+@pytest.mark.parametrize("rows", [-1, 1 << 62])
+def test_an_index_with_impossible_rows_is_not_used(path: Path, rows: int) -> None:
+    footer = parquet_footers.read_footer(str(path), None)
+    forged_rows = replace(footer, rows=np.full_like(footer.rows, rows))
+    state = shard_state(str(path))
+    assert state is not None
+    write_index(index_beside(str(path)), SampleIndex("parquet-1", forged_rows.arrays()), state)
+    assert read(path) == (list(range(20)), {})

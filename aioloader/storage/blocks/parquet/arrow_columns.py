@@ -12,7 +12,7 @@ from aioloader.storage.blocks.item import NULL, pack_item
 from aioloader.storage.blocks.values import pack_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from aioloader.foundation.types import Array, IntArray
 
@@ -139,7 +139,7 @@ def column_bytes(array: Any, column: Column, faults: dict[int, str]) -> ColumnBy
         begin = np.arange(len(values), dtype=np.int64) * width
         found = ColumnBytes(values.view(np.uint8), begin, np.full(len(values), width, np.int64))
     elif column.kind is ColumnKind.ARRAY:
-        found = _arrays(array, column, faults)
+        found = _arrays(array, column, own, faults)
     elif column.kind is ColumnKind.FILE:
         found = _binary(_plain(array.field(_BYTES)))
     elif column.kind is ColumnKind.FILES:
@@ -153,12 +153,13 @@ def column_bytes(array: Any, column: Column, faults: dict[int, str]) -> ColumnBy
     return found
 
 
-def missing_files(array: Any, column: Column) -> dict[int, str]:
+def missing_files(array: Any, column: Column, others: Sequence[str]) -> dict[int, str]:
     """Return the reason for each row that has no bytes of an image where it should have some.
 
     Args:
         array: an Arrow array of the column.
         column: its kind.
+        others: the columns that are read with it, for advice.
     """
     array = _plain(array)
     name = column.name
@@ -168,12 +169,12 @@ def missing_files(array: Any, column: Column) -> dict[int, str]:
         content = array.field(_BYTES)
         rows = np.flatnonzero(_nulls(content)).tolist() if content.null_count else ()
         for row in rows:
-            faults.setdefault(row, _without_bytes(name, array[row].as_py()))
+            faults.setdefault(row, _without_bytes(name, array[row].as_py(), others))
     elif column.kind is ColumnKind.FILES and _contains_null(array):
         for row, values in enumerate(array.to_pylist()):
             for value in values or ():
                 if value is None or value[_BYTES] is None:
-                    faults.setdefault(row, _without_bytes(name, value))
+                    faults.setdefault(row, _without_bytes(name, value, None))
     return faults
 
 
@@ -182,13 +183,31 @@ def _contains_null(array: Any) -> bool:
     return bool(elements.null_count or elements.field(_BYTES).null_count)
 
 
-def _without_bytes(name: str, value: Any) -> str:
+def _without_bytes(name: str, value: Any, others: Sequence[str] | None) -> str:
+    """Return the fault of an image without bytes; `others` is None for one of several images of a row."""
     path = None if value is None else value.get(_PATH)
     if path is None:
         return f"the column {name!r} has an image without bytes in this row"
+    line = "" if others is None else f", or read them with {line_for_paths(name, others, struct=True)}"
     return (
         f"the column {name!r} has only the path {path!r} of an image outside of the file: write the images into it, as "
-        "Dataset.push_to_hub of Hugging Face's `datasets` does, or read them with aioloader.ImageFolderDataset"
+        f"Dataset.push_to_hub of Hugging Face's `datasets` does{line}"
+    )
+
+
+def line_for_paths(column: str, labels: Sequence[str], *, struct: bool) -> str:
+    """Return a line of Python that reads the images whose paths are in a file; FOLDER and FILE are the user's.
+
+    Args:
+        column: has the paths.
+        labels: the columns of the labels.
+        struct: the paths are in structs.
+    """
+    flat, image = (".flatten()", f"{column}.{_PATH}") if struct else ("", column)
+    label = repr(labels[0]) if len(labels) == 1 else repr(list(labels) or None)
+    return (
+        f"aioloader.ImageListDataset(FOLDER, pyarrow.parquet.read_table(FILE, columns={[column, *labels]!r}){flat}, "
+        f"image={image!r}, label={label})"
     )
 
 
@@ -267,11 +286,11 @@ def _spans_of_elements(array: Any) -> tuple[IntArray, IntArray]:
     return offsets[:-1].copy(), np.diff(offsets)
 
 
-def _arrays(array: Any, column: Column, faults: dict[int, str]) -> ColumnBytes:
+def _arrays(array: Any, column: Column, own: Column, faults: dict[int, str]) -> ColumnBytes:
     assert column.dtype is not None
     first, count = _spans_of_elements(array)
     elements = _plain(array.values)
-    values = _numbers(elements, column)
+    values = _numbers(elements, own).astype(column.dtype, copy=False)
     if elements.null_count:
         nulls = _nulls(elements)
         if values.dtype.kind == "f":

@@ -113,6 +113,8 @@ class ParquetFooter:
         rows, chunks = arrays["rows"].astype(np.int64), arrays["chunks"].astype(np.int64)
         if chunks.shape != (len(rows), len(leaves), 4):
             raise ValueError(f"the table of column chunks has the shape {chunks.shape}")
+        if not _possible(rows):
+            raise ValueError("the numbers of rows are impossible")
         return cls(
             path=path,
             nbytes=nbytes,
@@ -184,7 +186,7 @@ def parse_footer(raw: bytes, path: str, nbytes: int) -> ParquetFooter:
         )
     except Exception as error:
         raise ParquetError(f"the footer is damaged: {type(error).__name__}: {error}", path=name) from error
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) <= _MOST_ROWS:
+    if not _possible(rows):
         raise ParquetError("the footer has an impossible number of rows", path=name, found=rows.tolist()[:10])
     if int(rows.sum()) != metadata.num_rows:
         raise ParquetError(
@@ -204,6 +206,10 @@ def parse_footer(raw: bytes, path: str, nbytes: int) -> ParquetFooter:
         features=features.decode("utf-8", "replace"),
         raw=raw,
     )
+
+
+def _possible(rows: IntArray) -> bool:
+    return not len(rows) or 0 <= int(rows.min()) <= int(rows.max()) <= _MOST_ROWS
 
 
 def _metadata(raw: bytes, path: str) -> Any:

@@ -191,7 +191,8 @@ class RowGroupReader:
             array = batch.column(column.name)
             part.append(column_bytes(array, column, faults))
             if column.name in self._required:
-                faults.update(missing_files(array, column))
+                others = [name for name in self._names if name != column.name]
+                faults.update(missing_files(array, column, others))
         return part, faults
 
     def _whole(self, file: int, groups: Sequence[int]) -> Iterator[Any]:
