@@ -113,7 +113,7 @@ def label_value(value: float, dtype: np.dtype[Any]) -> Any:
             raise _misfit(value, dtype)
         return dtype.type(value)
     bounds = np.iinfo(dtype)
-    if float(value).is_integer() and bounds.min <= int(value) <= bounds.max:
+    if bounds.min <= value <= bounds.max and float(value).is_integer():
         return dtype.type(int(value))
     raise _misfit(value, dtype)
 

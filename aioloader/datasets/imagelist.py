@@ -6,6 +6,7 @@ import csv
 import io
 import numbers
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -21,6 +22,7 @@ from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.kinds import is_image_name
 from aioloader.datasets.shards import pinned_path, pinned_paths
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -33,6 +35,7 @@ _LABELS_LOOKED_AT = 1000
 _CLASSES = 1 << 63  # greater whole numbers are quantities, and no classes
 _LINES_AT_A_TIME = 1 << 12
 _EXACT = 1 << 53  # float64 has all whole numbers up to this one
+_SURROGATE = re.compile("[\ud800-\udfff]")  # what "surrogateescape" reads where a text is not UTF-8
 TABLE_SUFFIXES = (".csv", ".tsv")
 # Usual names of columns.
 _PATHS = (
@@ -301,12 +304,12 @@ def read_list(path: str) -> Entries:
     return Entries(keys, several or np.array(singles), paths)
 
 
-def _open_text(path: str, newline: str | None = None) -> TextIO:
+def _open_text(path: str, newline: str | None = None, errors: str = "surrogateescape") -> TextIO:
     if not is_url(path):
-        return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+        return open(open_regular(path), encoding="utf-8-sig", errors=errors, newline=newline)
     from aioloader.storage.remote.opening import read_text
 
-    return io.TextIOWrapper(io.BytesIO(read_text(path)), "utf-8-sig", "surrogateescape", newline)
+    return io.TextIOWrapper(io.BytesIO(read_text(path)), "utf-8-sig", errors, newline)
 
 
 def parse_line(line: str) -> tuple[int, list[float], str]:
@@ -323,7 +326,7 @@ def parse_line(line: str) -> tuple[int, list[float], str]:
     labels = [float(field) for field in fields[1:-1]]
     for label, field in zip(labels, fields[1:], strict=False):
         if abs(label) >= _EXACT and field.lstrip("+-").isdigit() and int(field) != label:
-            raise ValueError(f"the label {field} is too large to be read exactly")
+            raise ValueError(f"the label {field[:40]} is too large to be read exactly")
     return int(fields[0]), labels, fields[-1]
 
 
@@ -368,13 +371,21 @@ def _are(kind: type | tuple[type, ...], values: list[Any]) -> bool:
 
 
 def _numbers(values: list[Any]) -> Array:
-    """Return numbers as an array, whole ones as int64 if they fit."""
+    """Return numbers as an array, whole ones as int64 if they fit.
+
+    Raises:
+        ValueError: one is larger than any float64.
+    """
     if _are(numbers.Integral, values):
         try:
             return np.array(values, np.int64)
         except OverflowError:
             pass
-    return np.array(values, np.float64)
+    try:
+        return np.array(values, np.float64)
+    except OverflowError:
+        number = next(number for number, value in enumerate(values, 1) if abs(value) >= 1 << 1023)
+        raise ValueError(f"the label of entry {number} is too large") from None
 
 
 def _entry(number: int, entry: Any, rule: str) -> tuple[tuple[float, ...], str]:
@@ -384,7 +395,18 @@ def _entry(number: int, entry: Any, rule: str) -> tuple[tuple[float, ...], str]:
         if len(labels) == 1 and isinstance(labels[0], (list, tuple, np.ndarray)):
             labels = np.asarray(labels[0]).ravel().tolist()
         if labels and all(isinstance(label, numbers.Real) for label in labels):
-            return tuple(map(float, labels)), os.fspath(entry[-1])
+            try:
+                found = tuple(map(float, labels))
+                exact = all(
+                    int(label) == value
+                    for label, value in zip(labels, found, strict=True)
+                    if isinstance(label, numbers.Integral)
+                )
+            except OverflowError:
+                exact = False
+            if not exact:
+                raise ValueError(f"a label of entry {number} is too large to be read exactly")
+            return found, os.fspath(entry[-1])
     raise ValueError(f"{rule} {entry!r} as entry {number}")
 
 
@@ -392,25 +414,38 @@ def _entry(number: int, entry: Any, rule: str) -> tuple[tuple[float, ...], str]:
 
 
 def columns_of(table: Any) -> dict[str, list[Any]] | None:
-    """Return the columns of a table of pandas, Polars or pyarrow, or of a dict of columns; None for anything else."""
+    """Return the columns of a table of pandas, Polars or pyarrow, or of a dict of columns; None for anything else.
+
+    Raises:
+        ValueError: two columns have one name.
+    """
+    columns: list[tuple[Any, list[Any]]]
+    kind = type(table).__module__.partition(".")[0], type(table).__name__
     if isinstance(table, Mapping):
-        return {
-            str(name): values.tolist() if isinstance(values, np.ndarray) else list(values)
+        columns = [
+            (name, values.tolist() if isinstance(values, np.ndarray) else list(values))
             for name, values in table.items()
-        }
-    library = type(table).__module__.partition(".")[0]
-    if library == "pyarrow":
-        return {str(name): table.column(name).to_pylist() for name in table.column_names}
-    if library == "polars":
-        return {str(name): table[name].to_list() for name in table.columns}
-    if library == "pandas" and table.ndim == 2:
+        ]
+    elif kind in (("pyarrow", "Table"), ("pyarrow", "RecordBatch")):
+        columns = [
+            (name, column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)
+        ]
+    elif kind == ("polars", "DataFrame"):
+        columns = [(column.name, column.to_list()) for column in table.get_columns()]
+    elif kind == ("pandas", "DataFrame"):
         # Every mark of a missing value becomes None: pandas has several, and not all can be compared.
-        columns = {str(name): table[name] for name in table.columns}
-        return {
-            name: (column.astype(object).where(column.notna(), None) if column.hasnans else column).tolist()
-            for name, column in columns.items()
-        }
-    return None
+        columns = [
+            (name, (column.astype(object).where(column.notna(), None) if column.hasnans else column).tolist())
+            for name, column in table.items()
+        ]
+    else:
+        return None
+    found = {str(name): values for name, values in columns}
+    if len(found) < len(columns):
+        raise ValueError(
+            f"the table has two columns of one name ({', '.join(str(name) for name, _ in columns)}): rename one"
+        )
+    return found
 
 
 def read_table(path: str) -> dict[str, list[Any]]:
@@ -420,15 +455,17 @@ def read_table(path: str) -> dict[str, list[Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line has another number of fields than the first one.
+        ValueError: a line has another number of fields than the first one, or is not UTF-8.
     """
-    with _open_text(path, newline="") as file:
+    with _open_text(path, newline="", errors="strict") as file:
         apart = "\t" if path.lower().endswith(".tsv") else ","
         reader = csv.reader(file, delimiter=apart, skipinitialspace=True)
         try:
             rows = [row for row in reader if row]
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num} is not valid CSV: {error}") from None
+        except UnicodeDecodeError:
+            raise _other_encoding(path) from None
     if not rows:
         raise ValueError(f"{path} has no lines")
     width = len(rows[0])
@@ -449,6 +486,16 @@ def read_table(path: str) -> dict[str, list[Any]]:
     if len(set(names)) < width:
         raise ValueError(f"{path} has two columns of one name ({', '.join(names)}): rename one")
     return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def _other_encoding(path: str) -> ValueError:
+    """Return the error for a table that is not UTF-8."""
+    with _open_text(path) as file:
+        number = next(number for number, line in enumerate(file, 1) if _SURROGATE.search(line))
+    return ValueError(
+        f"{path}, line {number} is not UTF-8: save the table as UTF-8, or pass it as pandas.read_csv({path!r}, "
+        "encoding='latin-1'), or with the encoding that it has"
+    )
 
 
 def entries_of_table(
@@ -532,11 +579,12 @@ def _column(values: list[Any], name: str) -> Array | list[str]:
         () if any("_" in value for value in values) else (int, float)
     ):  # Python's numbers may have some
         try:
-            found = _numbers(list(map(kind, values)))
+            parsed = list(map(kind, values))
         except ValueError:
             continue
-        if np.isnan(found).any():
-            row = int(np.isnan(found).argmax())
+        found = _numbers(parsed)
+        if not np.isfinite(found).all():
+            row = int(np.isfinite(found).argmin())
             raise ValueError(f"row {row + 1} has no label in the column {name!r}, but {values[row]!r}")
         return found
     distinct = set(values)

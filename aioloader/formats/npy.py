@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"\x93NUMPY"
 _MOST_HEADER_NBYTES: Final = 1 << 14
+_MOST_EXTENT: Final = 1 << 48
 # NumPy writes the keys in this order.
 _HEADER: Final = re.compile(
     rb"\{\s*'descr'\s*:\s*'([<>|=]?[A-Za-z?][0-9]*(?:\[[^'\]]*\])?)'\s*,\s*'fortran_order'\s*:\s*(True|False)\s*,"
@@ -45,12 +46,14 @@ def parse_npy(data: memoryview) -> Array:
     if end > min(len(data), _MOST_HEADER_NBYTES):
         raise ValueError("its header is cut, or too long")
     dtype, by_columns, shape = _parse_header(bytes(data[begin:end]))
+    if not dtype.itemsize or max(shape, default=0) > _MOST_EXTENT:
+        raise ValueError(f"an array of {dtype} {shape} is impossible")
     count, rest = math.prod(shape), data[end:]
     if count * dtype.itemsize > len(rest):
         raise ValueError(
             f"an array of {dtype} {shape} has {count * dtype.itemsize} bytes, and there are {len(rest)}"
         )
-    values = np.frombuffer(rest, dtype, count) if dtype.itemsize and count else np.empty(count, dtype)
+    values = np.frombuffer(rest, dtype, count) if count else np.empty(0, dtype)
     array: Array = values.reshape(shape, order="F" if by_columns else "C").copy(order="K")
     return array
 

@@ -147,6 +147,8 @@ def test_lists_of_different_lengths_are_no_label() -> None:
         ([1, 300], "uint8"),
         (np.array([1e39]), "float32"),
         (np.array([[0.5]]), "int64"),
+        (10**400, "int64"),
+        (10**400, "float64"),
     ],
 )
 def test_a_label_that_its_dtype_cannot_hold_is_refused(value: Any, dtype: str | None) -> None:

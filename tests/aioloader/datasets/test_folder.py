@@ -354,12 +354,40 @@ def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Pa
         ("a.png|1\nb.png|2\n", r"fields apart by '\|'"),
         ("", "has no lines"),
         ("path,label\na.png," + "x" * (1 << 18), "line 2 is not valid CSV"),
+        ("path,label\ncat/a.png,1\nant/1.jpeg,1" + "0" * 400, "the label of entry 2 is too large"),
+        ("path,label\ncat/a.png,0.5\nant/1.jpeg,1e999\n", "row 2 has no label in .*, but '1e999'"),
     ],
 )
 def test_tables_that_are_refused(text: str, message: str, root: Path) -> None:
     (root / "labels.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         ImageListDataset(root, "labels.csv")
+
+
+@pytest.mark.parametrize(("encoding", "line"), [("latin-1", 3), ("utf-16", 1)])
+def test_a_table_of_another_encoding_is_refused_with_its_line(encoding: str, line: int, root: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    (root / "labels.csv").write_text("path,label\ncat/a.png,chat\nant/1.jpeg,café\n", encoding)
+    message = rf"labels\.csv, line {line} is not UTF-8: .*pandas\.read_csv\('.*csv', encoding='latin-1'\)"
+    with pytest.raises(ValueError, match=message):
+        ImageListDataset(root, "labels.csv")
+    table = pandas.read_csv(root / "labels.csv", encoding=encoding)
+    assert ImageListDataset(root, table).class_names() == ["café", "chat"]
+
+
+@pytest.mark.parametrize(
+    "imglist",
+    [
+        [[10**400, "cat/a.png"]],
+        [[[10**400, 1], "cat/a.png"]],
+        [[2**53 + 1, Path("cat/a.png")]],
+        [[[2**70 + 1, 1], "cat/a.png"]],
+        {"path": ["cat/a.png"], "label": [10**400]},
+    ],
+)
+def test_labels_that_no_dtype_has_exactly_are_named(imglist: Any, root: Path) -> None:
+    with pytest.raises(ValueError, match=r"label of entry 1 is too large"):
+        ImageListDataset(root, imglist)
 
 
 def test_a_table_with_a_missing_value_or_an_uneven_column_is_refused(root: Path) -> None:
@@ -373,6 +401,19 @@ def test_a_table_with_a_missing_value_or_an_uneven_column_is_refused(root: Path)
         ImageListDataset(root, table["path"])
     with pytest.raises(ValueError, match="entry 1 has a null character"):
         ImageListDataset(imglist={"path": ["a\0.png"], "label": [1]})
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_two_columns_of_one_name_are_refused(library: str, root: Path) -> None:
+    made = pytest.importorskip(library)
+    names = ["path", "label", "label"]
+    values: list[Any] = [["cat/a.png"], [1], [2]]
+    if library == "pandas":
+        table = made.DataFrame(list(zip(*values, strict=True)), columns=names)
+    else:
+        table = made.Table.from_arrays(list(map(made.array, values)), names=names)
+    with pytest.raises(ValueError, match=r"two columns of one name \(path, label, label\)"):
+        ImageListDataset(root, table)
 
 
 def test_paths_may_be_absolute_without_a_root(root: Path, pixels: Any) -> None:

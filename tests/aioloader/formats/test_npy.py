@@ -79,3 +79,13 @@ def test_other_versions_are_refused() -> None:
 def test_named_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="named fields"):
         parse_npy(memoryview(saved(np.zeros(2, [("a", "<i4")]))))
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape"), [("<f8", f"(0, {1 << 70})"), ("|S0", "(100000000000,)"), ("<U0", "(3,)")]
+)
+def test_an_impossible_shape_is_refused(descr: str, shape: str) -> None:
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(ValueError, match="is impossible"):
+        parse_npy(memoryview(data))
