@@ -80,6 +80,13 @@ def add(commands: Commands) -> None:
         help="SRC is the folder with the published files of this set; folder: pack its images, although it also "
         "contains shards",
     )
+    group.add_argument(
+        "--synsets",
+        type=_synsets,
+        metavar="DIR|NAME,...",
+        help="classes of a folder in the order of their numbers: a folder that has them, such as that of the training "
+        "set, or their names (default: all sub-folders)",
+    )
     group = pack.add_argument_group("fields of samples (tar, TFRecord, Parquet, MDS)")
     group.add_argument(
         "--image", metavar="NAME", help="field of the image (default: that of the format's dataset)"
@@ -201,6 +208,14 @@ class _Im2recSwitch(argparse.Action):
             f"{name} is a switch of MXNet's im2rec.py, and this is `aioloader pack SRC OUT`: {_IM2REC[name]}; "
             "`python -m aioloader.tools.im2rec PREFIX ROOT` takes all of im2rec's switches"
         )
+
+
+def _synsets(text: str) -> tuple[str, ...]:
+    if not os.path.isdir(text):
+        return _names(text)
+    from aioloader.datasets.image_files import find_images
+
+    return tuple(find_images(text).classes)
 
 
 def _names(text: str) -> tuple[str, ...]:

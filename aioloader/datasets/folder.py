@@ -11,7 +11,7 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.image_files import OWN, ImageFiles, find_images
+from aioloader.datasets.image_files import OWN, ImageFiles, checked_synsets, find_images
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.kinds import of_several_splits
 from aioloader.datasets.shards import pinned_path
@@ -40,9 +40,9 @@ class ImageFolderDataset(FileDataset):
     as in torchvision with ``allow_empty=True``: pass `synsets` to choose the classes, or to number them as in another
     folder (the training set's). Within a class images are sorted by their paths; those in its sub-folders belong to it,
     too. An image is a file whose suffix is one of a format that `aioloader.transforms.decode_image` reads, or, if it
-    has another suffix or none, that begins like one (on this machine: objects at a URL are not opened for that).
-    Entries whose names begin with a dot, and ``__MACOSX``, are neither images nor classes. `aioloader pack`, `inspect`,
-    `view` and `verify` read the same images, with the same numbers.
+    has none, or one of no other usual kind of file (such as .txt, .csv, .dat), that begins like one (on this machine:
+    objects at a URL are not opened for that). Entries whose names begin with a dot, and ``__MACOSX``, are neither
+    images nor classes. `aioloader pack`, `inspect`, `view` and `verify` read the same images, with the same numbers.
 
     Args:
         root: the folder; ``~`` is expanded. Or the URL of a folder in object storage, such as "s3://bucket/train",
@@ -110,8 +110,6 @@ class ImageFolderDataset(FileDataset):
             raise ValueError(
                 "synsets number the labels, and label=None reads images without labels: leave out one"
             )
-        if synsets is not None and (isinstance(synsets, str) or len(set(synsets)) < len(synsets)):
-            raise ValueError(f"synsets must be a list of different names of classes, got {synsets!r}")
         self._decoder = ImageFileDecoder(
             flag, exif, max_pixels, dct_scaling=bool(dct_scaling), labelled=labelled
         )
@@ -119,7 +117,7 @@ class ImageFolderDataset(FileDataset):
         self._versions: dict[str, Version] = {}
         self._crops = ItemCrops(crop_index, self._root)
         self.synsets: list[str] = []
-        self._chosen = None if synsets is None else list(synsets)
+        self._chosen = checked_synsets(synsets)
         self._list_images(self._root)
         if crop_index != AUTO:
             self._crops.open(self._paths)

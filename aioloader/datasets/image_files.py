@@ -134,6 +134,19 @@ def has_loose_images(root: str) -> bool:
         return any(not entry.is_dir() and is_image_file(entry.path) for entry in entries)
 
 
+def checked_synsets(synsets: Sequence[str] | None) -> list[str] | None:
+    """Return the names of classes that a caller passed.
+
+    Raises:
+        ValueError: they are one text, or name a class twice.
+    """
+    if synsets is None:
+        return None
+    if isinstance(synsets, str) or len(set(synsets)) < len(synsets):
+        raise ValueError(f"synsets must be a list of different names of classes, got {synsets!r}")
+    return list(synsets)
+
+
 def find_images(root: str, synsets: Sequence[str] | None = None, rule: Rule = OWN) -> ImageFiles:
     """Find the images and the classes of a folder. Blocking.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
-from aioloader.datasets.image_files import ImageFiles, find_images
+from aioloader.datasets.image_files import ImageFiles, checked_synsets, find_images
 from aioloader.datasets.imagelist import inside_root, read_list
 from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.errors import UnknownFormatError
@@ -135,8 +135,12 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
     return tuple(found.classes), [(Path(path), label) for path, label in found.items]
 
 
-def folder_source(source: str | os.PathLike[str]) -> Source:
+def folder_source(source: str | os.PathLike[str], synsets: Sequence[str] | None = None) -> Source:
     """Return the images of a folder as a source; see `list_images` for their order and classes.
+
+    Args:
+        source: the folder.
+        synsets: names of the classes in the order of their numbers; None: all folders.
 
     Raises:
         NotADirectoryError, UnknownFormatError: as `list_images`.
@@ -144,7 +148,7 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
         OSError: a folder cannot be read.
     """
     root = os.fspath(source)
-    found = _found(root)
+    found = _found(root, synsets)
     begin = len(os.path.join(root, ""))
     labels = [(float(label),) for label in range(max(1, len(found.classes)))]
     items = []
@@ -165,7 +169,7 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
     )
 
 
-def _found(root: str) -> ImageFiles:
+def _found(root: str, synsets: Sequence[str] | None = None) -> ImageFiles:
     """Return the images of a folder; if they all lie outside sub-folders, without classes.
 
     Raises:
@@ -173,10 +177,10 @@ def _found(root: str) -> ImageFiles:
     """
     if not os.path.isdir(root):
         raise NotADirectoryError(f"there is no folder {root!r}")
-    found = find_images(root)
+    found = find_images(root, checked_synsets(synsets))
     if found.items:
         return found
-    if not found.loose:
+    if not found.loose or synsets is not None:
         raise UnknownFormatError(root, f"a folder without images ({', '.join(sorted(IMAGE_SUFFIXES))})")
     return replace(found, classes=[], items=[(path, 0) for path in found.loose], loose=[])
 

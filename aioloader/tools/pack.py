@@ -110,6 +110,7 @@ def pack(
     *,
     kind: str | None = None,
     root: str | os.PathLike[str] | None = None,
+    synsets: Sequence[str] | None = None,
     image: str | None = None,
     label: str | None = None,
     no_label: bool = False,
@@ -155,6 +156,8 @@ def pack(
         kind: "mnist", "fashion-mnist", "cifar10" or "cifar100": both parts of that set, OUT_train and OUT_test.
             "folder": the images of a folder that contains shards of another format, too.
         root: the folder that the paths of a list are relative to; None: the folder of the list.
+        synsets: of a folder of images, the names of the classes in the order of their numbers, such as those of the
+            training set; None: all folders.
         image, label: names of the fields of the image and its label, for formats whose samples have fields; None: the
             default of the format's class.
         no_label: give every image the label 0, for samples without a label.
@@ -249,7 +252,9 @@ def pack(
     if os.fspath(out).endswith(("/", os.sep)):
         raise ValueError(f"{str(out)!r} is the name of a folder: add a name for the record file")
     chosen = _Fields(image, label, no_label=no_label, kept=field_names(fields) if fields else ())
-    found = _source(source, kind, root, chosen)
+    found = _source(source, kind, root, chosen, synsets)
+    if synsets is not None and found.kind != "folder":
+        raise TypeError(f"synsets number the classes of a folder of images, and the source is {found.kind}")
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
     order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
     if append:
@@ -295,6 +300,8 @@ def pack(
     if old is not None:
         options["append"] = old.as_option()
     options["root"] = None if root is None else str(root)
+    if synsets is not None:
+        options["synsets"] = list(synsets)
     if found.samples is not None:
         options |= {"image": image, "label": label, "no_label": no_label, "fields": list(chosen.kept)}
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
@@ -381,7 +388,11 @@ class _Fields:
 
 
 def _source(
-    source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None, fields: _Fields
+    source: str | os.PathLike[str],
+    kind: str | None,
+    root: str | os.PathLike[str] | None,
+    fields: _Fields,
+    synsets: Sequence[str] | None,
 ) -> Source:
     name = path_of(source)
     is_list = kind is None and _is_list(name)
@@ -394,17 +405,17 @@ def _source(
         return list_source(name, root)
     if kind is not None:
         fields.refuse(f"a {kind}" if kind == "folder" else kind)
-        return folder_source(name) if kind == "folder" else set_source(kind, name)
+        return folder_source(name, synsets) if kind == "folder" else set_source(kind, name)
     folder = not is_url(name) and os.path.isdir(name)
     try:
         found = _recognized(name)
     except (UnknownFormatError, AmbiguousPathError) as error:
         if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
             raise
-        return _deep_folder(name, fields, error)
+        return _deep_folder(name, fields, error, synsets)
     if folder and found.kind is FOLDER:
         fields.refuse("a folder of images")
-        return folder_source(name)
+        return folder_source(name, synsets)
     if found.kind is FACES:
         raise ValueError(
             f"{redact_url(name)!r} is a set in InsightFace's layout, whose header and identity records cannot be "
@@ -451,7 +462,12 @@ def _recognized(path: str) -> Recognized:
         ) from None
 
 
-def _deep_folder(path: str, fields: _Fields, error: UnknownFormatError | AmbiguousPathError) -> Source:
+def _deep_folder(
+    path: str,
+    fields: _Fields,
+    error: UnknownFormatError | AmbiguousPathError,
+    synsets: Sequence[str] | None,
+) -> Source:
     """Return the images of a folder that only lie deeper than in its sub-folders.
 
     Raises:
@@ -459,10 +475,10 @@ def _deep_folder(path: str, fields: _Fields, error: UnknownFormatError | Ambiguo
         AmbiguousPathError: its sub-folders are splits, and not classes.
     """
     try:
-        found = folder_source(path)
+        found = folder_source(path, synsets)
     except UnknownFormatError:
         raise error from None
-    if of_several_splits(found.classes):
+    if synsets is None and of_several_splits(found.classes):
         raise AmbiguousPathError(
             path,
             [os.path.join(path, name) for name in found.classes],

@@ -243,3 +243,28 @@ def test_a_list_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf7\t1\ta.jpg\r\n")
     assert [item.key for item in list_source(path).items] == [7]
     assert [image.key for image in read_lines(str(path), lambda *bad: pytest.fail(str(bad)))] == [7]
+
+
+# -- folders that lack a class -----------------------------------------------------------------------------------------
+
+
+def test_synsets_number_the_classes_of_a_folder_as_those_of_another(tmp_path: Path) -> None:
+    for name in ("train/ant", "train/cat", "val/cat", "val/dog"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(GOLDEN / "dog" / "x.JPG", tmp_path / name)
+    report = pack(tmp_path / "val", tmp_path / "names", synsets=["ant", "cat"])
+    assert (report.classes, report.empty) == (("ant", "cat"), ("ant",))
+    assert report.left_out == {"not among the synsets": 1}
+    assert (
+        main(["pack", str(tmp_path / "val"), str(tmp_path / "dir"), "--synsets", str(tmp_path / "train")])
+        == 0
+    )
+    for name in ("names", "dir"):
+        assert [head.label for head, _ in records(tmp_path / f"{name}.rec")] == [1]
+    for wrong in ("cat", ["cat", "cat"]):
+        with pytest.raises(ValueError, match="different names"):
+            pack(tmp_path / "val", tmp_path / "no", synsets=wrong)
+    with pytest.raises(ValueError, match="without images"):
+        pack(tmp_path / "val", tmp_path / "no", synsets=["bee"])
+    with pytest.raises(TypeError, match="synsets number the classes of a folder"):
+        pack(DATA / "multilabel.lst", tmp_path / "no", root=GOLDEN, synsets=["ant"])
