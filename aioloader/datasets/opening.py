@@ -185,11 +185,18 @@ def _files(path: Paths) -> tuple[str, ...]:
     files = record_files(path)
     for file in files:
         if not is_url(file) and os.path.isdir(file):
-            raise ValueError(
-                f"{file!r} is a folder: a list or a pattern may name files only; pass the folder alone, or several as "
-                "aioloader.ConcatDataset([aioloader.open_dataset(folder) for folder in FOLDERS]) to a loader"
-            )
+            raise _one_set(file, "folder")
     return files
+
+
+def _one_set(path: str, what: str) -> ValueError:
+    """Return the error for a list or a pattern of what is a data set alone."""
+    return ValueError(
+        f"{path!r} is a {what}, and a list or a pattern may name shards only: pass it alone, or several as "
+        "aioloader.ConcatDataset([aioloader.open_dataset(path) for path in PATHS]) to a loader. Labels stay as they "
+        "are: where label 0 of each is another class, add the number of the classes before it, "
+        "open_dataset(path).transform(lambda image, label: (image, label + BEFORE))"
+    )
 
 
 def _one_kind(files: Sequence[str]) -> Recognized:
@@ -211,7 +218,12 @@ def _one_kind(files: Sequence[str]) -> Recognized:
         named = ", ".join(f"{redact_url(file)!r} ({kind.name})" for kind, file in kinds.items())
         raise ValueError(f"the files have several formats, and a dataset has one: {named}")
     (kind,) = kinds
-    return Recognized(kind, tuple(files))
+    faces = insightface_file(files[0]) if kind is RECORDS else None
+    if faces is None:
+        return Recognized(kind, tuple(files))
+    if len(files) > 1:
+        raise _one_set(faces, "set in InsightFace's layout")
+    return Recognized(FACES, (faces,))
 
 
 def _of_file(path: str) -> Recognized:

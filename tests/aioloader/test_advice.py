@@ -15,6 +15,7 @@ import aioloader
 from aioloader import errors
 from aioloader.cli import main
 from aioloader.transforms import decode_image
+from tests.aioloader.datasets.faces import write_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], type[BaseException], str]] = {
     "paths in Parquet": (
         lambda path: aioloader.ParquetDataset(table(path, image=["a.jpg"], label=[1]))[0],
         errors.ParquetError,
-        r"aioloader\.ImageListDataset\(FOLDER, list\(zip\(",
+        r"aioloader\.ImageListDataset\(FOLDER, pyarrow\.parquet\.read_table\(",
     ),
     "a DatasetDict": (
         lambda path: images(saved_dict(path)),
@@ -148,7 +149,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], type[BaseException], str]] = {
             and images([path / "a", path / "b"])
         ),
         ValueError,
-        r"ConcatDataset\(\[aioloader\.open_dataset\(folder\) for folder in FOLDERS\]\)",
+        r"ConcatDataset\(\[aioloader\.open_dataset\(path\) for path in PATHS\]\)",
     ),
     "a plain for": (iterate_plainly, TypeError, r"pass blocking=True to aioloader\.images\(\)"),
     "tuples of different shapes": (
@@ -167,16 +168,45 @@ def test_an_error_says_what_helps(
         fails(tmp_path)
 
 
-def test_the_advice_works(tmp_path: Path) -> None:
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@pytest.mark.parametrize("label", ["kind", None])
+@pytest.mark.parametrize(
+    "paths",
+    [["a.jpg"], pa.array([{"bytes": None, "path": "a.jpg"}], _IMAGE), [{"path": "a.jpg"}]],
+    ids=["text", "a struct without bytes", "a struct of a path"],
+)
+def test_the_line_for_paths_in_parquet_works(paths: Any, label: str | None, tmp_path: Path) -> None:
     written(tmp_path, "a.jpg", jpeg())
-    file = table(tmp_path, image=["a.jpg"], label=[7])
+    file = table(tmp_path, picture=paths, kind=[7], label=[8])
     with pytest.raises(errors.ParquetError) as caught:
-        aioloader.ParquetDataset(file)[0]
-    line = re.search(r"aioloader\.ImageListDataset\(.*values\(\)\)\)\)", str(caught.value))
+        aioloader.ParquetDataset(file, image="picture", label=label)[0]
+    line = re.search(r"aioloader\.ImageListDataset\(.*label=[^)]*\)", str(caught.value))
     assert line is not None
-    names = {"aioloader": aioloader, "pyarrow": pa, "FOLDER": tmp_path, "FILE": file}
-    image, label = eval(line[0], names)[0]
-    assert (image.shape, label) == ((30, 40, 3), 7)
+    found = eval(line[0], {"aioloader": aioloader, "pyarrow": pa, "FOLDER": tmp_path, "FILE": file})[0]
+    image, *labels = (found,) if label is None else found
+    assert (image.shape, labels) == ((30, 40, 3), [] if label is None else [7])
+
+
+@pytest.mark.parametrize("name", ["", "train.rec"])
+def test_the_lines_for_several_sets_work(name: str, tmp_path: Path) -> None:
+    paths = [write_set(tmp_path / folder, [jpeg()] * 4, [0, 0, 1, 2]) / name for folder in "ab"]
+    with pytest.raises(ValueError, match=r"is a (folder|set in InsightFace's layout)") as caught:
+        images(paths)
+    joined = re.search(r"aioloader\.ConcatDataset\(.*PATHS\]\)", str(caught.value))
+    moved = re.search(r"open_dataset\(path\)\.transform\(.*\)", str(caught.value))
+    assert joined is not None
+    assert moved is not None
+    names = {"aioloader": aioloader, "open_dataset": aioloader.open_dataset, "PATHS": paths, "path": paths[1]}
+    assert eval(joined[0], names).labels().tolist() == [0, 0, 1, 2] * 2
+    first = aioloader.open_dataset(paths[0])
+    both = first + eval(moved[0], {**names, "BEFORE": first.num_classes})
+    with aioloader.DataLoader(both, batch_size=8, num_workers=1, executor="thread") as loader:
+        assert [labels.tolist() for _, labels in loader] == [[0, 0, 1, 2, 3, 3, 4, 5]]
+
+
+def test_the_advice_works(tmp_path: Path) -> None:
     read_all(
         Growing(), batchify_fn=aioloader.batchify.Group(aioloader.batchify.Pad(), aioloader.batchify.Stack())
     )

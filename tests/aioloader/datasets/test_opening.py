@@ -8,16 +8,20 @@ import os
 import pickle
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import aioloader
 from aioloader.datasets.kinds import FACES, FOLDER, KINDS, MDS, PARQUET, RECORDS, TAR, TFRECORD, Kind
 from aioloader.datasets.opening import open_dataset, recognize
+from aioloader.datasets.verification import read_verification_pairs
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
+from aioloader.tools.pack import pack
 from recordio import MAGIC
+from recordio.errors import NotSeekableError
 
 
 def _tar_bytes() -> bytes:
@@ -123,7 +127,8 @@ def test_a_set_in_insightfaces_layout(tmp_path: Path) -> None:
     put(tmp_path, "train.rec", kind=RECORDS)
     (tmp_path / "train.idx").write_text("0\t0\n")
     (tmp_path / "property").write_text("2,112,112")
-    for path in (tmp_path, tmp_path / "train.rec"):
+    given: list[Any] = [tmp_path, tmp_path / "train.rec", [tmp_path / "train.rec"], tmp_path / "tra*.rec"]
+    for path in given:
         found = recognize(path)
         assert (found.kind, found.paths) == (FACES, (str(tmp_path / "train.rec"),))
 
@@ -328,3 +333,49 @@ def test_an_option_that_the_class_does_not_have(option: str, photo_rec: Path) ->
         TypeError, match=f"read by ImageRecordDataset, which has no option '{option}'; it has .*exif"
     ):
         open_dataset(photo_rec, **{option: "x"})
+
+
+# -- pipes and devices -------------------------------------------------------------------------------------------------
+
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    **{
+        f"open_dataset, a{suffix}": (f"a{suffix}", open_dataset)
+        for suffix in ("", ".rec", ".tar", ".tfrecord", ".parquet")
+    },
+    **{
+        cls.__name__: (f"a{suffix}", lambda path, cls=cls: cls(path)[0])
+        for cls, suffix in (
+            (aioloader.RecordFileDataset, ".rec"),
+            (aioloader.ImageRecordDataset, ".rec"),
+            (aioloader.TarDataset, ".tar"),
+            (aioloader.TFRecordDataset, ".tfrecord"),
+            (aioloader.ParquetDataset, ".parquet"),
+        )
+    },
+    "open_dataset, an index": ("index.json", lambda path: open_dataset(path.parent)),
+    "MDSDataset": ("index.json", lambda path: aioloader.MDSDataset(path.parent)[0]),
+    "a .lst file": ("a.lst", lambda path: aioloader.ImageListDataset(path.parent, path.name)),
+    "a .csv file": ("a.csv", lambda path: aioloader.ImageListDataset(path.parent, path.name)),
+    "MNIST": ("train-images-idx3-ubyte", lambda path: aioloader.datasets.MNIST(path.parent)),
+    "pairs of faces": ("a.bin", read_verification_pairs),
+    "pack, a list": ("a.lst", lambda path: pack(path, path.with_name("out"))),
+}
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def put_stream(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], None]]:
+    """Return a function that puts a pipe at a path to which nobody writes, or a link to a terminal."""
+    terminal = os.openpty() if request.param == "terminal" else ()
+    yield lambda path: path.symlink_to(os.ttyname(terminal[1])) if terminal else os.mkfifo(path)
+    for descriptor in terminal:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(("name", "read"), READERS.values(), ids=READERS)
+def test_a_pipe_or_device_is_refused_at_once(
+    name: str, read: Callable[[Path], object], put_stream: Callable[[Path], None], tmp_path: Path
+) -> None:
+    put_stream(tmp_path / name)
+    with pytest.raises(NotSeekableError, match="can only be read once") as caught:
+        read(tmp_path / name)
+    assert caught.value.path == str(tmp_path / name)
