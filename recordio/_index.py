@@ -285,7 +285,7 @@ class Index:
         return self._by_text
 
     def warn_repeated(self) -> None:
-        """Warn of lines that repeat one before them, because their records are read more than once.
+        """Issue a warning if lines repeat one before them, because their records are read more than once.
 
         Warns:
             DuplicateKeyWarning: there are such lines.

@@ -81,7 +81,7 @@ async def _run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
 
 
 async def _run_in_own_thread(call: Callable[..., _T], *args: Any) -> _T:
-    """Run a call that may wait for ever in a thread of its own, for which neither the loop nor the program waits.
+    """Run a call that may wait for ever in a separate thread, for which neither the loop nor the program waits.
 
     The threads of asyncio's executor are waited for when the loop ends.
     """
