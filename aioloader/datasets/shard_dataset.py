@@ -134,6 +134,11 @@ class ShardTable:
                 found=f"{max(0, self.nbytes - int(self.offset[row]))} bytes",
             )
 
+    @property
+    def read_length(self) -> IntArray:
+        """Return the bytes of each sample as it is read, int64 (n,): more than in its span if it refers to others."""
+        return self.length
+
     def __len__(self) -> int:
         return len(self.offset)
 
@@ -162,8 +167,8 @@ class ShardTables:
 
     @cached_property
     def length(self) -> IntArray:
-        """Return the bytes of each sample, int64 (n,)."""
-        return self._concatenated([table.length for table in self.tables], np.int64)
+        """Return the bytes of each sample as it is read, int64 (n,)."""
+        return self._concatenated([table.read_length for table in self.tables], np.int64)
 
     @staticmethod
     def _concatenated(parts: Sequence[Array], dtype: Any = None) -> Array:

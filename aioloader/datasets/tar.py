@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from aioloader.datasets.fields import field_names
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.tar_check import check_tar
-from aioloader.datasets.tar_fields import IMAGES, KEY, TarFieldReader, compact_places
+from aioloader.datasets.tar_fields import IMAGES, KEY, TarFieldReader, compact_places, stored_places
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tar_samples import OUTSIDE
+from aioloader.formats.tar_samples import OUTSIDE, SamplePieces
 from aioloader.foundation.types import Spans
 from aioloader.sample_index.tar import KIND, scan_tar, tar_samples
 from aioloader.storage.cache.unpacked import file_blocks
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
 _PLACES = "places"
+_STORED = "stored"
 _IMAGE = ";".join(IMAGES)
 _LABEL = "cls;json"
 
@@ -51,6 +52,15 @@ class _TarTable(ShardTable):
     def extensions(self) -> list[str]:
         """Return the extensions of all members."""
         return [word.decode("utf-8", "surrogateescape") for word in self.samples.extensions()]
+
+    @property
+    def read_length(self) -> IntArray:
+        return self.samples.read_length
+
+    @cached_property
+    def pieces(self) -> SamplePieces | None:
+        """Return the pieces of the samples with hard links; None if there are none."""
+        return SamplePieces(self.samples) if len(self.samples.target) else None
 
     def extensions_of(self, row: int) -> list[str]:
         """Return the extensions of the members of a sample."""
@@ -81,8 +91,8 @@ class TarDataset(ShardDataset):
     A name such as ``"jpg;png"`` is the first of these fields that a sample has.
 
     Where the members are is found once, by a scan of their headers; the index is kept in the user's cache directory or,
-    by `aioloader index`, next to the tar. Tars that are compressed as a whole are refused. Names of members are only
-    names: nothing is extracted.
+    by `aioloader index`, next to the tar. Tars that are compressed as a whole are refused. A hard link is read as the
+    file in front of it that it refers to. Names of members are only names: nothing is extracted.
 
     Args:
         paths: a tar or its URL, a pattern such as ``train-*.tar``, or a list of them, in order.
@@ -148,13 +158,17 @@ class TarDataset(ShardDataset):
     def _open_table(self, path: str, version: Version | None) -> _TarTable:
         samples = tar_samples(path, version, partial(self._tick, path))
         nbytes = os.stat(path).st_size if version is None else version.nbytes
+        groups = self._field_reader.groups
+        columns = {_PLACES: compact_places(samples, groups)}
+        if len(samples.target):
+            columns[_STORED] = stored_places(samples, groups)
         return _TarTable(
             path=path,
             nbytes=nbytes,
             offset=samples.offset,
             length=samples.length,
             keys=TextKeys(samples.key_text, samples.key_ends),
-            columns={_PLACES: compact_places(samples, self._field_reader.groups)},
+            columns=columns,
             samples=samples,
         )
 
@@ -205,20 +219,36 @@ class TarDataset(ShardDataset):
         """Return the places of the fields in the samples; see `compact_places`."""
         return self.tables.column(_PLACES)[indices]
 
+    def open_source(self) -> FetchingByteSource:
+        pieces = [table.pieces for table in self._tar_tables()]
+        source = super().open_source()
+        if all(each is None for each in pieces):
+            return source
+        from aioloader.storage.joined import in_pieces  # imports anyio, which blocking use does not need
+
+        return in_pieces(source, pieces)
+
     # -- labels --------------------------------------------------------------------------------------------------------
 
     def _label_spans(self, indices: IntArray) -> tuple[Spans, Array | None]:
         """Return the spans of the labels alone, empty where a sample has none."""
         spans, places = self.spans(indices), self.extras(indices)
-        begin = np.zeros(len(indices), np.int64)
+        # Of a sample with links the places in the file are others than in its bytes.
+        stored = spans.offset[:, None] + places[:, :, 0]
+        files, rows = self.tables.rows(indices)
+        for number, table in enumerate(self.tables.tables):
+            if _STORED in table.columns:
+                here = files == number
+                stored[here] = table.columns[_STORED][rows[here]]
+        offset = spans.offset.copy()
         length = np.zeros(len(indices), np.int64)
         missing = np.ones(len(indices), bool)
         for column in self._field_reader.columns(self.label_field):
             here = missing & (places[:, column, 0] >= 0)
-            begin[here], length[here] = places[here, column, 0], places[here, column, 1]
+            offset[here], length[here] = stored[here, column], places[here, column, 1]
             places[here, column, 0] = 0
             missing &= places[:, column, 0] == -1
-        return Spans(spans.file, spans.offset + begin, length), places
+        return Spans(spans.file, offset, length), places
 
     def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
         """Return the label of each sample, or the error of a sample; see `ShardDataset.labels_at`."""

@@ -19,7 +19,7 @@ from aioloader.formats.tar_samples import MISSING, TWICE, TarSamples, group_memb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Array, ItemLocation
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 KEY: Final = "__key__"
 """Name of the field that is the key of the sample."""
@@ -43,8 +43,8 @@ REASONS: Final = {
     TWICE: "is there more than once",
     HOLED: "is a sparse file, which is stored without its holes: extract the tar and pack the files again without "
     "--sparse",
-    LINKED: "is a hard link, whose data are those of another member: extract the tar and pack the files again with "
-    "--hard-dereference",
+    LINKED: "is a hard link to a member that cannot be read: one that is not in front of it in the tar, or is a sparse "
+    "file or no file at all. Extract the tar and pack the files again with --hard-dereference",
 }
 """Reasons why a member that is there cannot be read, by its state."""
 # Zeros behind the sample, so that its last member is not the last of the file.
@@ -69,15 +69,24 @@ def compact_places(samples: TarSamples, groups: Sequence[tuple[str, ...]]) -> Ar
         groups: extensions of each field; the first that a sample has counts.
 
     Returns:
-        int32 or int64 (n, groups, 2): offset in the sample and bytes. A field that cannot be read has a negative
-        offset, ``-1 - i`` for the i-th of the reasons `MISSING`, `HOLED`, `TWICE` and `LINKED`.
+        int32 or int64 (n, groups, 2): offset in the bytes of the sample as it is read, and bytes. A field that cannot
+        be read has a negative offset, ``-1 - i`` for the i-th of the reasons `MISSING`, `HOLED`, `TWICE` and `LINKED`.
     """
-    found = samples.places([[_encoded(name) for name in names] for names in groups])
+    found = samples.places(_all_encoded(groups))
     places, state = found[:, :, :2], found[:, :, 2]
     for number, reason in enumerate(_UNREADABLE):
         places[:, :, 0][state == reason] = -1 - number
-    small = len(samples) == 0 or int(samples.length.max()) < 1 << 31
+    small = len(samples) == 0 or int(samples.read_length.max()) < 1 << 31
     return places.astype(np.int32 if small else np.int64)
+
+
+def stored_places(samples: TarSamples, groups: Sequence[tuple[str, ...]]) -> IntArray:
+    """Return where the data of fields are in the file, also those of links, int64 (n, groups); see `compact_places`."""
+    return samples.as_stored().places(_all_encoded(groups))[:, :, 0] + samples.offset[:, None]
+
+
+def _all_encoded(groups: Sequence[tuple[str, ...]]) -> list[list[bytes]]:
+    return [[_encoded(name) for name in names] for names in groups]
 
 
 def _encoded(name: str) -> bytes:
@@ -152,8 +161,8 @@ class TarFieldReader:
 
         Raises:
             MissingFieldError: the sample does not have the field.
-            SampleFormatError: the field cannot be read: it is a sparse file or a hard link, is there twice or is not an
-                array; or the bytes are not those of a sample.
+            SampleFormatError: the field cannot be read: it is a sparse file or a hard link to none, is there twice
+                or is not an array; or the bytes are not those of a sample.
         """
         places = None if extra is None else extra.tolist()
         values: list[Any] = []
@@ -246,6 +255,7 @@ class TarFieldReader:
             # The data of the last member are not padded here, as they are in the file.
             chain.take(bytes(data[chain.at : chain.at + chain.needs]).ljust(chain.needs, b"\0"), chain.at)
         chain.check()
+        chain.members.links.clear()  # those that can be followed are files here
         samples = group_members(chain.members)
         if chain.fault is not None or len(samples) != 1:
             raise SampleFormatError(

@@ -38,7 +38,9 @@ WITHOUT_DATA: Final = b"123456"
 _MAGIC: Final = slice(257, 263)
 _POSIX: Final = b"ustar\0"
 _CHECKSUM: Final = slice(148, 156)
+_SIZE: Final = slice(124, 136)
 _TYPE: Final = 156
+_LINK: Final = slice(157, 257)
 _PREFIX: Final = slice(345, 500)
 _SPARSE_CONTINUES: Final = 482
 _SPARSE_BLOCK_CONTINUES: Final = 504
@@ -80,11 +82,13 @@ class PaxRecords(NamedTuple):
         path: name of the member, or None.
         size: bytes of its data, or None.
         sparse: it is a sparse file in one of GNU tar's PAX formats.
+        link: name that a link refers to, or None.
     """
 
     path: bytes | None = None
     size: int | None = None
     sparse: bool = False
+    link: bytes | None = None
 
 
 def padded(nbytes: int) -> int:
@@ -110,12 +114,12 @@ def parse_header(block: bytes) -> TarHeader:
             expected=f"{computed:06o}",
             found=repr(block[_CHECKSUM].rstrip(b" \0").decode("latin-1")),
         )
-    size = parse_number(block[124:136])
+    size = parse_number(block[_SIZE])
     if size is None:
         raise HeaderFault(
             "the size in the header is not a number",
             expected="octal digits",
-            found=repr(block[124:136].decode("latin-1")),
+            found=repr(block[_SIZE].decode("latin-1")),
         )
     kind = block[_TYPE]
     name = _text(block[:100])
@@ -126,6 +130,26 @@ def parse_header(block: bytes) -> TarHeader:
     if not kind and name.endswith(b"/"):  # a directory of an old tar
         kind = ord("5")
     return TarHeader(name, size, kind)
+
+
+def link_name(block: bytes) -> bytes:
+    """Return the name that the header of a link refers to; without those of extended headers."""
+    return _text(block[_LINK])
+
+
+def as_file(block: bytes, size: int) -> bytes:
+    """Return the header of a hard link as that of a regular file with the same name.
+
+    Args:
+        block: the header.
+        size: bytes of the data of the file.
+    """
+    made = bytearray(block)
+    made[_TYPE] = REGULAR[-1]
+    made[_SIZE] = b"%011o\0" % size if size < 1 << 33 else (1 << 95 | size).to_bytes(12, "big")
+    made[_CHECKSUM] = b" " * 8
+    made[_CHECKSUM] = b"%06o\0 " % sum(made)
+    return bytes(made)
 
 
 def _high_bytes(block: bytes) -> int:
@@ -165,6 +189,7 @@ def parse_pax(data: bytes) -> PaxRecords:
     """
     path: bytes | None = None
     sparse_name: bytes | None = None
+    link: bytes | None = None
     size: int | None = None
     sparse = False
     at, end = 0, len(data.rstrip(b"\0"))  # some writers pad with zeros
@@ -179,6 +204,8 @@ def parse_pax(data: bytes) -> PaxRecords:
             raise HeaderFault("a record of a PAX header has no value", found=f"{key[:20]!r}")
         if key == b"path":
             path = value or None
+        elif key == b"linkpath":
+            link = value or None
         elif key == b"size" and value:
             if not value.isdigit() or len(value) > _MOST_DIGITS:
                 raise HeaderFault("the size in a PAX header is not a number", found=f"{value[:20]!r}")
@@ -188,7 +215,7 @@ def parse_pax(data: bytes) -> PaxRecords:
             if key == b"GNU.sparse.name":
                 sparse_name = value
         at = stop
-    return PaxRecords(sparse_name or path, size, sparse)
+    return PaxRecords(sparse_name or path, size, sparse, link)
 
 
 def sparse_continues(block: bytes, *, first: bool) -> bool:

@@ -27,6 +27,7 @@ from aioloader.formats.tar import (
     HeaderFault,
     TarHeader,
     compression_of,
+    link_name,
     padded,
     parse_header,
     parse_pax,
@@ -46,7 +47,7 @@ HOLED: Final = 2
 FOLDER: Final = 3
 """State of a directory."""
 LINKED: Final = 5
-"""State of a hard link: its data are those of another member."""
+"""State of a hard link whose data were not found: they are those of another member."""
 SYMLINKED: Final = 6
 """State of a symbolic link."""
 SPECIAL: Final = 7
@@ -74,6 +75,7 @@ class TarMembers:
         data: offset of the data of each.
         sizes: bytes of the data of each.
         states: `PLAIN`, `EXTENDED`, `HOLED`, `LINKED` or one of `IGNORED`.
+        links: name that each hard link refers to, by the number of the link.
     """
 
     names: list[bytes] = field(default_factory=list)
@@ -81,13 +83,14 @@ class TarMembers:
     data: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     states: list[int] = field(default_factory=list)
+    links: dict[int, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.begins)
 
     @property
     def columns(self) -> Iterable[list[bytes] | list[int]]:
-        """Return all columns."""
+        """Return all columns, one element for each member."""
         return self.names, self.begins, self.data, self.sizes, self.states
 
     def add(self, name: bytes, begin: int, data: int, size: int, state: int) -> None:
@@ -100,6 +103,8 @@ class TarMembers:
 
     def join(self, other: TarMembers, first: int = 0) -> None:
         """Add the members of another part of the file, from number `first` on."""
+        shift = len(self) - first
+        self.links.update((number + shift, link) for number, link in other.links.items() if number >= first)
         self.names += other.names[first:]
         self.begins += other.begins[first:]
         self.data += other.data[first:]
@@ -114,8 +119,8 @@ class _Extended:
     Attributes:
         begin: offset of the first.
         count, nbytes: their number, and the bytes of their data.
-        name, size, sparse: what they say; None where they say nothing. Of several, the first counts, as in Python's
-            tarfile.
+        name, size, sparse, link: what they say; None where they say nothing. Of several, the first counts, as in
+            Python's tarfile.
     """
 
     begin: int
@@ -124,6 +129,7 @@ class _Extended:
     name: bytes | None = None
     size: int | None = None
     sparse: bool = False
+    link: bytes | None = None
 
 
 class TarChain:
@@ -273,6 +279,9 @@ class TarChain:
             state = HOLED if sparse else EXTENDED if extended else PLAIN
         elif kind == HARD_LINK:
             state, size = LINKED, 0
+            # With a size of its own it would have other data than the file.
+            if before.size is None and not before.sparse:
+                self.members.links[len(self.members)] = before.link or link_name(block)
         else:
             state = _ignored_state(kind)
         self.members.add(name or header.name, before.begin, begin, size, state)
@@ -309,7 +318,9 @@ class TarChain:
         content = data[place + BLOCK : place + BLOCK + header.size]
         if header.kind == LONG_NAME:
             before.name = before.name or content.partition(b"\0")[0]
-        elif header.kind != LONG_LINK:
+        elif header.kind == LONG_LINK:
+            before.link = before.link or content.partition(b"\0")[0]
+        else:
             try:
                 records = parse_pax(content)
             except HeaderFault as fault:
@@ -319,7 +330,8 @@ class TarChain:
                 before.name = before.name or records.path
                 before.size = records.size if before.size is None else before.size
                 before.sparse = before.sparse or records.sparse
-            elif records.path is not None or records.size is not None:
+                before.link = before.link or records.link
+            elif (records.path, records.size, records.link) != (None, None, None):
                 self._fail(
                     "a global header has a name or a size for all members behind it, which is not supported: extract "
                     "the tar and pack the files again",

@@ -50,7 +50,7 @@ class SampleIndex(NamedTuple):
     """Index of the samples of one shard.
 
     Attributes:
-        kind: format of the shard and version of its arrays, such as "tar-3".
+        kind: format of the shard and version of its arrays, such as "tar-4".
         arrays: name to array, of integers or floats, with one dimension or more.
     """
 

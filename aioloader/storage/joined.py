@@ -1,13 +1,16 @@
-"""Byte source over the byte sources of several parts.
+"""Byte sources over others: over those of several parts, and over one of files with items in pieces.
 
 The files of a part have consecutive numbers that begin at the part's own; the parts' sources see theirs from 0 on. A
 batch is planned and read by the sources of all parts that it needs at the same time, each in a stretch of the memory.
+
+An item in pieces has a span of the bytes of all of them, by which it is known. Each piece is read like an item.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import anyio
 import numpy as np
@@ -313,6 +316,148 @@ def join_sources(sources: Sequence[ByteSource | None], numbers: FileNumbers) -> 
     if all(isinstance(source, BlockingByteSource) for source in opened):
         return BlockingJoinedSource(sources, numbers)
     return JoinedByteSource(sources, numbers)
+
+
+# -- items in pieces ---------------------------------------------------------------------------------------------------
+
+Pieces: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""Pieces of an item: (place in the item, offset in its file, bytes) of each."""
+
+
+class ItemPieces(Protocol):
+    """Items of one file that are several stretches of it, such as samples with links to other members."""
+
+    def find(self, offset: IntArray, length: IntArray) -> Sequence[tuple[int, Pieces]]:
+        """Return the place among some spans, and the pieces, of each span that stands for such an item.
+
+        Args:
+            offset, length: int64 (n,), of the spans; the length is that of the whole item.
+        """
+        ...
+
+    def finish(self, item: memoryview, pieces: Pieces) -> None:
+        """Change those bytes of an item that are not the ones in the file; the pieces are in their places."""
+        ...
+
+
+class _PiecedReads(NamedTuple):
+    """Reads of a batch with items in pieces.
+
+    Attributes:
+        plan: of the spans, those of items in pieces without bytes; and of all pieces, behind them.
+        items: place in the batch, number of the file, and pieces of each item in pieces.
+        owners: place in the batch of the item of each span in `plan`.
+    """
+
+    plan: ReadPlan
+    items: list[tuple[int, int, Pieces]]
+    owners: list[int]
+
+
+class PiecedByteSource(JoinedByteSource):
+    """Byte source of files with items in pieces, which are read like items and copied to one place.
+
+    Args:
+        source: a `FileByteSource`; closed with this one.
+        pieces: of the items of each file; None for a file whose items are single stretches.
+    """
+
+    def __init__(self, source: Any, pieces: Sequence[ItemPieces | None]) -> None:
+        super().__init__([source], FileNumbers([0]))
+        self.paths: Sequence[str] = source.paths
+        self._pieces = tuple(pieces)
+
+    @property
+    def reads_parts(self) -> bool:
+        """Return False: there is nothing to leave out of an item in pieces."""
+        return False
+
+    def mapped(self) -> None:
+        """Return None: in a map of a file an item is one stretch."""
+        return
+
+    def _apart(self, spans: Spans) -> tuple[Spans, list[tuple[int, int, Pieces]]]:
+        """Return the spans to read, and the items in pieces; see `_PiecedReads`."""
+        items = []
+        for number in np.unique(spans.file).tolist():
+            file = self._pieces[number]
+            if file is not None:
+                here = np.flatnonzero(spans.file == number)
+                found = file.find(spans.offset[here], spans.length[here])
+                items += [(int(here[place]), number, pieces) for place, pieces in found]
+        length = spans.length.copy()
+        length[[place for place, _, _ in items]] = 0
+        rows = [(number, at, nbytes) for _, number, pieces in items for _, at, nbytes in pieces]
+        columns = (spans.file, spans.offset, length), np.array(rows, np.int64).reshape(-1, 3).T
+        return Spans(*(np.concatenate(both) for both in zip(*columns, strict=True))), items
+
+    def _whole(self, spans: Spans, plan: ReadPlan, items: list[tuple[int, int, Pieces]]) -> ReadPlan:
+        """Return the plan of a batch from that of its items and pieces: room for whole items is behind these."""
+        n, end = len(spans), plan.nbytes
+        owners = [*range(n), *(place for place, _, pieces in items for _ in pieces)]
+        failures = {owners[place]: error for place, error in plan.failures}
+        start, length = plan.start[:n].copy(), plan.length[:n].copy()
+        for place, _, _ in items:
+            start[place] = -1
+            if place not in failures:
+                start[place], length[place] = -(-end // ALIGNMENT) * ALIGNMENT, spans.length[place]
+                end = int(start[place] + length[place])
+        return ReadPlan(end, start, length, _PiecedReads(plan, items, owners), sorted(failures.items()))
+
+    def _finish(self, plan: ReadPlan, failures: Failures, out: memoryview) -> Failures:
+        """Put the pieces that were read together; return the failures of items."""
+        reads: _PiecedReads = plan.reads
+        failed = {reads.owners[place]: error for place, error in failures}
+        begins = iter(reads.plan.start[len(plan.start) :].tolist())
+        for place, number, pieces in reads.items:
+            sources = [next(begins) for _ in pieces]
+            file, start = self._pieces[number], int(plan.start[place])
+            if file is None or start < 0 or place in failed:
+                continue
+            item = out[start : start + int(plan.length[place])]
+            for (at, _, nbytes), begin in zip(pieces, sources, strict=True):
+                item[at : at + nbytes] = out[begin : begin + nbytes]
+            file.finish(item, pieces)
+        return sorted(failed.items(), key=itemgetter(0))
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        apart, items = self._apart(spans)
+        return self._whole(spans, await super().plan(apart), items)
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
+        return self._finish(plan, await super().read(plan.reads.plan, out), out)
+
+    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        apart, items = self._apart(spans)
+        inner, data = super().fetch(apart)
+        plan = self._whole(spans, inner, items)
+        out = memoryview(bytearray(plan.nbytes))
+        out[: inner.nbytes] = data[: inner.nbytes]
+        self._finish(plan, [], out)
+        return plan, out
+
+
+class _BlockingPiecedSource(PiecedByteSource, BlockingJoinedSource):
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        apart, items = self._apart(spans)
+        return self._whole(spans, super().plan_blocking(apart), items)
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
+        return self._finish(plan, super().read_blocking(plan.reads.plan, out), out)
+
+
+class _NetworkPiecedSource(PiecedByteSource, NetworkJoinedSource):
+    pass
+
+
+def in_pieces(source: FetchingByteSource, pieces: Sequence[ItemPieces | None]) -> PiecedByteSource:
+    """Return a source of files with items in pieces, with the abilities of the source.
+
+    Args:
+        source, pieces: see `PiecedByteSource`.
+    """
+    made = _NetworkPiecedSource if isinstance(source, NetworkByteSource) else _BlockingPiecedSource
+    return made(source, pieces)
 
 
 def _of_batch(parts: list[_PartPlan], found: list[Failures]) -> Failures:

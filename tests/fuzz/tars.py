@@ -43,6 +43,7 @@ from tests.aioloader.formats.tars import (
     member,
     pax,
     pax_record,
+    read_sample,
     scan_all,
 )
 from tests.fuzz.mutation import change, pick
@@ -59,6 +60,10 @@ PIECES = (
     header(b"x.jpg"),
     header(b"x.jpg", 1000),
     header(b"x/", 0, b"5"),
+    header(b"x.cls", 0, b"1", link=b"a/0.jpg"),
+    header(b"x.json", 700, b"1", link=b"./a/0.cls"),
+    pax(pax_record(b"linkpath", b"a/0.jpg")),
+    member(b"././@LongLink", b"a/0.cls\0", b"K"),
     member(b"././@LongLink", b"n" * 130 + b".jpg\0", b"L"),
     pax(pax_record(b"path", b"p" * 120 + b".jpg")),
     pax(pax_record(b"size", b"600")),
@@ -125,10 +130,14 @@ def seeds() -> list[bytes]:
                 info.size = len(data)
                 info.mtime = 0.5 if style == tarfile.PAX_FORMAT and number == 2 else 0
                 archive.addfile(info, io.BytesIO(data))
+            for name, target in (("l/0.jpg", "./a/0.jpg"), ("l/0.cls", "a/0.cls"), ("l/0.txt", "l/0.jpg")):
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.LNKTYPE, target
+                archive.addfile(link)
             folder = tarfile.TarInfo("folder")
             folder.type = tarfile.DIRTYPE
             archive.addfile(folder)
-        made.append(stream.getvalue()[: -(20 - 4) * BLOCK] + END)
+        made.append(filled(stream.getvalue().rstrip(b"\0")) + END)
     sparse = bytearray(header(b"s.jpg", 4, b"S", magic=b"ustar  \0"))
     sparse[386:410] = b"%011o\0%011o\0" % (0, 4)
     sparse[482], sparse[483:495] = 1, b"%011o\0" % 4
@@ -359,15 +368,13 @@ def _check_fields(samples: TarSamples, data: bytes) -> None:
     by_index = TarFieldReader(_FIELDS)
     by_headers = TarFieldReader(())
     extras = compact_places(samples, by_index.groups)
-    view = memoryview(data)
     low = 0
     for row in range(len(samples)):
         high = int(samples.key_ends[row])
         key = samples.key_text[low:high].tobytes().decode("utf-8", "surrogateescape")
         low = high
-        begin = int(samples.offset[row])
-        span = view[begin : begin + int(samples.length[row])]
-        location = ItemLocation(key, PATH, begin)
+        span = read_sample(samples, row, data)
+        location = ItemLocation(key, PATH, int(samples.offset[row]))
         for field in _FIELDS:
             one = _value(by_index, span, extras[row], location, field)
             other = _value(by_headers, span, None, location, field)

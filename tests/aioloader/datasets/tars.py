@@ -15,14 +15,18 @@ from tests.aioloader.datasets.conftest import png
 
 
 def write_tar(
-    path: Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT, **options: Any
+    path: Path, members: Iterable[tuple[str, bytes | str]], format: int = tarfile.USTAR_FORMAT, **options: Any
 ) -> Path:
-    """Write members, (name, bytes) each."""
+    """Write members, (name, bytes) each; of a hard link (name, name of the member that it refers to)."""
     with tarfile.open(path, "w", format=format, **options) as archive:
         for name, data in members:
             member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            if isinstance(data, str):
+                member.type, member.linkname = tarfile.LNKTYPE, data
+                archive.addfile(member)
+            else:
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
     return path
 
 

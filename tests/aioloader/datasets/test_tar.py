@@ -22,6 +22,7 @@ from aioloader.sample_index.store import IndexState, index_beside, index_state, 
 from aioloader.storage.cache import unpacked
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.datasets.tars import as_json, members_of, npy, photo, write_photos, write_tar
+from tests.aioloader.formats.tars import END, header, member, pax, pax_record
 from tests.executors import pool
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -120,31 +121,85 @@ def test_tars_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
 
 @pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
 @pytest.mark.parametrize("format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
-def test_a_hard_link_is_an_error_of_its_field(tmp_path: Path, format: str) -> None:
-    for name, data in photo(1)[1].items():
-        (tmp_path / f"1.{name}").write_bytes(data)
-        (tmp_path / f"2.{name}").write_bytes(data)
-    (tmp_path / "2.png").unlink()
-    os.link(tmp_path / "1.png", tmp_path / "2.png")
-    os.link(tmp_path / "1.png", tmp_path / "3.png")  # a sample of a link alone
+def test_hard_links_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
+    inside = "b" * 80 if format == "v7" else f"{'b' * 40}/{'c' * 40}" if format == "ustar" else LONG[:200]
+    folder = tmp_path / inside
+    folder.mkdir(parents=True)
+    for number in range(3):
+        for name, data in photo(number)[1].items():
+            (folder / f"{number:04}.{name}").write_bytes(data)
+    for number in (3, 4):  # one has only links, the other a label of its own
+        os.link(folder / f"{number - 2:04}.png", folder / f"{number:04}.png")
+    os.link(folder / "0001.cls", folder / "0003.cls")
+    (folder / "0004.cls").write_bytes(b"4")
     path = tmp_path / "a.tar"
-    names = sorted(each.name for each in tmp_path.iterdir())
-    subprocess.run(["tar", f"--format={format}", "-cf", path, "-C", tmp_path, *names], check=True)
+    subprocess.run(
+        ["tar", f"--format={format}", "--sort=name", "-cf", path, "-C", tmp_path, inside], check=True
+    )
     dataset = TarDataset(path)
-    assert len(dataset) == 3
-    assert dataset[0][1] == 1
-    for number in (1, 2):
-        with pytest.raises(SampleFormatError, match=r"'jpg;.*' is a hard link.*--hard-dereference") as caught:
-            dataset[number]
-        assert (caught.value.key, caught.value.path) == (str(number + 1), str(path))
-    assert dataset.labels_at(np.arange(2), dataset.open_source())[1] == 1
-    checking = dataset.check_shard(0)
-    faults = []
-    with pytest.raises(StopIteration) as stop:
-        while True:
-            faults.append(next(checking))
-    assert stop.value.value == 1
-    assert [(each.key, "is a hard link" in each.reason) for each in faults] == [("2", True), ("3", True)]
+    images, labels = [0, 1, 2, 1, 2], [0, 1, 2, 1, 4]
+    assert dataset.labels().tolist() == labels
+    assert faults_of(path) == ([], 5)
+    joined = aioloader.ConcatDataset([TarDataset(path, cache="memory"), dataset])
+    for source in (dataset, TarDataset(path, cache="memory"), joined):
+        for options in (pool("inline", 0), pool("process", 2)):
+            with DataLoader(source, 5, **options) as loader:
+                for _ in range(2):
+                    for batch, found in loader:
+                        assert found.tolist() == labels
+                        for place, number in enumerate(images):
+                            np.testing.assert_array_equal(batch[place], pixels(number))
+        for place, number in enumerate(images):
+            np.testing.assert_array_equal(source[place][0], pixels(number))
+    whole = TarDataset(path, fields=("png", "cls", "__key__"))
+    assert whole[3] == {"png": pytest.approx(pixels(1)), "cls": 1, "__key__": f"{inside}/0003"}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        header(b"a.txt", kind=b"1", link=b"a.txt"),
+        header(b"a.txt", kind=b"1", link=b"b.txt") + member(b"b.txt", b"behind it"),
+        header(b"a.txt", kind=b"1", link=b"c.bin") + header(b"c.bin", kind=b"1", link=b"a.txt"),
+        header(b"a.txt", kind=b"1"),
+        header(b"c", kind=b"2", link=b"b.txt") + header(b"a.txt", kind=b"1", link=b"c"),
+        header(b"c/", kind=b"5") + header(b"a.txt", kind=b"1", link=b"c"),
+        header(b"c", kind=b"6") + header(b"a.txt", kind=b"1", link=b"c"),
+        member(b"c", b"1", kind=b"S") + header(b"a.txt", kind=b"1", link=b"c"),
+        member(b"c", b"1") + header(b"c", kind=b"2") + header(b"a.txt", kind=b"1", link=b"c"),
+        member(b"c", b"1") + pax(pax_record(b"size", b"1")) + header(b"a.txt", kind=b"1", link=b"c"),
+    ],
+    ids=["itself", "behind", "cycle", "nowhere", "symbolic", "folder", "pipe", "sparse", "replaced", "size"],
+)
+def test_a_hard_link_to_no_file_is_an_error_of_its_field(tmp_path: Path, members: bytes) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(members + member(b"a.cls", b"7") + member(b"z.txt", b"text") + END)
+    dataset = TarDataset(path, fields=("txt",))
+    place = next(number for number in range(len(dataset)) if dataset.location(number).key == "a")
+    with pytest.raises(SampleFormatError, match=r"'txt' is a hard link to a .*--hard-dereference") as caught:
+        dataset[place]
+    assert (caught.value.key, caught.value.path) == ("a", str(path))
+    assert dataset[len(dataset) - 1] == {"txt": "text"}
+    faults, valid = faults_of(path)
+    assert valid >= 1
+    assert ("a", True) in [
+        (each.key, "'txt' of the sample 'a' is a hard link" in each.reason) for each in faults
+    ]
+
+
+@pytest.mark.parametrize("cache", [None, "memory"])
+def test_a_piece_that_cannot_be_read_fails_its_samples(tmp_path: Path, cache: str | None) -> None:
+    big = bytes(range(250)) * 400
+    members = [("a.bin", b"a"), ("b.bin", "a.bin"), ("c.bin", big), ("d.bin", "a.bin"), ("e.bin", b"e")]
+    path = write_tar(tmp_path / "a.tar", members)
+    dataset = TarDataset(path, fields=("bin",), cache=cache)
+    assert [dataset[place]["bin"] for place in range(5)] == [b"a", b"a", big, b"a", b"e"]
+    dataset = TarDataset(path, fields=("bin",), cache=cache)
+    assert len(dataset) == 5
+    os.truncate(path, 50_000)
+    with DataLoader(dataset, 1, on_error="skip", **pool("inline", 0)) as loader:
+        assert [batch["bin"][0] for batch in loader] == [b"a", b"a"]
+        assert [error.index for error in loader.errors] == [2, 3, 4]
 
 
 @pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
@@ -428,9 +483,8 @@ def test_an_index_that_contradicts_itself_is_not_used(photos: Path, scans: list[
         del arrays[name]
         write_index(index_beside(path), index._replace(arrays=arrays), state)
         assert_photos(TarDataset(path), 5)
-        write_index(
-            index_beside(path), index._replace(arrays={**arrays, name: index.arrays[name][:-1]}), state
-        )
+        longer = np.append(index.arrays[name], index.arrays[name].dtype.type(0))
+        write_index(index_beside(path), index._replace(arrays={**arrays, name: longer}), state)
         assert_photos(TarDataset(path), 5)
     assert len(scans) == 2 * len(index.arrays) + 1
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from aioloader.formats.tar import BLOCK, padded
 from aioloader.formats.tar_members import TarChain
+from aioloader.formats.tar_samples import SamplePieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
     from aioloader.formats.tar_members import TarMembers
+    from aioloader.formats.tar_samples import TarSamples
     from aioloader.formats.tar_scan import TarScan
 
 END = bytes(2 * BLOCK)
@@ -32,6 +34,7 @@ def header(
     size: int = 0,
     kind: bytes = b"0",
     *,
+    link: bytes = b"",
     magic: bytes = b"ustar\x0000",
     prefix: bytes = b"",
     size_field: bytes | None = None,
@@ -39,7 +42,7 @@ def header(
     """Return the header of a member."""
     field = b"%011o\0" % size if size_field is None else size_field
     block = name.ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + field + b"00000000000\0" + bytes(8)
-    block += kind + bytes(100) + magic.ljust(8, b"\0") + bytes(80) + prefix.ljust(155, b"\0")
+    block += kind + link.ljust(100, b"\0") + magic.ljust(8, b"\0") + bytes(80) + prefix.ljust(155, b"\0")
     return checked(block.ljust(BLOCK, b"\0"))
 
 
@@ -94,6 +97,19 @@ def scan_all(scan: TarScan, read: Callable[[int, int], bytes], random: Random) -
         else:
             lanes += scan.settle()
     return scan.members()
+
+
+def read_sample(samples: TarSamples, row: int, data: bytes) -> memoryview:
+    """Return the bytes of a sample of a tar as they are read."""
+    offset, length = samples.offset[row : row + 1], samples.read_length[row : row + 1]
+    every = SamplePieces(samples)
+    for _, pieces in every.find(offset, length):
+        item = memoryview(bytearray(int(length[0])))
+        for place, begin, nbytes in pieces:
+            item[place : place + nbytes] = data[begin : begin + nbytes]
+        every.finish(item, pieces)
+        return item.toreadonly()
+    return memoryview(data)[int(offset[0]) : int(offset[0] + length[0])]
 
 
 class VirtualTar:

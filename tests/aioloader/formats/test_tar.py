@@ -112,7 +112,7 @@ def test_a_size_that_is_not_a_number_is_a_fault(field: bytes) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["path", "size", "mtime", "comment", "LIBARCHIVE.x"]),
+        st.sampled_from(["path", "linkpath", "size", "mtime", "comment", "LIBARCHIVE.x"]),
         st.text(st.characters(exclude_categories=["Cs"])),
     )
 )
@@ -120,15 +120,16 @@ def test_pax_records_are_parsed(records: dict[str, str]) -> None:
     if "size" in records:
         records["size"] = str(len(records["size"]))
     data = b"".join(pax_record(key.encode(), value.encode()) for key, value in records.items())
-    path, size = records.get("path"), records.get("size")
-    wanted = PaxRecords(path.encode() if path else None, None if size is None else int(size))
+    path, link = (records[key].encode() if records.get(key) else None for key in ("path", "linkpath"))
+    wanted = PaxRecords(path, int(records["size"]) if "size" in records else None, link=link)
     assert parse_pax(data) == wanted
     assert parse_pax(data + bytes(7)) == wanted
 
 
 def test_a_sparse_file_of_pax_has_its_name_in_a_record() -> None:
     data = pax_record(b"GNU.sparse.major", b"1") + pax_record(b"GNU.sparse.name", b"real.bin")
-    assert parse_pax(data + pax_record(b"path", b"GNUSparseFile.0/real.bin")) == (b"real.bin", None, True)
+    data += pax_record(b"path", b"GNUSparseFile.0/real.bin")
+    assert parse_pax(data) == PaxRecords(b"real.bin", sparse=True)
 
 
 @pytest.mark.parametrize(

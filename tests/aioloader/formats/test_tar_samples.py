@@ -23,6 +23,7 @@ from aioloader.formats.tar_members import (
     TarMembers,
 )
 from aioloader.formats.tar_samples import (
+    FOLLOWED,
     MISSING,
     OUTSIDE,
     TWICE,
@@ -33,13 +34,19 @@ from aioloader.formats.tar_samples import (
 )
 
 
-def grouped(*names: str, states: dict[int, int] | None = None) -> TarSamples:
-    """Return the samples of members of 100, 101, 102 ... bytes."""
+def grouped(
+    *names: str, states: dict[int, int] | None = None, links: dict[int, str] | None = None
+) -> TarSamples:
+    """Return the samples of members of 100, 101, 102 ... bytes, some of which are hard links."""
     members = TarMembers()
     for number, name in enumerate(names):
         at = 2 * BLOCK * number
         state = (states or {}).get(number, PLAIN)
-        members.add(name.encode("utf-8", "surrogateescape"), at, at + BLOCK, 100 + number, state)
+        size = 100 + number
+        if links and number in links:
+            members.links[number] = links[number].encode()
+            state, size = LINKED, 0
+        members.add(name.encode("utf-8", "surrogateescape"), at, at + BLOCK, size, state)
     return group_members(members)
 
 
@@ -208,7 +215,7 @@ def test_samples_are_those_of_a_plain_loop(made: list[tuple[str, str, int]]) -> 
 
 # -- the arrays of an index -------------------------------------------------------------------------------------------
 
-ARRAYS = grouped("a.jpg", "a.cls", "b.jpg", "c.jpg", "c.cls")._asdict()
+ARRAYS = grouped("a.jpg", "a.cls", "b.jpg", "c.jpg", "c.cls", links={3: "b.jpg"})._asdict()
 EXTREMES = [0, -1, 1, 3, 1 << 31, 1 << 61, -(1 << 63), (1 << 63) - 1]
 
 
@@ -244,7 +251,13 @@ def changed(name: str, place: int, value: int) -> dict[str, Any]:
         ("size", 4, 105),
         ("size", 0, -1),
         ("size", 0, (1 << 63) - 1),
-        ("state", 0, 9),
+        ("state", 0, 10),
+        ("state", 0, FOLLOWED),
+        ("state", 3, LINKED),
+        ("target", 0, -1),
+        ("target", 0, 7 * BLOCK),  # the data would end behind the header of the link
+        ("target", 0, (1 << 63) - 1),
+        ("size", 3, (1 << 63) - 1),
         ("state", 0, MISSING),
     ],
 )
@@ -272,7 +285,7 @@ def test_ends_whose_differences_overflow_are_refused() -> None:
 
 
 @given(
-    st.sampled_from(["offset", "length", "key_ends", "extension_ends", "first", "data", "size"]),
+    st.sampled_from(["offset", "length", "key_ends", "extension_ends", "first", "data", "size", "target"]),
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(EXTREMES)), min_size=1, max_size=4),
 )
 def test_arrays_that_are_taken_lead_nowhere_else(name: str, edits: list[tuple[int, int]]) -> None:
@@ -289,5 +302,10 @@ def test_arrays_that_are_taken_lead_nowhere_else(name: str, edits: list[tuple[in
     ):
         for each in range(low, high):
             begin = int(samples.data[each]) - int(samples.offset[row])
+            size = int(samples.size[each])
             assert begin >= BLOCK
-            assert begin + int(samples.size[each]) <= int(samples.length[row])
+            if samples.state[each] == FOLLOWED:
+                (target,) = samples.target.tolist()
+                assert 0 <= target <= int(samples.data[each]) - size
+            else:
+                assert begin + size <= int(samples.length[row])

@@ -58,6 +58,22 @@ def test_samples_are_those_of_the_file(tar: Served) -> None:
     assert_same(epoch(aioloader.open_dataset(tar.url)), epoch(here))
 
 
+@pytest.mark.parametrize("cache", [None, "memory"])
+def test_hard_links_are_read(served: Served, cache: str | None) -> None:
+    # Large members, so that the tar is scanned in parts.
+    photos = [(key, {**fields, "bin": bytes(100_000)}) for key, fields in map(photo, range(30))]
+    members = members_of(photos)
+    tar = serve(served, [*members, *((f"{'l' * 70}/{name}", name) for name, _ in members[:30])])
+    here, there = TarDataset(tar.path), TarDataset(tar.proxied, cache=cache)
+    assert there.labels().tolist() == here.labels().tolist()
+    found = tar_index.scan_tar(tar.proxied, describe(tar.proxied)).arrays
+    for name, array in tar_index.scan_tar(str(tar.path), None).arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+    tar.proxy.behave(Rule("status", share=0.1, attempts=1), Rule("truncate", share=0.1, attempts=1))
+    for _ in range(2):
+        assert_same(epoch(there), epoch(here))
+
+
 def test_faults_change_no_sample(tar: Served) -> None:
     tar.proxy.behave(
         Rule("status", share=0.1, attempts=1),

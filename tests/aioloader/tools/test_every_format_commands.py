@@ -16,6 +16,7 @@ import pytest
 import aioloader
 from aioloader.cli import main
 from aioloader.crop_index.building import can_build
+from tests.aioloader.datasets.tars import write_tar
 from tests.aioloader.format_sets import FORMATS, MDS, PARQUET, TAR, TFRECORD, Sample, SetFormat
 from tests.aioloader.formats import tfrecords
 
@@ -144,6 +145,39 @@ def test_members_of_tars_that_belong_to_no_sample_are_counted(
     _, out, _ = run("inspect", "--json", path)
     assert json.loads(out)["details"]["members_outside"] == wanted
     assert words in run("inspect", path)[1]
+
+
+def test_hard_links_of_a_tar_are_files_for_every_command(tmp_path: Path, run: Run) -> None:
+    files = {
+        f"s{n}.{name}": data for n in range(4) for name, data in (("jpg", jpeg(n % 2)), ("cls", b"%d" % n))
+    }
+    links = {"s2.jpg": "s0.jpg", "s3.jpg": "./s1.jpg", "s3.cls": "s1.cls"}
+    files["s3.cls"] = files["s1.cls"]
+    plain, linked = tmp_path / "plain", tmp_path / "linked"
+    found = {}
+    for folder, some in ((plain, {}), (linked, links)):
+        folder.mkdir()
+        path = write_tar(folder / "a.tar", [(name, some.get(name, data)) for name, data in files.items()])
+        code, (facts,) = facts_of(run, "--decode", folder)
+        assert (code, facts["samples"], facts["images"], facts["problems"]) == (0, 4, 4, [])
+        assert "members_outside" not in facts
+        facts = json.loads(run("inspect", "--json", folder)[1])
+        assert run("pack", path, folder / "a.rec", "--encoding", "keep")[0] == 0
+        assert run("index", path)[0] == 0
+        if can_build():
+            code, out, _ = run("index", "--crops", "--num-workers", 0, "--json", folder / "a.tar")
+            (crops,) = json.loads(out)["files"]
+            assert (code, crops["images"], crops["indexed"]) == (0, 4, 4)
+        chain = aioloader.transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
+        dataset = aioloader.open_dataset(path)
+        with aioloader.DataLoader(dataset.transform_first(chain), 4, seed=1, num_workers=0) as loader:
+            ((images, labels),) = [(images.copy(), labels.tolist()) for images, labels in loader]
+        del facts["images"]["decode_us"], facts["images"]["images_per_s"]
+        described = {name: facts[name] for name in ("sizes", "fields", "images", "labels", "damage")}
+        found[folder] = described, (folder / "a.rec").read_bytes(), images.tolist(), labels
+    assert found[linked] == found[plain]
+    assert found[plain][-1] == [0, 1, 2, 1]
+    assert (linked / "a.tar").stat().st_size < (plain / "a.tar").stat().st_size
 
 
 @pytest.mark.usefixtures("checked")
