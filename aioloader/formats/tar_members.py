@@ -279,7 +279,7 @@ class TarChain:
             state = HOLED if sparse else EXTENDED if extended else PLAIN
         elif kind == HARD_LINK:
             state, size = LINKED, 0
-            # With a size of its own it would have other data than the file.
+            # An extended header would replace the size of the file.
             if before.size is None and not before.sparse:
                 self.members.links[len(self.members)] = before.link or link_name(block)
         else:

@@ -279,7 +279,7 @@ def group_members(members: TarMembers) -> TarSamples:
 def _follow(samples: TarSamples, members: TarMembers) -> TarSamples:
     """Return the samples with the data of the hard links that refer to a file in front of them.
 
-    Links may refer to links. Sparse files and all that is no file are not followed.
+    Links may refer to links. Those to sparse files, folders and the like are not followed.
     """
     wanted = set(map(normpath, members.links.values()))
     known: dict[bytes, tuple[int, int] | None] = {}

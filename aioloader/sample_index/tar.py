@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioloader.formats.tar_members import TarMembers
     from aioloader.storage.remote.transport import Version
 
-# Those of earlier kinds do not tell which member a hard link refers to.
+# Earlier kinds lack the places of the data of hard links.
 KIND: Final = "tar-4"
 # The header of a label behind an image, its data and the next header.
 _LEAST_READ_NBYTES: Final = 2048

@@ -328,7 +328,7 @@ class ItemPieces(Protocol):
     """Items of one file that are several stretches of it, such as samples with links to other members."""
 
     def find(self, offset: IntArray, length: IntArray) -> Sequence[tuple[int, Pieces]]:
-        """Return the place among some spans, and the pieces, of each span that stands for such an item.
+        """Return the place among some spans, and the pieces, of each span that is that of such an item.
 
         Args:
             offset, length: int64 (n,), of the spans; the length is that of the whole item.
