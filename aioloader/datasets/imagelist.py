@@ -294,7 +294,9 @@ def read_list(path: str) -> Entries:
                     try:
                         key, row, name = parse_line(line)
                     except ValueError as error:
-                        raise ValueError(f"{path}, line {place} ({line.strip()[:80]!r}): {error}") from None
+                        raise ValueError(
+                            f"{redact_url(path)}, line {place} ({line.strip()[:80]!r}): {error}"
+                        ) from None
                     if not several:
                         several = [(value,) for value in singles]
                     keys.append(key)
@@ -457,34 +459,35 @@ def read_table(path: str) -> dict[str, list[Any]]:
         FileNotFoundError: there is no such file.
         ValueError: a line has another number of fields than the first one, or is not UTF-8.
     """
+    shown = redact_url(path)
     with _open_text(path, newline="", errors="strict") as file:
         apart = "\t" if path.lower().endswith(".tsv") else ","
         reader = csv.reader(file, delimiter=apart, skipinitialspace=True)
         try:
             rows = [row for row in reader if row]
         except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num} is not valid CSV: {error}") from None
+            raise ValueError(f"{shown}, line {reader.line_num} is not valid CSV: {error}") from None
         except UnicodeDecodeError:
             raise _other_encoding(path) from None
     if not rows:
-        raise ValueError(f"{path} has no lines")
+        raise ValueError(f"{shown} has no lines")
     width = len(rows[0])
     widths = list(map(len, rows))
     if set(widths) != {width}:
         number = next(number for number, each in enumerate(widths) if each != width)
         raise ValueError(
-            f"{path}, row {number + 1} has {widths[number]} fields, and the first one has {width}"
+            f"{shown}, row {number + 1} has {widths[number]} fields, and the first one has {width}"
         )
     other = next((mark for mark in ";|\t" if width == 1 and all(mark in row[0] for row in rows)), None)
     if other is not None:
         raise ValueError(
-            f"{path} keeps fields apart by {other!r}, and not by {apart!r}: pass a table, such as "
-            f"pandas.read_csv({path!r}, sep={other!r})"
+            f"{shown} keeps fields apart by {other!r}, and not by {apart!r}: pass a table, such as "
+            f"pandas.read_csv({shown!r}, sep={other!r})"
         )
     bare = any(map(is_image_name, rows[0]))
     names = list(map(str, range(width))) if bare else [name.strip() for name in rows.pop(0)]
     if len(set(names)) < width:
-        raise ValueError(f"{path} has two columns of one name ({', '.join(names)}): rename one")
+        raise ValueError(f"{shown} has two columns of one name ({', '.join(names)}): rename one")
     return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
@@ -492,8 +495,9 @@ def _other_encoding(path: str) -> ValueError:
     """Return the error for a table that is not UTF-8."""
     with _open_text(path) as file:
         number = next(number for number, line in enumerate(file, 1) if _SURROGATE.search(line))
+    shown = redact_url(path)
     return ValueError(
-        f"{path}, line {number} is not UTF-8: save the table as UTF-8, or pass it as pandas.read_csv({path!r}, "
+        f"{shown}, line {number} is not UTF-8: save the table as UTF-8, or pass it as pandas.read_csv({shown!r}, "
         "encoding='latin-1'), or with the encoding that it has"
     )
 

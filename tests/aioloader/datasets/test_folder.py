@@ -10,6 +10,7 @@ import pytest
 
 from aioloader import abc
 from aioloader.datasets import ImageFolderDataset, ImageListDataset
+from aioloader.datasets.imagelist import read_list, read_table
 from aioloader.foundation.types import WHOLE_FILE
 
 
@@ -293,9 +294,9 @@ ROWS = {"file": ["cat/a.png", "ant/1.jpeg"], "a": [1, 0], "b": [0.5, 2.0], "kind
 def _table(kind: str, folder: Path) -> Any:
     if kind == "dict":
         return ROWS
-    if kind in ("pandas", "pyarrow"):
+    if kind in ("pandas", "polars", "pyarrow"):
         library = pytest.importorskip(kind)
-        return library.DataFrame(ROWS) if kind == "pandas" else library.table(ROWS)
+        return library.table(ROWS) if kind == "pyarrow" else library.DataFrame(ROWS)
     apart = "," if kind == "csv" else "\t"
     lines = [ROWS, *zip(*ROWS.values(), strict=True)]
     place = folder / f"labels.{kind}"
@@ -303,7 +304,7 @@ def _table(kind: str, folder: Path) -> Any:
     return place
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "pandas", "pyarrow", "dict"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "pandas", "polars", "pyarrow", "dict"])
 def test_a_table_gives_paths_and_labels(kind: str, root: Path, tmp_path_factory: Any, pixels: Any) -> None:
     table = _table(kind, tmp_path_factory.mktemp("beside"))
     dataset = ImageListDataset(root, table, label="a")
@@ -401,6 +402,22 @@ def test_a_table_with_a_missing_value_or_an_uneven_column_is_refused(root: Path)
         ImageListDataset(root, table["path"])
     with pytest.raises(ValueError, match="entry 1 has a null character"):
         ImageListDataset(imglist={"path": ["a\0.png"], "label": [1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.csv", b"path;label\n"), ("a.csv", b"\xff"), ("a.lst", b"1\tx\ty\n")]
+)
+def test_the_signature_of_a_list_is_not_in_its_errors(
+    name: str, text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = pytest.importorskip(
+        "aioloader.storage.remote.opening", reason="needs obstore", exc_type=ImportError
+    )
+    monkeypatch.setattr(opening, "read_text", lambda url: text)
+    read = read_table if name.endswith(".csv") else read_list
+    with pytest.raises(ValueError, match=rf"https://host/{name}") as caught:
+        read(f"https://host/{name}?X-Amz-Signature=secret")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])
