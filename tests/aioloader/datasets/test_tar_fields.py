@@ -8,7 +8,7 @@ import tarfile
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.datasets.tar_fields import TarFieldReader, compact_places, stored_places
@@ -51,7 +51,7 @@ def test_bytes_of_another_file_are_not_a_sample(nbytes: int) -> None:
 # -- hard links --------------------------------------------------------------------------------------------------------
 
 STYLES = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
-NAMES = ("a.x", "a.y", "b.x", "b.y", "./c.x", "README", "folder", f"{'n' * 120}.x", "\xe4.y")
+NAMES = ("a.x", "a.y", "./b.x", "README", f"{'n' * 120}.x", "\xe4.y")
 KINDS = {
     "file": tarfile.REGTYPE,
     "link": tarfile.LNKTYPE,
@@ -60,7 +60,7 @@ KINDS = {
 }
 entries = st.tuples(
     st.sampled_from(NAMES),
-    st.sampled_from(["file", "file", "link", "link", "link", "symlink", "folder"]),
+    st.sampled_from(["file"] * 4 + ["link"] * 4 + ["symlink", "folder"]),
     st.sampled_from(["", "", "./", "other/../"]),
     st.sampled_from(NAMES),
 )
@@ -98,7 +98,8 @@ def value_of(reader: TarFieldReader, data: memoryview, extra: Any, key: str, nam
     return bytes(value)
 
 
-@given(st.lists(entries, max_size=12), st.sampled_from(list(STYLES)), st.integers(0, 1300))
+@settings(max_examples=300)
+@given(st.lists(entries, min_size=2, max_size=20), st.sampled_from(list(STYLES)), st.integers(0, 1300))
 def test_hard_links_are_read_as_by_python(
     made: list[tuple[str, str, str, str]], style: str, nbytes: int
 ) -> None:
@@ -108,7 +109,7 @@ def test_hard_links_are_read_as_by_python(
             info = tarfile.TarInfo(name)
             info.type = KINDS[kind]
             info.linkname = {"link": prefix + target, "symlink": "absent"}.get(kind, "")
-            content = bytes([number]) * (number * nbytes % 1300)
+            content = bytes([number]) * (number and 1 + number * nbytes % 1300)
             info.size = len(content) if kind == "file" else 0
             try:
                 archive.addfile(info, io.BytesIO(content))
