@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
 __all__ = (
     "AmbiguousPathError",
@@ -42,6 +43,7 @@ __all__ = (
     "ObjectChangedError",
     "ObjectDeniedError",
     "ObjectMissingError",
+    "OfflineWarning",
     "OutputError",
     "ParquetError",
     "ReceiptError",
@@ -742,7 +744,7 @@ class RemoteReadError(LoaderError, OSError):
         seconds: from the first request to the last failure.
         reason: the failure of the last one.
         kind: "missing", "denied", "refused", "unranged" (the server does not serve parts of objects), "busy", "lost"
-            (no connection, or no whole answer), "nowhere" (the host's name is unknown), or "changed".
+            (no whole answer), "unreached" (no connection), "nowhere" (the host's name is unknown), or "changed".
     """
 
     def __init__(
@@ -779,6 +781,25 @@ class ObjectDeniedError(RemoteReadError, PermissionError):
 
 class ObjectChangedError(RemoteReadError):
     """Error raised when an object was replaced after the dataset was made."""
+
+
+class OfflineWarning(UserWarning):
+    """Warning about a dataset that is opened from its cache alone, because no server is reached.
+
+    Attributes:
+        url: first of its objects, without a password and without the values of a query.
+        at: when the server last described the object.
+        version: of the object then: its size, and its ETag or date; "" if it is none but a listing.
+        reason: the failure of the last request.
+    """
+
+    def __init__(self, url: str, at: datetime, version: str, reason: str) -> None:
+        copy = f"the copy of {at:%Y-%m-%d %H:%M} UTC" + (f" ({version})" if version else "")
+        super().__init__(f"no server is reached at {url} ({reason}): {copy} in the cache is used")
+        self.url = url
+        self.at = at
+        self.version = version
+        self.reason = reason
 
 
 class RemoteWriteError(LoaderError, OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.opening import make_dataset, recognize
 from aioloader.foundation.validation import keywords_of, refuse_unknown
 from aioloader.loader.async_loader import AsyncDataLoader
@@ -89,6 +90,7 @@ def images(
 ) -> AsyncDataLoader[Any] | DataLoader[Any]: ...
 
 
+@opens_offline
 def images(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     size: int = 224,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+import os
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,18 +18,41 @@ from aioloader.errors import EmptyDatasetError, SpanTooShortError
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.rng import default_rng
 from aioloader.storage.cache import Cache, CacheOptions, MemoryCache
+from aioloader.storage.cache.kept_answers import AnswersInUse, KeptAnswers, current_answers
+from aioloader.storage.cache.options import MEMORY
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import cache_name, redact_url
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def opens_offline(fn: Callable[P, T]) -> Callable[P, T]:
+    """Let a function with the argument `cache`, a directory, use the answers that are kept if no server is reached.
+
+    A dataset that is made in it uses them too, see `KeptAnswers`.
+    """
+
+    @functools.wraps(fn)
+    def opened(*args: P.args, **options: P.kwargs) -> T:
+        cache = options.get("cache")
+        in_directory = isinstance(cache, (str, os.PathLike)) and os.fspath(cache) != MEMORY
+        if not in_directory or current_answers.get() is not None:
+            return fn(*args, **options)
+        with AnswersInUse(KeptAnswers()):
+            return fn(*args, **options)
+
+    return opened
 
 
 class FileDataset(Dataset, ByteDataset[Any]):
@@ -46,11 +71,16 @@ class FileDataset(Dataset, ByteDataset[Any]):
         self._source: FetchingByteSource | None = None
         self._own_stage: Stage | None = None
         self._cache_options = CacheOptions(cache, cache_limit)
+        self._answers = current_answers.get()
         self._memory: MemoryCache | None = None
         self._refuses_empty: tuple[str, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_source": None, "_memory": None}
+
+    def _asking(self) -> AnswersInUse:
+        """Return a context for requests about the dataset's objects, see `opens_offline`."""
+        return AnswersInUse(self._answers)
 
     def _open_cache(self) -> Cache | None:
         """Return the cache of one byte source, which closes it; None without a cache.
@@ -90,7 +120,8 @@ class FileDataset(Dataset, ByteDataset[Any]):
         if remote:
             from aioloader.storage.remote.source import RemoteByteSource
 
-            objects = RemoteByteSource(paths, kind=kind, versions=versions)
+            with self._asking():
+                objects = RemoteByteSource(paths, kind=kind, versions=versions)
             # Without the signature of a URL, which changes.
             return objects if cache is None else CachedObjectSource(objects, cache, cache_name(name))
         files = LocalByteSource(paths, kind=kind, direct=direct)

@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.image_files import OWN, ImageFiles, checked_synsets, find_images
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.kinds import of_several_splits
@@ -86,6 +86,7 @@ class ImageFolderDataset(FileDataset):
     _labelled = True
     _chosen: list[str] | None = None
 
+    @opens_offline
     def __init__(
         self,
         root: str | os.PathLike[str],

@@ -16,7 +16,7 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value, label_vector
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.kinds import is_image_name
@@ -97,6 +97,7 @@ class ImageListDataset(FileDataset):
 
     _list_rule = LIST_RULE
 
+    @opens_offline
     def __init__(
         self,
         root: str | os.PathLike[str] | None = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.insightface_layout import (
     PROPERTY,
     FaceHeader,
@@ -67,6 +68,7 @@ class InsightFaceDataset(ImageRecordDataset):
 
     _first_label = True
 
+    @opens_offline
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -124,7 +126,9 @@ class InsightFaceDataset(ImageRecordDataset):
     def tables(self) -> RecordTables:
         """Return the table of all records of the file, which is read at the first use."""
         if self._records is None:
-            self._records = RecordTables([RecordTable(self._path, self._idx_path, version=self._versions[0])])
+            with self._asking():
+                table = RecordTable(self._path, self._idx_path, version=self._versions[0])
+            self._records = RecordTables([table])
         return self._records
 
     @property
@@ -232,7 +236,8 @@ class InsightFaceDataset(ImageRecordDataset):
 
     def _property_if_any(self) -> Property | None:
         try:
-            return read_property(self._property_path)
+            with self._asking():
+                return read_property(self._property_path)
         except FileNotFoundError:
             return None
 

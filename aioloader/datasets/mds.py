@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.mds_check import check_shard
 from aioloader.datasets.mds_fields import MDSFieldReader
 from aioloader.datasets.mds_sets import (
@@ -83,6 +84,7 @@ class MDSDataset(ShardDataset):
         OSError: an index cannot be read.
     """
 
+    @opens_offline
     def __init__(
         self,
         root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.image_files import is_hidden, is_image_file
 from aioloader.datasets.insightface import REC, InsightFaceDataset, insightface_file
@@ -82,6 +83,7 @@ class Recognized:
     paths: tuple[str, ...]
 
 
+@opens_offline
 def open_dataset(path: Paths, **options: Any) -> FileDataset:
     """Return the dataset of the files or the folder at a path, of the class that reads their format.
 
@@ -275,13 +277,9 @@ def _unknown(path: str, foreign: Foreign | None) -> UnknownFormatError:
 def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
     """Return the first bytes of a file or an object."""
     if is_url(path):
-        from aioloader.storage.remote.openers import BlockingObject
+        from aioloader.storage.remote.opening import read_text
 
-        source = BlockingObject(path)
-        try:
-            return source.read_ranges([(0, nbytes)])[0]
-        finally:
-            source.close()
+        return read_text(path, nbytes - 1)
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read(nbytes)
 

@@ -11,6 +11,7 @@ import numpy as np
 from aioloader.abc import CountingByteSource
 from aioloader.crop_index.lookup import AUTO, BlockCrops, RecordCrops
 from aioloader.datasets.decoding import label_vector
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.huggingface import class_names, features_of, image_columns
 from aioloader.datasets.parquet_check import check_parquet
 from aioloader.datasets.parquet_footers import ParquetTable, open_parquet_table
@@ -133,6 +134,7 @@ class ParquetDataset(ShardDataset):
     _laid_out: _Layout | None = None
     _known_labels: tuple[ShardTables, Array] | None = None
 
+    @opens_offline
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

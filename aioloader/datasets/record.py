@@ -11,7 +11,7 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.partial_reads import CropReads
 from aioloader.datasets.record_heads import RecordHeads, read_heads
 from aioloader.datasets.shards import record_files
@@ -225,6 +225,7 @@ class RecordFileDataset(FileDataset):
         ValueError: an option is not allowed, or files and URLs are mixed.
     """
 
+    @opens_offline
     def __init__(
         self,
         filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -255,7 +256,8 @@ class RecordFileDataset(FileDataset):
     def tables(self) -> RecordTables:
         """Return the tables of all files, which are read at the first use."""
         if self._records is None:
-            self._records = RecordTables(open_tables(self._paths, self._versions))
+            with self._asking():
+                self._records = RecordTables(open_tables(self._paths, self._versions))
         return self._records
 
     @property
@@ -289,7 +291,8 @@ class RecordFileDataset(FileDataset):
         cache = self._open_cache() if self.reads_ahead else None
         version = self._versions[number]
         try:
-            return read_heads(self._paths[number], offsets, labels=labels, version=version, cache=cache)
+            with self._asking():
+                return read_heads(self._paths[number], offsets, labels=labels, version=version, cache=cache)
         finally:
             if cache is not None:
                 cache.close()
@@ -385,7 +388,8 @@ class ImageRecordDataset(RecordFileDataset):
         if remote and fetch:
             from aioloader.crop_index.fetched import fetch_indexes
 
-            places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
+            with self._asking():
+                places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
         self._crops = open_record_crops(option, self._paths, places)
         self._crops_looked_up = True
         if fetch or not remote:

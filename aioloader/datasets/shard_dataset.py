@@ -296,7 +296,8 @@ class ShardDataset(FileDataset):
     def tables(self) -> ShardTables:
         """Return the tables of all shards, which are opened at the first use, several at a time."""
         if self._tables is None:
-            self._tables = ShardTables(list(self.open_tables()))
+            with self._asking():
+                self._tables = ShardTables(list(self.open_tables()))
         return self._tables
 
     def open_tables(self) -> Iterator[ShardTable]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.fields import field_names
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.tar_check import check_tar
@@ -113,6 +114,7 @@ class TarDataset(ShardDataset):
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
     """
 
+    @opens_offline
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

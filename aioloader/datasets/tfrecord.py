@@ -14,6 +14,7 @@ from aioloader.datasets.crc32c import crc32c_function
 from aioloader.datasets.example_fields import ExampleReader
 from aioloader.datasets.example_labels import FIRST_NBYTES, read_labels
 from aioloader.datasets.fields import field_names
+from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.tfrecord_check import check_records
@@ -72,6 +73,7 @@ class TFRecordDataset(ShardDataset):
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
     """
 
+    @opens_offline
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

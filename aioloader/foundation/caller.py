@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _PACKAGE = __name__.partition(".")[0]
 
 
-def warn_caller(message: str, category: type[Warning]) -> None:
+def warn_caller(message: str | Warning, category: type[Warning]) -> None:
     """Issue a warning that names the nearest line of code outside of this package.
 
     In a thread in which only code of the package and the standard library runs, it names the latter. In a context of
@@ -36,7 +36,7 @@ class DeferredWarnings:
     """Warnings of code in another thread, kept for the thread that waits for it: its stack has the caller."""
 
     def __init__(self) -> None:
-        self._warnings: list[tuple[str, type[Warning]]] = []
+        self._warnings: list[tuple[str | Warning, type[Warning]]] = []
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -53,4 +53,6 @@ class DeferredWarnings:
             warn_caller(*self._warnings.pop(0))
 
 
-_deferred: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("aioloader_warnings", default=None)
+_deferred: ContextVar[list[tuple[str | Warning, type[Warning]]] | None] = ContextVar(
+    "aioloader_warnings", default=None
+)

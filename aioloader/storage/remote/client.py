@@ -26,15 +26,32 @@ import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
 from aioloader.foundation.opening import limited
+from aioloader.storage.cache.kept_answers import current_answers
 from aioloader.storage.hub_names import crowded_folders
 from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
-from aioloader.storage.remote.failures import Kind, RequestFailure, backoff_s, classify, remote_error
+from aioloader.storage.remote.failures import (
+    NO_SERVER,
+    Kind,
+    RequestFailure,
+    backoff_s,
+    classify,
+    remote_error,
+)
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.transport import Level, ObjectRange, Response, Transport, Version
+from aioloader.storage.remote.transport import (
+    Level,
+    ListingPage,
+    ObjectRange,
+    Response,
+    Transport,
+    Version,
+    objects_of_json,
+)
 from aioloader.storage.urls import is_hub
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from typing import Any
 
 T = TypeVar("T")
 
@@ -48,6 +65,11 @@ _LEAST_BYTES_PER_S = 1e6
 _HEDGED_SHARE = 0.05
 _HEDGES = 4
 _NOWHERE_ATTEMPTS = 4
+# Seconds after which a request that reaches no server is given up if its answer is kept: a server that is restarted is
+# waited for, a network that is not there only briefly.
+_UNREACHED_S = 5.0
+_KEPT_FAILURES = (Kind.MISSING, Kind.DENIED, Kind.UNRANGED)
+_NOT_CACHED = "the server is not reached, and the cache does not have these bytes: read them once while it is"
 _LEAST_CHECK_S = 0.01
 # Files of one folder from which on it is listed; pages of a thousand files, and how many more for how many files.
 _CROWDED = 8
@@ -115,6 +137,7 @@ class Client:
     Args:
         transport: sends one request.
         adaptive_limit: of the requests in flight.
+        keeps_answers: answers about objects and folders are those of `current_answers`, and are kept there.
 
     Attributes:
         counters: of requests.
@@ -122,8 +145,14 @@ class Client:
     """
 
     def __init__(
-        self, transport: Transport | None = None, adaptive_limit: AdaptiveLimit | None = None
+        self,
+        transport: Transport | None = None,
+        adaptive_limit: AdaptiveLimit | None = None,
+        *,
+        keeps_answers: bool = False,
     ) -> None:
+        self._answers = current_answers.get()
+        self._keeps_answers = keeps_answers
         self._transport = transport or Transport()
         self._adaptive_limit = adaptive_limit or AdaptiveLimit()
         self._limiter = Limiter(self._adaptive_limit)
@@ -202,7 +231,11 @@ class Client:
                 if failure is None:
                     return
                 pause = failure.pause_s + backoff_s(pending.attempts, self._random.random())
-                if not failure.again or monotonic() + pause >= call.deadline:
+                deadline = call.deadline
+                if failure.kind in NO_SERVER and self._answers is not None and self._answers.offline:
+                    failure = failure._replace(advice=_NOT_CACHED)
+                    deadline = min(deadline, pending.since + OPENING_S)
+                if not failure.again or monotonic() + pause >= deadline:
                     self._finish(call, pending)
                     url, offset, length, _ = pending.range
                     call.failures[pending.number] = remote_error(
@@ -370,7 +403,7 @@ class Client:
         """
         if is_hub(url):
             send = partial(self._transport.describe_at_hub, url)
-            return await self._retry(send, url, timeout_s, counts=False)
+            return await self._ask("version", send, Version.of_json, url, timeout_s, counts=False)
 
         async def look() -> Version:
             try:
@@ -386,7 +419,7 @@ class Client:
             self.counters.nbytes += len(response.data)
             return response.version
 
-        return await self._retry(look, url, timeout_s)
+        return await self._ask("version", look, Version.of_json, url, timeout_s)
 
     async def describe_all(
         self, urls: Sequence[str], timeout_s: float
@@ -425,7 +458,7 @@ class Client:
             ObjectMissingError: there is no such data set or revision.
             RemoteReadError: the Hub does not answer, or refuses.
         """
-        return await self._retry(partial(self._transport.pin, url), url, timeout_s, counts=False)
+        return await self._ask("commit", partial(self._transport.pin, url), str, url, timeout_s, counts=False)
 
     async def list(
         self, url: str, timeout_s: float = OPENING_S, *, recursive: bool = True
@@ -443,7 +476,8 @@ class Client:
         if is_hub(url):
             return (await self._list_all_pages(url, timeout_s, recursive=recursive)).objects
         # A listing is long: one attempt may take all of the time.
-        return await self._retry(partial(self._transport.list, url), url, timeout_s, attempt_s=timeout_s)
+        send = partial(self._transport.list, url)
+        return await self._ask("list", send, objects_of_json, url, timeout_s, attempt_s=timeout_s)
 
     async def list_level(self, url: str, timeout_s: float = OPENING_S) -> Level:
         """List what is directly below a prefix.
@@ -453,9 +487,8 @@ class Client:
         """
         if is_hub(url):
             return await self._list_all_pages(url, timeout_s, recursive=False)
-        return await self._retry(
-            partial(self._transport.list_level, url), url, timeout_s, attempt_s=timeout_s
-        )
+        send = partial(self._transport.list_level, url)
+        return await self._ask("level", send, Level.of_json, url, timeout_s, attempt_s=timeout_s)
 
     async def _list_all_pages(self, url: str, timeout_s: float, *, recursive: bool) -> Level:
         """Return a whole listing of the Hub."""
@@ -490,26 +523,31 @@ class Client:
         for _ in range(most_pages):
             send = partial(self._transport.list_page, url, page, recursive=recursive)
             remaining_s = max(0.0, deadline - anyio.current_time())
-            level, page = await self._retry(send, url, remaining_s, counts=False)
+            question = f"page {page} {recursive}"
+            level, page = await self._ask(question, send, ListingPage.of_json, url, remaining_s, counts=False)
             found.folders.extend(level.folders)
             found.objects.extend(level.objects)
             if page is None:
                 return found, True
         return found, False
 
-    async def _retry(
+    async def _ask(
         self,
+        question: str,
         send: Callable[[], Awaitable[T]],
+        read: Callable[[Any], T],
         url: str,
         timeout_s: float,
         *,
         attempt_s: float | None = None,
         counts: bool = True,
     ) -> T:
-        """Send a request until it is answered.
+        """Send a request until it is answered, and keep the answer; return the kept one if no server is reached.
 
         Args:
-            send: sends it.
+            question: what is asked about the URL.
+            send: sends the request.
+            read: makes a kept answer of its JSON value.
             url: of the object or prefix.
             timeout_s: seconds for all attempts, or those of the opening that it is part of.
             attempt_s: seconds for one; None: twice as many for each further attempt.
@@ -518,9 +556,49 @@ class Client:
         Raises:
             RemoteReadError: there was no response before the deadline, or it is an error that retries do not fix.
         """
+        answers = self._answers if self._keeps_answers else None
+        kept = None if answers is None else answers.find(question, url, read)
+        go_offline = None if answers is None or kept is None else answers.go_offline
+        found: T | None = None
+        if answers is None or kept is None or not answers.offline:
+            try:
+                found = await self._retry(send, url, timeout_s, attempt_s, counts, go_offline)
+            except RemoteReadError as error:
+                if answers is not None and error.kind in _KEPT_FAILURES:
+                    answers.keep(question, url, before=kept, failure=(error.kind, error.reason))
+                raise
+        # Another request may have found out meanwhile that no server is reached.
+        if answers is not None and kept is not None and answers.offline:
+            answers.replayed(url, kept.at, str(kept.value) if isinstance(kept.value, Version) else "")
+            if kept.failure is not None:
+                failure = RequestFailure(kept.failure[0], False, kept.failure[1])
+                raise remote_error(failure, url, attempts=0, seconds=0.0, timeout_s=timeout_s)
+            found = kept.value
+        elif answers is not None:
+            answers.keep(question, url, found, before=kept)
+        assert found is not None
+        return found
+
+    async def _retry(
+        self,
+        send: Callable[[], Awaitable[T]],
+        url: str,
+        timeout_s: float,
+        attempt_s: float | None,
+        counts: bool,
+        go_offline: Callable[[str], bool] | None,
+    ) -> T | None:
+        """Send a request until it is answered; see `_ask`.
+
+        Args:
+            send, url, timeout_s, attempt_s, counts: as for `_ask`.
+            go_offline: called with a reason when no attempt has reached a server for a while; if it returns True, the
+                request is given up, and the result is None.
+        """
         timeout_s = limited(timeout_s)
         begin = anyio.current_time()
         attempts = 0
+        reached = False
         while True:
             attempts += 1
             self.counters.requests += counts
@@ -541,6 +619,10 @@ class Client:
             now = anyio.current_time()
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
             nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS
+            reached = reached or failure.kind not in NO_SERVER
+            long = nowhere or now - begin >= _UNREACHED_S
+            if go_offline is not None and long and not reached and go_offline(failure.text):
+                return None
             if not failure.again or nowhere or now + pause >= begin + timeout_s:
                 raise remote_error(failure, url, attempts=attempts, seconds=now - begin, timeout_s=timeout_s)
             await anyio.sleep(pause)

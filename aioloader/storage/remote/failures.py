@@ -29,6 +29,11 @@ _UNSIZED = re.compile(
 # The query of a URL may be a signature.
 _QUERY = re.compile(r"(https?://[^\s?\"'<>]+)\?[^\s\"'<>]+")
 _NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such host is known")
+# Of the client library, and of the standard library in requests to the Hub. A failed TLS handshake is none of these.
+_UNREACHED = re.compile(
+    r"\bdns error\b|tcp connect error|Connect,\s+TimedOut|Connection refused|name resolution"
+    r"|Network is (unreachable|down)|No route to host|Host is (unreachable|down)"
+)
 
 
 class Kind:
@@ -40,9 +45,13 @@ class Kind:
     UNRANGED = "unranged"
     BUSY = "busy"
     LOST = "lost"
+    UNREACHED = "unreached"
     NOWHERE = "nowhere"
     CHANGED = "changed"
 
+
+NO_SERVER = (Kind.UNREACHED, Kind.NOWHERE)
+"""Kinds of failures of requests that reached no server."""
 
 _ERRORS = {Kind.MISSING: ObjectMissingError, Kind.DENIED: ObjectDeniedError, Kind.CHANGED: ObjectChangedError}
 _ADVICE = {
@@ -113,7 +122,9 @@ def classify(error: BaseException) -> RequestFailure:
         return RequestFailure(Kind.MISSING if status == 404 else Kind.REFUSED, False, line)
     if isinstance(error, (ValueError, TypeError, ImportError)) or _HOPELESS.search(text):
         return RequestFailure(Kind.REFUSED, False, line)
-    return RequestFailure(Kind.NOWHERE if _NOWHERE.search(text) else Kind.LOST, True, line)
+    if _NOWHERE.search(text):
+        return RequestFailure(Kind.NOWHERE, True, line)
+    return RequestFailure(Kind.UNREACHED if _UNREACHED.search(text) else Kind.LOST, True, line)
 
 
 def _first_line(text: str) -> str:

@@ -41,7 +41,7 @@ class _Object:
     def __init__(self, url: str) -> None:
         self.url = url
         self.path = redact_url(url)
-        self._client = Client()
+        self._client = Client(keeps_answers=True)
         self._version: Version | None = None
         self._thread: LoopThread | None = None
 

@@ -11,6 +11,7 @@ server with the bytes may send another ETag, or none. An address is that of one 
 
 from __future__ import annotations
 
+from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,6 @@ from aioloader.storage.urls import is_hub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from aioloader.storage.remote.hub import Address
 
@@ -50,6 +50,12 @@ class Version(NamedTuple):
         if self.etag is not None and other.etag is not None:
             return self.etag == other.etag and self.nbytes == other.nbytes
         return self.nbytes == other.nbytes and self.modified == other.modified
+
+    @classmethod
+    def of_json(cls, value: Any) -> Version:
+        """Return the version whose JSON value this is; its time is a text there."""
+        nbytes, etag, modified = value
+        return cls(int(nbytes), etag, modified and datetime.fromisoformat(modified))
 
     def __str__(self) -> str:
         return f"{self.nbytes} bytes, {self.etag or self.modified or 'of unknown date'}"
@@ -110,6 +116,17 @@ class Level(NamedTuple):
     folders: list[str]
     objects: list[tuple[str, Version]]
 
+    @classmethod
+    def of_json(cls, value: Any) -> Level:
+        """Return the listing whose JSON value this is."""
+        folders, objects = value
+        return cls(folders, objects_of_json(objects))
+
+
+def objects_of_json(value: Any) -> list[tuple[str, Version]]:
+    """Return the path and the version of each object in a JSON value."""
+    return [(path, Version.of_json(version)) for path, version in value]
+
 
 class ListingPage(NamedTuple):
     """Page of a listing.
@@ -121,6 +138,12 @@ class ListingPage(NamedTuple):
 
     level: Level
     next_page: str | None
+
+    @classmethod
+    def of_json(cls, value: Any) -> ListingPage:
+        """Return the page whose JSON value this is."""
+        level, next_page = value
+        return cls(Level.of_json(level), next_page)
 
 
 def _hub_version(state: FileState) -> Version:

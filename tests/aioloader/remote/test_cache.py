@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import pytest
 import aioloader
 import recordio
 from aioloader import ImageRecordDataset, transforms
+from aioloader.errors import ObjectChangedError, OfflineWarning, RemoteReadError
+from aioloader.storage.remote import client, configure, opening
 from tests.aioloader.remote.conftest import Served, assert_same, epoch
 from tests.executors import pool
 from tests.servers.faults import Rule
@@ -144,3 +149,164 @@ def test_records_of_more_than_8_mib_are_found_again_too(served: Served, cache: A
         second = [item for batch in loader for item in batch]
     assert served.proxy.counts().requests == 0
     assert first == second == payloads
+
+
+# -- without a server --------------------------------------------------------------------------------------------------
+
+
+def _images(url: str, cache: Any) -> list[tuple[Any, Any]]:
+    """Return the batches of a shuffled epoch of one line."""
+    with aioloader.images(
+        url, 32, 4, blocking=True, cache=cache, seed=3, executor="inline", crop_index="auto"
+    ) as loader:
+        return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up a server that is not reached after a moment; one that answers is waited for as usual."""
+    monkeypatch.setattr(client, "_UNREACHED_S", 0.2)
+
+
+@pytest.fixture(params=["refused", "no such name", "no route"])
+def leaving(
+    request: pytest.FixtureRequest, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, Any]]:
+    """Return the URL of the photographs, and a function after whose call no server is reached there."""
+    if request.param == "refused":
+        yield served.proxied, served.proxy.go_away
+        served.proxy.come_back()
+        return
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    host = "photos.invalid" if request.param == "no such name" else "[100::1]"
+    server, _, path = served.url.removeprefix("http://").partition("/")
+    configure(f"http://{host}/", client_options={"proxy_url": f"http://{server}"})
+    yield f"http://{host}/{path}", lambda: configure(f"http://{host}/")
+    configure(f"http://{host}/")
+
+
+def test_a_full_cache_opens_and_runs_without_its_server(leaving: tuple[str, Any], tmp_path: Path) -> None:
+    url, leave = leaving
+    cache = tmp_path / "cache"
+    first = _images(url, cache)
+    leave()
+    with pytest.warns(OfflineWarning) as caught:
+        assert_same(_images(url, cache), first)
+    (warning,) = (each for each in caught if issubclass(each.category, OfflineWarning))
+    assert isinstance(warning.message, OfflineWarning)
+    assert warning.filename == __file__
+    assert warning.message.url == url
+    assert '"' in warning.message.version
+    assert f"{warning.message.at:%Y-%m-%d %H:%M} UTC ({warning.message.version})" in str(warning.message)
+    with pytest.warns(OfflineWarning):
+        records = aioloader.RecordFileDataset(url, cache=cache)
+    assert len(records) == sum(len(labels) for _, labels in first)
+    assert records[0] == pickle.loads(pickle.dumps(records))[0]
+
+
+@pytest.mark.parametrize("cache", [None, "memory"])
+def test_without_a_cache_directory_opening_needs_a_server(
+    served: Served, cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _images(served.proxied, tmp_path / "cache")
+    monkeypatch.setattr(opening, "OPENING_S", 0.5)
+    served.proxy.go_away()
+    try:
+        with pytest.raises(RemoteReadError) as caught:
+            aioloader.RecordFileDataset(served.proxied, cache=cache)
+    finally:
+        served.proxy.come_back()
+    assert (caught.value.kind, caught.value.url) == ("unreached", served.proxied)
+
+
+@pytest.mark.parametrize("status", [403, 404, 412, 500, 503])
+def test_an_answer_of_the_server_is_never_taken_for_its_absence(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    cache = tmp_path / "cache"
+    _images(served.proxied, cache)
+    monkeypatch.setattr(opening, "OPENING_S", 1.0)
+    served.proxy.behave(Rule("status", status=status))
+    with pytest.raises(RemoteReadError):
+        aioloader.RecordFileDataset(served.proxied, cache=cache)
+
+
+def test_a_server_that_answers_and_then_goes_is_not_absent(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    _images(served.proxied, cache)
+    monkeypatch.setattr(opening, "OPENING_S", 3.0)
+    served.proxy.behave(Rule("status", status=503))
+
+    def go_away() -> None:
+        while not served.proxy.counts().requests:
+            pass
+        served.proxy.go_away()
+
+    going = threading.Thread(target=go_away)
+    going.start()
+    try:
+        with pytest.raises(RemoteReadError):
+            aioloader.RecordFileDataset(served.proxied, cache=cache)
+    finally:
+        going.join()
+        served.proxy.come_back()
+
+
+def test_files_of_two_servers_of_which_one_answers_are_not_read_offline(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [served.url, served.proxied]
+    cache = tmp_path / "cache"
+    aioloader.RecordFileDataset(urls, cache=cache)
+    monkeypatch.setattr(opening, "OPENING_S", 1.0)
+    served.proxy.go_away()
+    try:
+        with pytest.raises(RemoteReadError) as caught:
+            aioloader.RecordFileDataset(urls, cache=cache)
+    finally:
+        served.proxy.come_back()
+    assert caught.value.url == served.proxied
+
+
+def test_what_a_cache_lacks_is_named(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "OPENING_S", 0.5)
+    cache = tmp_path / "cache"
+    first = aioloader.RecordFileDataset(served.proxied, cache=cache)[0]
+    served.proxy.go_away()
+    try:
+        with pytest.warns(OfflineWarning):
+            again = aioloader.RecordFileDataset(served.proxied, cache=cache)
+        assert again[0] == first
+        with pytest.raises(
+            RemoteReadError, match="the server is not reached, and the cache does not"
+        ) as caught:
+            again[1]
+        assert caught.value.url == served.proxied
+        assert caught.value.offset == again.location(1).offset
+        os.utime(served.path, (1, 1))
+    finally:
+        served.proxy.come_back()
+    # The server is asked again, and has another version.
+    with pytest.raises(ObjectChangedError):
+        again[1]
+    assert aioloader.RecordFileDataset(served.proxied, cache=cache)[1]
+
+
+@pytest.mark.parametrize("damaged", [None, b"", b"[1]\n", b'{"check": 0}\n'])
+def test_an_answer_that_is_damaged_counts_as_none(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes | None
+) -> None:
+    cache = tmp_path / "cache"
+    aioloader.RecordFileDataset(served.proxied, cache=cache)
+    (kept,) = (tmp_path / "user-cache").glob("answers-1/*")
+    kept.write_bytes(kept.read_bytes()[:20] if damaged is None else damaged)
+    monkeypatch.setattr(opening, "OPENING_S", 0.5)
+    served.proxy.go_away()
+    try:
+        with pytest.raises(RemoteReadError):
+            aioloader.RecordFileDataset(served.proxied, cache=cache)
+    finally:
+        served.proxy.come_back()

@@ -15,6 +15,8 @@ import simplejpeg
 
 from aioloader import DataLoader
 from aioloader.datasets.opening import open_dataset
+from aioloader.errors import OfflineWarning
+from aioloader.storage.remote import client
 from aioloader.viewer.opening import open_collection
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat, damage
 from tests.aioloader.remote.conftest import assert_same
@@ -133,3 +135,21 @@ def test_the_viewer_reads_what_a_page_shows(there: There) -> None:
     assert {field.name for field in fields.fields} == named
     assert [bytes(image) for image in fields.images] == [jpeg(number), jpeg(100 + number)]
     collection.close()
+
+
+def test_a_full_cache_opens_and_runs_without_its_server(
+    there: There, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_UNREACHED_S", 0.2)
+    cache = tmp_path / "cache"
+    dataset = open_dataset(there.paths, cache=cache)
+    first = batches_of(dataset)
+    there.proxy.go_away()
+    try:
+        for made in (open_dataset, type(dataset)):
+            with pytest.warns(OfflineWarning) as caught:
+                again: Any = made(there.paths, cache=cache)
+            assert len(caught) == 1
+            assert_same(batches_of(again), first)
+    finally:
+        there.proxy.come_back()

@@ -14,7 +14,8 @@ import pytest
 
 import aioloader
 from aioloader import transforms
-from aioloader.errors import RemoteReadError
+from aioloader.errors import OfflineWarning, RemoteReadError
+from aioloader.storage.remote import client
 from aioloader.storage.remote.opening import arrange, as_answered
 from aioloader.storage.remote.transport import Version
 from tests.aioloader.remote.conftest import assert_same
@@ -154,3 +155,34 @@ def test_a_second_epoch_from_the_cache_asks_for_nothing(
             assert loader.stats().hit_rate == 0.5
             assert s3_proxy.counts().requests == before > 0
         assert again == first
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("path", ["some photos", "set 1/*.rec", "set 1/photos.rec"])
+def test_a_full_cache_opens_and_runs_without_its_store(
+    folder_in_s3: str,
+    bucket: str,
+    s3_server: Any,
+    s3_proxy: Any,
+    path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "_UNREACHED_S", 0.2)
+    for name, value in s3_server.environment(s3_proxy.address).items():
+        monkeypatch.setenv(name, value)
+
+    def run() -> list[tuple[Any, Any]]:
+        with aioloader.images(
+            f"s3://{bucket}/{path}", 32, 5, blocking=True, cache=tmp_path / "cache", executor="inline", seed=3
+        ) as loader:
+            return [(images.copy(), labels.copy()) for images, labels in loader]
+
+    first = run()
+    s3_proxy.go_away()
+    try:
+        with pytest.warns(OfflineWarning, match=f"s3://{bucket}/") as caught:
+            assert_same(run(), first)
+        assert len(caught) == 1
+    finally:
+        s3_proxy.come_back()

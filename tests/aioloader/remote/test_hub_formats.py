@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import simplejpeg
 import aioloader
 from aioloader import DataLoader
 from aioloader.datasets.shard_dataset import ShardDataset
-from aioloader.errors import ObjectMissingError
+from aioloader.errors import ObjectMissingError, OfflineWarning
+from aioloader.storage.remote import client
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
 from tests.executors import pool
 from tests.servers.hub import Repository
@@ -167,3 +169,18 @@ def test_a_set_costs_the_hub_few_requests(pushed: Pushed) -> None:
     shards = [path for path in files_of(pushed.folder) if path != "data/index.json"]
     for path in shards:
         assert sum(path in target for target in targets) <= 4, targets
+
+
+def test_a_full_cache_opens_and_runs_without_the_hub(
+    pushed: Pushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_UNREACHED_S", 0.2)
+    cache = tmp_path / "cache"
+    first = batches_of(open_at(pushed.url, cache=cache))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.warns(OfflineWarning) as caught:
+            dataset = open_at(pushed.url, cache=cache)
+        assert len(caught) == 1
+        assert_same(batches_of(dataset), first)

@@ -104,6 +104,19 @@ def test_a_thousand_shards_are_opened_in_a_second(there: _Set) -> None:
     assert time.perf_counter() - begin < 1
 
 
+def test_the_index_is_read_once_for_a_version(there: _Set, tmp_path: Path) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5)
+    expected = batches_of(MDSDataset(there.url, cache=tmp_path), executor="inline")
+    there.proxy.restart()
+    assert_same(batches_of(MDSDataset(there.url, cache=tmp_path), executor="inline"), expected)
+    asked = sorted((Path(target).name, span) for _, target, span in there.proxy.log())
+    names = ["index.json", *(f"shard.{number:05}.mds" for number in range(5))]
+    assert asked == [(name, "bytes=0-0") for name in names]
+    shutil.rmtree(there.folder)
+    write_set(there.folder, COLUMNS, SAMPLES[:7], per_shard=5)
+    assert len(MDSDataset(there.url, cache=tmp_path)) == 7
+
+
 def test_compressed_shards_are_fetched_once(there: _Set) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec="gz")
     dataset = MDSDataset(there.url)
