@@ -111,8 +111,7 @@ class LocalFile:
             raise RecordFileNotFoundError("no such record file", path=self.path)
         if os.path.isdir(self.path):
             raise RecordFileNotFoundError("this is a directory, not a record file", path=self.path)
-        mode = os.stat(self.path).st_mode
-        self.is_stream = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+        self.is_stream = not stat.S_ISREG(os.stat(self.path).st_mode)
         self._reached = 0
         self._reset(closed=False)
 
