@@ -102,7 +102,7 @@ class RecordTable:
         possible = (offsets & 3) == 0
         ordered = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
         self._ordered = offsets if ordered else np.unique(np.append(offsets[possible], self.file_nbytes))
-        if not ordered and len(self._ordered) <= np.count_nonzero(possible):
+        if index is None and not ordered and len(self._ordered) <= np.count_nonzero(possible):
             self.index.warn_repeated()
 
     def spans(self, indices: IntArray) -> Spans:
