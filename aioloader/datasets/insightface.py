@@ -328,7 +328,7 @@ class InsightFaceDataset(ImageRecordDataset):
         return exact
 
     def _labelled_identities(self) -> Identities:
-        labels = self.labels()
+        labels = self._all_labels()
         if labels.dtype.kind not in "iu" or (len(labels) and int(labels.min()) < 0):
             raise LayoutError(
                 "labels that are not whole numbers from 0 on cannot be identities", path=self._path
@@ -352,8 +352,14 @@ class InsightFaceDataset(ImageRecordDataset):
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: a record's header is corrupt, or its label does not fit the dtype.
+            ValueError: a record's header is corrupt, or its label does not fit the dtype; or the dataset was made
+                without labels.
         """
+        if not self._labelled:
+            raise ValueError("this dataset has no labels, because it was made with label=None")
+        return self._all_labels()
+
+    def _all_labels(self) -> Array:
         found = np.full(len(self), np.nan)
         asked = np.arange(len(self))
         header = self.lines.header

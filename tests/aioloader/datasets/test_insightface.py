@@ -16,7 +16,7 @@ from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize
-from tests.aioloader.datasets.faces import LABELS, Reader, numbers_record, write_records
+from tests.aioloader.datasets.faces import LABELS, Reader, numbers_record, plain_set, write_records
 
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["scalars", "vectors"])
@@ -131,6 +131,18 @@ def test_identities_and_labels_feed_samplers(faces: Any) -> None:
     assert repr(dataset.identities) == "<4 identities with 10 images>"
     with pytest.raises(IndexError, match="no identity 4: the set has 4"):
         dataset.identities[4]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_images_without_labels_still_have_identities(
+    header: bool, faces: Any, tmp_path: Path, png: Any
+) -> None:
+    folder = faces() if header else plain_set(tmp_path / "plain", png, LABELS)
+    dataset = InsightFaceDataset(folder, label=None)
+    assert dataset[0].shape == (6, 8, 3)
+    assert len(dataset.identities) == 4
+    with pytest.raises(ValueError, match="label=None"):
+        dataset.labels()
 
 
 def test_shards_share_the_images(faces: Any) -> None:
