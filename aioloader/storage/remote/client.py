@@ -69,7 +69,7 @@ _NOWHERE_ATTEMPTS = 4
 # waited for, a network that is not there only briefly.
 _UNREACHED_S = 5.0
 _KEPT_FAILURES = (Kind.MISSING, Kind.DENIED, Kind.UNRANGED)
-_NOT_CACHED = "the server is not reached, and the cache does not have these bytes: read them once while it is"
+_NOT_CACHED = "the server is not reached, and the cache does not have this: read it once while it is"
 _LEAST_CHECK_S = 0.01
 # Files of one folder from which on it is listed; pages of a thousand files, and how many more for how many files.
 _CROWDED = 8
@@ -167,6 +167,11 @@ class Client:
         """Return the number of requests of every kind, with those to the Hugging Face Hub for addresses."""
         return self.counters.requests + self._transport.lookup_count
 
+    @property
+    def _offline(self) -> bool:
+        """Return whether no server was reached when the dataset was opened."""
+        return self._answers is not None and self._answers.offline
+
     def close(self) -> None:
         """Close connections."""
         self._transport.close()
@@ -232,7 +237,7 @@ class Client:
                     return
                 pause = failure.pause_s + backoff_s(pending.attempts, self._random.random())
                 deadline = call.deadline
-                if failure.kind in NO_SERVER and self._answers is not None and self._answers.offline:
+                if failure.kind in NO_SERVER and self._offline:
                     failure = failure._replace(advice=_NOT_CACHED)
                     deadline = min(deadline, pending.since + OPENING_S)
                 if not failure.again or monotonic() + pause >= deadline:
@@ -623,6 +628,9 @@ class Client:
             long = nowhere or now - begin >= _UNREACHED_S
             if go_offline is not None and long and not reached and go_offline(failure.text):
                 return None
+            if failure.kind in NO_SERVER and self._offline:
+                failure = failure._replace(advice=_NOT_CACHED)
+                timeout_s = min(timeout_s, OPENING_S)
             if not failure.again or nowhere or now + pause >= begin + timeout_s:
                 raise remote_error(failure, url, attempts=attempts, seconds=now - begin, timeout_s=timeout_s)
             await anyio.sleep(pause)

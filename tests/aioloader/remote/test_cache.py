@@ -295,6 +295,26 @@ def test_what_a_cache_lacks_is_named(served: Served, tmp_path: Path, monkeypatch
     assert aioloader.RecordFileDataset(served.proxied, cache=cache)[1]
 
 
+def test_the_images_of_a_list_need_their_server(
+    served: Served, photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "OPENING_S", 0.5)
+    shutil.copy(next(photo_folder.rglob("*.jpg")), served.path.with_name("a.jpg"))
+    served.path.with_name("a.lst").write_text("0\t1\ta.jpg\n")
+    options = {"root": served.proxied.rpartition("/")[0], "imglist": "a.lst", "cache": tmp_path / "cache"}
+    assert aioloader.ImageListDataset(**options)[0][1] == 1
+    served.proxy.go_away()
+    try:
+        with pytest.warns(OfflineWarning):
+            dataset = aioloader.ImageListDataset(**options)
+        with pytest.raises(
+            RemoteReadError, match=r"a\.jpg: .*; the server is not reached, and the cache does not"
+        ):
+            dataset[0]
+    finally:
+        served.proxy.come_back()
+
+
 @pytest.mark.parametrize("damaged", [None, b"", b"[1]\n", b'{"check": 0}\n'])
 def test_an_answer_that_is_damaged_counts_as_none(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes | None
