@@ -19,7 +19,7 @@ from starlette.routing import Route
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
 from aioloader.viewer.records import IMAGE
-from aioloader.viewer.site import NoLabelsError, Site, StillReadingError
+from aioloader.viewer.site import PATIENCE_S, NoLabelsError, Site, StillReadingError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -141,7 +141,7 @@ class _App:
 
     async def _record(self, position: int, request: Request) -> Response:
         site = self._site
-        shown = await site.image(position)
+        shown = await site.record(position)
         name = request.query_params.get("view", "")
         # While browsing, a record that the chosen chain does not fit is displayed as stored.
         view = site.draws.pipeline(name, shown.record)
@@ -151,7 +151,10 @@ class _App:
         draws = []
         if view is not None:
             count = site.options.draws if view.random else 1
-            draws = await site.drawn(position, view.name, range(epoch, epoch + count))
+            with anyio.move_on_after(PATIENCE_S) as patience:
+                draws = await site.drawn(position, view.name, range(epoch, epoch + count))
+            if patience.cancelled_caught:
+                raise StillReadingError("the augmented images are still being made")
         listing = await site.everything(position + 2, least=position + 1)
         return HTMLResponse(self._pages.record(shown, listing, view=view, draws=draws, epoch=epoch))
 
@@ -174,7 +177,7 @@ class _App:
 
     async def still_reading(self, request: Request, error: Exception) -> Response:
         """Return a page that reloads itself."""
-        text = "The records are still being read. This page reloads itself."
+        text = f"{str(error).capitalize() or 'The records are still being read'}. This page reloads itself."
         return HTMLResponse(
             self._pages.message("One moment", text, refresh=True),
             status_code=503,

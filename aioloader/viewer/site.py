@@ -1,13 +1,13 @@
 """Content of the pages, computed in threads and cached. The event loop only waits for the threads.
 
-One pool of threads reads and decodes, and another makes small images, for which no page waits long. A separate thread
+One pool of threads reads; one makes small images and one the others, for which no page waits long. A separate thread
 finds all records and, after the first request for labels, reads the headers.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -37,17 +37,18 @@ FURTHER_SIDE = 480
 _CACHE_NBYTES = 96 << 20
 _RECORD_NBYTES = 1024
 _TOGETHER = 4
-_PATIENCE_S = 3.0
+PATIENCE_S = 3.0
 _FIRST_PAGE_S = 2.0
-# How long a page waits for its small images; the others come into it when they are made.
-_THUMBS_S = 1.0
+# How long a page waits for its images; the others come into it when they are made.
+_IMAGES_S = 1.0
+_MADE_LATER = "it takes long to make; load this page again in a moment"
 
 Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value", bound="Shown | Draw")
 
 
 class StillReadingError(Exception):
-    """Error raised when the requested records are still being read; try again later."""
+    """Error raised when the requested records are still being read, or augmented; try again later."""
 
 
 class NoLabelsError(Exception):
@@ -198,7 +199,10 @@ class Site:
         self._renderer = ImageRenderer(options.max_pixels)
         self._cache = Cache(_CACHE_NBYTES)
         self._threads = Threads(available_cores(), "aioloader-view")
-        self._thumb_threads = Threads(available_cores(), "aioloader-view-thumbs")
+        self._makers = {
+            THUMB_SIDE: Threads(available_cores(), "aioloader-view-thumbs"),
+            IMAGE_SIDE: Threads(available_cores(), "aioloader-view-images"),
+        }
         self._making: dict[Hashable, _Making] = {}
         self._reader = Threads(1, "aioloader-view-reader")
         self._ready = anyio.Event()
@@ -211,7 +215,8 @@ class Site:
     def close(self) -> None:
         """Stop the threads and close the files; blocks until they are done, so do not call it in an event loop."""
         self._threads.close()
-        self._thumb_threads.close()
+        for makers in self._makers.values():
+            makers.close()
         self._reader.close()
         self.collection.close()
 
@@ -247,7 +252,7 @@ class Site:
         await self._ready.wait()
 
     async def _know(self, stop: int, *, least: int | None = None) -> None:
-        """Wait until the records before `stop` are known, `_PATIENCE_S` seconds at most.
+        """Wait until the records before `stop` are known, `PATIENCE_S` seconds at most.
 
         Args:
             stop: end of the positions.
@@ -259,7 +264,7 @@ class Site:
         if self.collection.known >= stop:
             return
         self._wanted.set()
-        with anyio.move_on_after(_PATIENCE_S):
+        with anyio.move_on_after(PATIENCE_S):
             await self._ready.wait()
         if self.loading and self.collection.known < (stop if least is None else least):
             raise StillReadingError
@@ -320,7 +325,7 @@ class Site:
                 self._labels = Labels(self.collection, self.collection.known)
                 self._tasks.start_soon(self._read_labels, self._labels)
         labels = self._labels
-        with anyio.move_on_after(_PATIENCE_S / 6):
+        with anyio.move_on_after(PATIENCE_S / 6):
             while not labels.complete:
                 await self._labels_moved.wait()
         return labels
@@ -358,17 +363,34 @@ class Site:
 
     async def page(self, positions: Sequence[int]) -> list[Shown]:
         """Return the small images as `thumbs` does, but those that take long as records whose images come later."""
-        with anyio.move_on_after(_THUMBS_S):
+        with anyio.move_on_after(_IMAGES_S):
             return await self.thumbs(positions)
         found = {position: self._cache.get((THUMB_SIDE, position)) for position in positions}
         missing = [position for position, shown in found.items() if shown is None]
 
         def read() -> list[Shown]:
-            return [_later(self.collection.read(position).record) for position in missing]
+            return [_later(self.collection.read(position).record, THUMB_SIDE) for position in missing]
 
         found.update(zip(missing, await self._threads.run(read), strict=True))
         self._wanted.set()
         return [found[position] for position in positions]
+
+    async def record(self, position: int) -> Shown:
+        """Return a record as `image` does, or one whose images come later if that takes long; raises as `image`."""
+        await self._check(position)
+        with anyio.move_on_after(_IMAGES_S):
+            return await self.image(position)
+
+        def read() -> Shown:
+            contents = self.collection.read(position)
+            found = self.collection.fields(contents)
+            further = ("" if number == found.main else _MADE_LATER for number in range(len(found.images)))
+            shown = _later(contents.record, IMAGE_SIDE)
+            return replace(
+                shown, fields=found.fields, further=tuple(further), main=found.main, fields_left=found.left
+            )
+
+        return await self._threads.run(read)
 
     async def image(self, position: int) -> Shown:
         """Render the large image of a record.
@@ -409,7 +431,7 @@ class Site:
         return await self._cached(
             [(side, position) for position in positions],
             lambda key: self._make(key[1], side),
-            self._threads if side == IMAGE_SIDE else self._thumb_threads,
+            self._makers[side],
         )
 
     def _make(self, position: int, side: int) -> Shown:
@@ -481,9 +503,8 @@ class Site:
             raise NoSuchRecordError(f"there is no chain named {view[:40]!r} for this record")
         if contents.data is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
-        return await self._cached(
-            keys, lambda key: self.draws.make(contents, pipeline, key[2]), self._threads
-        )
+        makers = self._makers[IMAGE_SIDE]
+        return await self._cached(keys, lambda key: self.draws.make(contents, pipeline, key[2]), makers)
 
     def label_words(self, label: float) -> str:
         """Format a label with the name of its class."""
@@ -491,11 +512,12 @@ class Site:
         return f"{label_text(label)} {name}" if name else label_text(label)
 
 
-def _later(record: Record) -> Shown:
-    """Return a record whose small image is still being made, with the size that it will have."""
+def _later(record: Record, side: int) -> Shown:
+    """Return a record whose image is still being made, with the sizes that it will have."""
     if record.kind != IMAGE or not record.width:
         return Shown(record, None)
     width, height = record.width, record.height
     if record.orientation >= _FIRST_TURNED:
         width, height = height, width
-    return Shown(record, None, later=fitted(height, width, THUMB_SIDE)[::-1])
+    upright = replace(record, width=width, height=height)
+    return Shown(upright, None, later=fitted(height, width, side)[::-1])

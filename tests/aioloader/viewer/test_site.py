@@ -20,7 +20,7 @@ from aioloader.rng import Rng
 from aioloader.transforms import boxes
 from aioloader.viewer import site as site_module
 from aioloader.viewer.collection import Contents, NoSuchRecordError
-from aioloader.viewer.draws import as_pixels, named_transform
+from aioloader.viewer.draws import Draws, as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
 from aioloader.viewer.records import box_table
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
@@ -266,7 +266,7 @@ def test_a_page_does_not_wait_for_images_that_take_long(
 
     async def work(site: Site) -> None:
         await site.thumbs(range(4, 12))
-        monkeypatch.setattr(site_module, "_THUMBS_S", 0.05)
+        monkeypatch.setattr(site_module, "_IMAGES_S", 0.05)
         shown = await site.page(range(12))
         # The small ones that are there, the slow ones by their sizes, upright; and no place for what is no image.
         assert [each.size for each in shown] == [(80, 60), (74, 320), None, *[(20, 20)] * 9]
@@ -290,3 +290,69 @@ def test_a_page_does_not_wait_for_images_that_take_long(
         assert made_images.count(1) == 2  # large and small, once each
 
     work_with(made(path), work)
+
+
+async def page_of(site: Site, query: str) -> tuple[int, str]:
+    """Return status and text of the page with a query, of the application without a server."""
+    app = pytest.importorskip("aioloader.viewer.app", reason="needs pip install 'aioloader[view]'")
+    links = pytest.importorskip("aioloader.viewer.links").ServerLinks("token")
+    sent: list[Any] = []
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": query.encode(), "headers": []}
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app.make_app(site, links, "token")(scope, receive, send)
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent).decode()
+
+
+def test_a_record_page_does_not_wait_for_images_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.aioloader.datasets.tars import write_tar
+    from tests.conftest import with_orientation
+
+    large = with_orientation(jpeg(2, 600, 2600), 6)
+    members = [("a.jpg", large), ("a.second.jpg", jpeg(1, 50, 50)), ("a.cls", b"1"), ("a.txt", b"some words")]
+    write_tar(tmp_path / "a.tar", members)
+    opened = threading.Event()
+
+    def slow(make: Any) -> Any:
+        def wait_and_make(*args: Any) -> Any:
+            assert opened.wait(60)
+            return make(*args)
+
+        return wait_and_make
+
+    async def work(site: Site) -> None:
+        await site.loaded()
+        monkeypatch.setattr(site_module, "_IMAGES_S", 0.05)
+        monkeypatch.setattr("aioloader.viewer.app.PATIENCE_S", 0.05)
+        shown = await site.record(0)
+        # Upright, and with all that takes no decoding.
+        assert (shown.image, shown.size) == (None, (295, 1280))
+        assert (shown.record.width, shown.record.height) == (600, 2600)
+        assert len(shown.fields) == 4
+        status, text = await page_of(site, "at=0")
+        assert status == 200
+        assert '<img src="/image/0?v=token" width="295" height="1280"' in text
+        assert "some words" in text
+        assert "load this page again" in text
+        view = site.draws.pipelines(shown.record)[0].name
+        status, text = await page_of(site, f"at=0&view={view}")
+        assert (status, "still being made" in text) == (503, True)
+        opened.set()
+        made_image = await site.image(0)
+        assert (made_image.size, made_image.fields) == (shown.size, shown.fields)
+        assert made_image.record == shown.record
+        await site.drawn(0, view, range(site.options.draws))
+        status, text = await page_of(site, "at=0")
+        assert (status, text.count("/image/0?"), "load this page again" in text) == (200, 2, False)
+        assert (await page_of(site, f"at=0&view={view}"))[0] == 200
+
+    monkeypatch.setattr(ImageRenderer, "make", slow(ImageRenderer.make))
+    monkeypatch.setattr(Draws, "make", slow(Draws.make))
+    work_with(made(tmp_path / "a.tar"), work)
