@@ -16,6 +16,7 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
+from aioloader.transforms.formats import image_size
 from aioloader.transforms.fused_views import plan_of
 from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from aioloader.transforms.needed_region import NeededRegion
@@ -378,6 +379,7 @@ class FusedImages:
     ) -> None:
         self._alone = alone
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
+        self._looks = [] if alone else [stage for stage in stages[: self.stages] if not stage.looked][:1]
         self._parse = parse
         self._parse_many = parse_many
         self._parse_part = parse_part
@@ -406,6 +408,8 @@ class FusedImages:
         if type(extra) is np.void and extra.dtype == PARTS and extra["stop"]:
             return self._make_part(data, extra, location, rng=rng, out=out, trace=trace, file=file)
         parsed = self._parse(data, extra, location)
+        if self._looks:
+            self._look_at(*parsed)
         if self._crops is None:
             return self.make(parsed, location.path, rng=rng, out=out, trace=trace)
         entry = self._crops.entry(extra, file, location.offset)
@@ -414,6 +418,12 @@ class FusedImages:
             trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
             self._bad_entries.clear()
         return image if self._alone else (image, *parsed[1:])
+
+    def _look_at(self, body: Any, *others: Any) -> None:
+        """Warn at the first sample if other elements, such as masks, stay behind; see `Stage.look_at`."""
+        stage = self._looks.pop()
+        if any(isinstance(value, np.ndarray) and value.ndim > 1 for value in others):
+            stage.look_at(image_size(body)[1:], others)
 
     def _make_part(
         self,

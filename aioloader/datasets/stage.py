@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
-from aioloader.transforms.base import Compose, bind, is_native
+from aioloader.transforms.base import Compose, Transform, bind, is_native
 from aioloader.transforms.torchvision_input import advise
 
 if TYPE_CHECKING:
@@ -38,13 +40,14 @@ class Stage:
             keeps no reference to the input.
         concurrency: limit of concurrent calls of an async function; 0 for any other transform.
         takes_rng: True if it receives the sample's random generator as ``rng``.
+        looked: no sample is to be looked at for elements that stay behind, see `look_at`; True after the first one.
 
     Raises:
         TypeError: `fn` is not callable, or is an async generator function.
         ValueError: `concurrency` is less than 1.
     """
 
-    __slots__ = ("_apply", "concurrency", "first", "fn", "name", "native", "takes_rng")
+    __slots__ = ("_apply", "concurrency", "first", "fn", "looked", "name", "native", "takes_rng")
 
     def __init__(self, fn: Callable[..., Any], *, first: bool, concurrency: int | None = None) -> None:
         self._apply = bind(fn)
@@ -54,6 +57,7 @@ class Stage:
         self.name = _name(fn)
         self.native = is_native(fn)
         self.concurrency = _calls_at_a_time(fn, self.name, self.native, concurrency)
+        self.looked = not (first and isinstance(fn, Transform) and _moves_pixels(fn))
 
     @property
     def is_async(self) -> bool:
@@ -89,6 +93,8 @@ class Stage:
         if len(sample) == 1:
             return self._apply(sample[0], rng, out)
         if self.first:
+            if not self.looked and isinstance(sample[0], np.ndarray):
+                self.look_at(sample[0].shape, sample[1:])
             return _with_first(sample, self._apply(sample[0], rng, out))
         token = current_rng.set(rng)
         try:
@@ -98,6 +104,24 @@ class Stage:
             raise
         finally:
             current_rng.reset(token)
+
+    def look_at(self, shape: tuple[int, ...], others: Sequence[Any]) -> None:
+        """Warn if elements of a sample refer to the pixels of its image, which moves without them.
+
+        Args:
+            shape: of the image, (height, width, ...).
+            others: the other elements.
+        """
+        from aioloader.transforms.boxes.base import refers_to_pixels
+
+        self.looked = True
+        if len(shape) > 1 and any(refers_to_pixels(value, *shape[:2]) for value in others):
+            warn_caller(
+                f"{self.name} moves the pixels of the first element of each sample, and another element refers to "
+                "them and stays as it is: for masks make the sample a dict {'image': ..., 'mask': ...}, and use "
+                "dataset.transform(transforms.JointCompose([...]))",
+                UserWarning,
+            )
 
     async def apply_async(self, sample: Any, rng: Rng) -> Any:
         """Await an async transform and return the transformed sample.
@@ -123,6 +147,13 @@ class Stage:
                 "is for async functions"
             )
         return given
+
+
+def _moves_pixels(fn: Transform) -> bool:
+    # Imported by those who have transforms.
+    from aioloader.transforms.boxes.base import moves_pixels
+
+    return moves_pixels(fn)
 
 
 def _with_first(sample: tuple[Any, ...], image: Any) -> Any:

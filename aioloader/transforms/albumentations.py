@@ -55,7 +55,7 @@ class Albumentations(BoxTransform, DrawsFromRng):
 
     Raises:
         TypeError: `compose` cannot be called, or has no ``set_random_state`` (albumentations before 2.0); or, when it
-            is applied, a dict has no image.
+            is applied, a dict has no image, or masks are not arrays.
         ValueError: when it is applied, a field or element refers to the image's pixels and would not move with them, or
             the boxes of a tuple are in another format.
     """
@@ -70,7 +70,9 @@ class Albumentations(BoxTransform, DrawsFromRng):
         self._copies = threading.local()
         processors = getattr(compose, "processors", {})
         self._boxes: Any = processors["bboxes"].params if "bboxes" in processors else None
-        self._moved = {*_MOVED, *processors, *(getattr(compose, "additional_targets", None) or {})}
+        targets: Mapping[str, str] = getattr(compose, "additional_targets", None) or {}
+        self._arrays = {*_MOVED, *(name for name, kind in targets.items() if kind in _MOVED)}
+        self._moved = {*_MOVED, *processors, *targets}
         for processor in processors.values():
             self._moved.update(processor.params.label_fields or ())
         self._moved.difference_update(self.keep)
@@ -137,6 +139,8 @@ class Albumentations(BoxTransform, DrawsFromRng):
 
     def _run(self, fields: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
         """Return the fields that the composition returns; one draw."""
+        for name in self._arrays.intersection(fields):
+            _check_arrays(fields[name], repr(name))
         seed = rng.integers(1 << 63)
         compose = self._copy()
         # One stream for all parts. With a separate seed each, parts of the same kind would draw the same numbers.
@@ -210,6 +214,16 @@ _NO_BOX_PARAMS = (
 )
 
 
+def _check_arrays(value: Any, name: str) -> None:
+    """Raise TypeError if masks or images are not arrays, which albumentations refuses in other words."""
+    for part in value if isinstance(value, (list, tuple)) else (value,):
+        if part is not None and not isinstance(part, np.ndarray):
+            raise TypeError(
+                f"Albumentations: {name} must be a numpy array, or several, but has a {type(part).__name__}: pass "
+                "np.asarray(...) of it"
+            )
+
+
 def _mask_name(value: Any, size: tuple[int, ...]) -> str:
     """Return albumentations' name for the masks that an element of a tuple is.
 
@@ -218,6 +232,7 @@ def _mask_name(value: Any, size: tuple[int, ...]) -> str:
     """
     if isinstance(value, (list, tuple)):
         return "masks"
+    _check_arrays(value, "an element of the sample")
     shape = getattr(value, "shape", ())
     if shape[:2] == size and len(shape) <= 3:
         return "mask"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.foundation.caller import warn_caller
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Compose, RandomApply, Transform, bind, check_image
 from aioloader.transforms.boxes.base import (
@@ -17,6 +18,7 @@ from aioloader.transforms.boxes.base import (
     TARGETS,
     ImageOnly,
     keeps_places,
+    moves_pixels,
     refers_to_pixels,
 )
 from aioloader.transforms.boxes.geometry import as_boxes, boxes_after, move_points
@@ -54,10 +56,10 @@ class JointCompose(Transform):
             callables within `ImageOnly`.
         min_coverage: a box is kept if more than this share of its area is in the result of each transform that cuts.
         per_box: fields with one row per box, which are left out with it: those that have as many rows as there are
-            boxes, if there are boxes.
-        keep: fields that stay as they are although they seem to refer to the image's pixels: those named above, arrays
-            with its height and width, and dicts of such fields. Without this, they are refused if a transform moves
-            pixels.
+            boxes, if there are boxes. Another field with as many rows keeps them, with a warning.
+        keep: fields that stay as they are although they seem to refer to the image's pixels: those named above, others
+            such as "points" and "landmarks", arrays with its height and width, or with a half, a quarter or an eighth
+            of them, and dicts of such fields. Without this, they are refused if a transform moves pixels.
 
     Raises:
         TypeError: it is not known whether a transform moves pixels, or, when it is applied, a sample is not a dict.
@@ -82,7 +84,7 @@ class JointCompose(Transform):
         self.min_coverage = float(min_coverage)
         self.per_box = (per_box,) if isinstance(per_box, str) else tuple(per_box)
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
-        self._moves = any(map(_moves, self.transforms))
+        self._moves = any(map(moves_pixels, self.transforms))
         self._moved = frozenset(("image", *self.keep, *TARGETS))
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
@@ -157,10 +159,18 @@ class JointCompose(Transform):
             count = len(sample[name])
             sample[name], kept = boxes_after(sample[name], motion, self.min_coverage)
             if not kept.all():
-                for field in self._fields(self.per_box, sample):
-                    rows: Any = sample[field]
-                    if field not in of_image and rows is not None and np.ndim(rows) and len(rows) == count:
+                for field, rows in sample.items():
+                    if field in ("image", *BOXES, *of_image, *self.keep) or not _has_rows(rows, count):
+                        continue
+                    if field in self.per_box:
                         sample[field] = np.asarray(rows)[kept]
+                    else:
+                        warn_caller(
+                            f"JointCompose left boxes out, and {field!r}, which has as many rows as there were boxes, "
+                            f"keeps all of them: pass per_box= with {field!r} and the other fields of boxes, or "
+                            f"keep=({field!r},)",
+                            UserWarning,
+                        )
 
     def _parts(self) -> Sequence[Any]:
         return self.transforms
@@ -188,6 +198,14 @@ def move_keypoints(keypoints: Array, motion: Motion) -> Array:
     return found
 
 
+def _has_rows(value: Any, count: int) -> bool:
+    """Return True if a value has a row for each of `count` boxes."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return bool(shape) and shape[0] == count
+    return isinstance(value, (list, tuple)) and len(value) == count
+
+
 def _check_part(part: Any) -> None:
     if isinstance(part, RandomApply):
         for inner in _flat(part.transforms):
@@ -204,13 +222,6 @@ def _flat(part: Any) -> list[Any]:
     if isinstance(part, Compose):
         return [inner for each in part.transforms for inner in _flat(each)]
     return [part]
-
-
-def _moves(part: Any) -> bool:
-    """Return True if a part of the chain may move pixels."""
-    if isinstance(part, RandomApply):
-        return any(map(_moves, _flat(part.transforms)))
-    return isinstance(part, GeometricTransform)
 
 
 def shaped(value: Any) -> Array:

@@ -9,7 +9,15 @@ import numpy as np
 
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms import blur, color, erasing, tensor, tone
-from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
+from aioloader.transforms.base import (
+    BindingTransform,
+    Transform,
+    bind,
+    check_image,
+    check_probability,
+    is_native,
+)
+from aioloader.transforms.base import Compose as Chain
 from aioloader.transforms.boxes.geometry import as_boxes, boxes_after
 from aioloader.transforms.motion import GeometricTransform
 from aioloader.transforms.pillow import is_pillow_image
@@ -26,10 +34,15 @@ BOXES = ("boxes", "bboxes")
 KEYPOINTS = ("keypoints", "keypoint")
 TARGETS = (*MASKS, *BOXES, *KEYPOINTS)
 """Names of fields that refer to the pixels of an image, as torchvision, albumentations and COCO use them."""
-PLACES = frozenset((*TARGETS, "box", "bbox", "polygon", "polygons"))
+PLACES = frozenset(
+    (*TARGETS, "box", "bbox", "polygon", "polygons", "point", "points", "landmark", "landmarks", "joints")
+)
 """These, and others whose format differs from one dataset to the next."""
 # A longer list has many parts of one kind.
 _PARTS_LOOKED_AT = 16
+# Maps of an image are often its half, a quarter or an eighth; what has fewer rows or columns is a table of numbers.
+_SCALES = (2, 4, 8)
+_LEAST_SIDE = 8
 
 
 class BoxTransform(Transform):
@@ -59,7 +72,7 @@ class BoxTransform(Transform):
         draws = default_rng() if rng is None else rng
         if boxes is None and not rest:
             return self.apply(x, draws)
-        if isinstance(x, np.ndarray) and x.ndim > 1 and _moves(self):
+        if isinstance(x, np.ndarray) and x.ndim > 1 and moves_pixels(self):
             _check_elements(type(self).__name__, x, boxes, *rest)
         return (*self.apply_boxes(x, as_boxes(boxes), draws), *rest)
 
@@ -138,22 +151,27 @@ def keeps_places(fn: Any) -> bool:
     return isinstance(fn, Transform) and type(fn).__module__ in _IN_PLACE
 
 
-def _moves(fn: BoxTransform) -> bool:
-    """Return True if a transform may move pixels."""
-    if isinstance(fn, (Compose, RandomApply)):
-        return any(map(_moves, fn._parts()))
-    return not isinstance(fn, ImageOnly)
+def moves_pixels(fn: Any) -> bool:
+    """Return True if a callable is a transform of this package that may move pixels."""
+    if not isinstance(fn, Transform) or isinstance(fn, ImageOnly) or keeps_places(fn):
+        return False
+    parts = fn._parts()
+    if isinstance(fn, (Compose, RandomApply, Chain)) or (parts and not isinstance(fn, BoxTransform)):
+        return any(map(moves_pixels, parts))
+    return isinstance(fn, (BoxTransform, GeometricTransform)) or is_native(fn)
 
 
 def refers_to_pixels(value: Any, height: int, width: int) -> bool:
     """Return True if a value is wrong once the pixels of an image move.
 
-    It is or contains an array with the height and width of the image, or a dict with a field for boxes, masks,
-    keypoints or polygons.
+    It is or contains an array with the height and width of the image, or a half, a quarter or an eighth of them, or a
+    dict with a field for boxes, masks, keypoints or polygons.
     """
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return any(shape[axis] == height and shape[axis + 1] == width for axis in range(len(shape) - 1))
+        return any(
+            _are_extents(shape[axis], shape[axis + 1], height, width) for axis in range(len(shape) - 1)
+        )
     if isinstance(value, (str, int, float)):
         return False
     if isinstance(value, (tuple, list)):
@@ -165,6 +183,15 @@ def refers_to_pixels(value: Any, height: int, width: int) -> bool:
             refers_to_pixels(part, height, width) for part in value.values()
         )
     return is_pillow_image(value) and value.size == (width, height)
+
+
+def _are_extents(rows: int, columns: int, height: int, width: int) -> bool:
+    if rows == height and columns == width:
+        return True
+    return min(rows, columns) >= _LEAST_SIDE and any(
+        height // scale <= rows <= -(-height // scale) and width // scale <= columns <= -(-width // scale)
+        for scale in _SCALES
+    )
 
 
 def _check_elements(name: str, image: Array, boxes: Any, *rest: Any) -> None:

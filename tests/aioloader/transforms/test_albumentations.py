@@ -174,6 +174,22 @@ def test_a_field_that_would_stay_behind_is_refused(fields: dict[str, Any], text:
         Albumentations(_fields())({"mask": _mask()})
 
 
+@pytest.mark.parametrize("kind", ["pillow", "torch", "rows"])
+def test_masks_that_are_no_arrays_are_named(kind: str) -> None:
+    mask: Any = _mask().tolist()
+    if kind == "pillow":
+        mask = pytest.importorskip("PIL.Image").fromarray(_mask())
+    elif kind == "torch":
+        mask = pytest.importorskip("torch").from_numpy(_mask())
+    transform = Albumentations(_fields(additional_targets={"depth": "mask"}))
+    for fields in ({"mask": mask}, {"masks": [_mask(), mask]}, {"depth": mask}):
+        (name,) = fields
+        with pytest.raises(TypeError, match=rf"'{name}' must be a numpy array.*np\.asarray"):
+            transform({"image": _image(), **fields})
+    with pytest.raises(TypeError, match=r"must be a numpy array.*np\.asarray"):
+        transform(_image(), mask)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("as_dict", [True, False])
 def test_masks_stay_on_their_images_in_a_loader(workers: int, as_dict: bool) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import warnings
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader import DataLoader, SimpleDataset
+from aioloader import DataLoader, SimpleDataset, TarDataset
 from aioloader.rng import Rng
 from aioloader.transforms import (
     CenterCrop,
@@ -36,6 +39,7 @@ from aioloader.transforms import (
 )
 from aioloader.transforms import boxes as boxes_of
 from aioloader.transforms.boxes import ImageOnly
+from tests.aioloader.datasets.tars import write_tar
 
 H, W = 60, 80
 MOVES = {
@@ -137,18 +141,24 @@ def test_the_sample_is_not_altered(transform: Any) -> None:
 
 def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
     sample = scene(1) | {"mask": scene(1)["masks"].any(0), "scores": np.array([0.5, 0.25]), "iscrowd": [0, 1]}
-    made = JointCompose([CropResize(0, 0, H, 38)])(sample)
+    with pytest.warns(UserWarning, match=r"'scores'.*per_box=.*keep=") as caught:
+        made = JointCompose([CropResize(0, 0, H, 38)])(sample)
+    assert len(caught) == 1
     assert made["mask"].shape == (H, 38)
     assert made["iscrowd"].tolist() == [0]
     assert made["label"].tolist() == [7]
     assert len(made["masks"]) == len(made["keypoints"]) == len(made["boxes"]) == 1
     assert made["scores"].tolist() == [0.5, 0.25]
-    named = JointCompose([CropResize(0, 0, H, 38)], per_box=("scores",))(sample)
+    kept = ("label", "iscrowd", "masks", "keypoints")
+    named = JointCompose([CropResize(0, 0, H, 38)], per_box=("scores",), keep=kept)(sample)
     assert named["scores"].tolist() == [0.5]
     assert named["label"].tolist() == [7, 9]
     plane = JointCompose([CropResize(0, 0, H, 38)])(scene(1) | {"masks": scene(1)["masks"].any(0)})
     assert plane["masks"].shape == (H, 38)
-    assert JointCompose([CropResize(0, 0, H, 48)], 0.9)(sample)["label"].tolist() == [7]
+    assert JointCompose([CropResize(0, 0, H, 48)], 0.9, keep="scores")(sample)["label"].tolist() == [7]
+    # Without a box less, and without as many rows, there is nothing to say.
+    JointCompose([RandomHorizontalFlip(1.0)])(sample)
+    JointCompose([CropResize(0, 0, H, 38)])(scene(1) | {"size": np.array([H, W, 3]), "name": "ab"})
 
 
 def test_chains_change_image_and_targets_together() -> None:
@@ -257,6 +267,10 @@ UNMOVED: dict[str, dict[str, Any]] = {
     "nested": {"target": {"area": 3, "plane": np.zeros((H, W))}},
     "torchvision's target": {"target": {"boxes": np.zeros((1, 4)), "labels": np.ones(1)}},
     "unknown format": {"bbox": np.zeros((1, 4))},
+    "points": {"points": np.zeros((5, 2))},
+    "landmarks": {"landmarks": [[3.0, 4.0]]},
+    "half": {"depth": np.zeros((H // 2, W // 2), np.float32)},
+    "a quarter": {"features": np.zeros((4, H // 4, W // 4), np.float32)},
 }
 
 
@@ -350,3 +364,48 @@ def test_in_a_loader(workers: int) -> None:
     expected = chain(data[5], rng=Rng(3, 0, 5, position=5))
     assert np.array_equal(batches[1][0][1], expected["image"])
     assert np.array_equal(batches[1][1][1], expected["masks"])
+
+
+FIRST = {
+    "flip": (RandomHorizontalFlip(1.0), True),
+    "chain": (Compose([RandomBrightness(0.5), RandomResizedCrop(32)]), True),
+    "applied at random": (RandomApply([RandomRotation(30)], 1.0), True),
+    "beside a function": (Compose([Resize((30, 40)), lambda image: image]), True),
+    "colours": (Compose([RandomBrightness(0.5), ToTensor()]), False),
+    "function": (lambda image: image, False),
+    "chain of functions": (Compose([lambda image: image]), False),
+    "nothing": (Compose([]), False),
+}
+
+
+@pytest.mark.parametrize(("transform", "moves"), FIRST.values(), ids=FIRST)
+@pytest.mark.parametrize("source", ["arrays", "file"])
+def test_a_mask_beside_the_first_element_is_warned_of_once(
+    source: str, transform: Any, moves: bool, tmp_path: Path
+) -> None:
+    images = [scene(n)["image"] for n in range(3)]
+    masks = [scene(n)["masks"].any(0).astype(np.uint8) for n in range(3)]
+    if source == "arrays":
+        data: Any = SimpleDataset([(image, "a", mask) for image, mask in zip(images, masks, strict=True)])
+    else:
+        members = []
+        for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
+            members.append((f"{number}.png", cv2.imencode(".png", image)[1].tobytes()))
+            stored = io.BytesIO()
+            np.save(stored, mask)
+            members.append((f"{number}.mask.npy", stored.getvalue()))
+        data = TarDataset(str(write_tar(tmp_path / "a.tar", members)), image="png", label="mask.npy")
+    changed = data.transform_first(transform)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with DataLoader(changed, 1, num_workers=0, batchify_fn=list) as loader:
+            found = [batch[0] for batch in loader]
+    assert len(found) == 3
+    texts = [str(each.message) for each in caught]
+    assert len(texts) == moves, texts
+    assert all("JointCompose" in text for text in texts)
+    # What has another size, and labels, stay without a word.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for label in (3, np.zeros(4), np.zeros((2, 5)), "name"):
+            SimpleDataset([(images[0], label)]).transform_first(transform)[0]
