@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from aioloader.errors import DecodeError
+from aioloader.foundation.foreign_errors import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,8 @@ class DecoderMessages:
     def caught(self, path: str | None) -> Iterator[None]:
         """Catch what is written to descriptor 2.
 
-        A `DecodeError` gets it as a note. Otherwise it is written to standard error in one line, once for a file, and
-        for the first 100 images of the process.
+        An error gets it as a note. Otherwise it is written to standard error in one line, once for a file, and for the
+        first 100 images of the process.
 
         Args:
             path: the file that is decoded; None if it has no name.
@@ -55,15 +55,16 @@ class DecoderMessages:
             return
         text = b""
         try:
-            streams = os.dup(2)
+            streams = _copy_of(2)
+            if streams is None:
+                yield
+                return
             try:
                 os.dup2(self._pipe[1], 2)
                 yield
-            except DecodeError as error:
-                text = self._written()
-                if text:
-                    error.add_note(f"the decoder wrote {_summary(text)}")
-                    text = b""
+            except BaseException as error:
+                if said := self._written():
+                    add_note(error, f"the decoder wrote {_summary(said)}")
                 raise
             finally:
                 os.dup2(streams, 2)
@@ -85,7 +86,7 @@ class DecoderMessages:
             return
         # Images without a name count too.
         self._given.add(f"\0{len(self._given)}" if path is None else path)
-        line = f"aioloader: {path or 'an image'}: the decoder wrote {_summary(text)}"
+        line = f"aioloader: {_printable(path or 'an image')}: the decoder wrote {_summary(text)}"
         if len(self._given) > _MOST_IMAGES:
             line = f"aioloader: messages of decoders about more than {_MOST_IMAGES} images are not shown"
         with suppress(OSError, ValueError, AttributeError):  # standard error is full, closed or None
@@ -96,13 +97,25 @@ class DecoderMessages:
 def _summary(text: bytes) -> str:
     """Return the first different lines, with their numbers, as printable text of limited length."""
     lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
-    kinds = Counter("".join(c if c.isprintable() else "?" for c in line.strip()[:_LONGEST]) for line in lines)
+    kinds = Counter(_printable(line.strip()[:_LONGEST]) for line in lines)
     shown = [
         line if count == 1 else f"{line} ({count} times)" for line, count in list(kinds.items())[:_MOST_KINDS]
     ]
     rest = len(kinds) - len(shown)
     more = [f"and {rest} other lines"] if rest else []
     return "; ".join(shown + more)
+
+
+def _copy_of(fd: int) -> int | None:
+    """Return a copy of a descriptor; None if it is closed, or there may be no more."""
+    try:
+        return os.dup(fd)
+    except OSError:
+        return None
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 decoder_messages = DecoderMessages()

@@ -58,8 +58,8 @@ def is_printable(error: BaseException) -> bool:
 def printable(error: BaseException) -> BaseException:
     """Return the exception, or an `UnprintableError` with its text and traceback if it cannot be printed.
 
-    So are those replaced that are chained to it. Texts in their arguments are cut where theirs is long: they are sent
-    from workers, logged and kept.
+    So are those replaced that are chained to it. Texts in their arguments, notes and groups are cut where theirs is
+    long: they are sent from workers, logged and kept.
     """
     if not _fits(error):
         error = _replacement(error)
@@ -79,9 +79,16 @@ def printable(error: BaseException) -> BaseException:
 
 
 def _fits(error: BaseException) -> bool:
-    if is_printable(error) and len(_text(error)) > _LONGEST:
+    if not is_printable(error):
+        return False
+    if len(_text(error)) > _LONGEST:
         set_args(error, tuple(_cut(each) for each in error.args))
-    return is_printable(error) and len(_text(error)) <= _LONGEST
+    notes = getattr(error, "__notes__", [])
+    if any(len(note) > _LONGEST for note in notes if isinstance(note, str)):
+        with contextlib.suppress(Exception):
+            error.__notes__ = [_cut(note) for note in notes]
+    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return is_printable(error) and len(_text(error)) <= _LONGEST and all(map(_fits, parts))
 
 
 def _cut(value: Any) -> Any:

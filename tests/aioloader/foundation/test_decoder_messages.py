@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import subprocess
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ import pytest
 
 import aioloader
 from aioloader.errors import DecodeError
+from aioloader.foundation.decoder_messages import DecoderMessages
 from aioloader.transforms import decode_image
 
 if TYPE_CHECKING:
@@ -90,3 +94,45 @@ def test_a_png_of_nothing_but_texts_is_refused_before_libpng_reads_it(
     with pytest.raises(DecodeError, match="more than 1024 chunks without pixels"):
         decode_image(png_with(b"tEXt", b"", 1025))
     assert capfd.readouterr().err == ""
+
+
+def test_messages_about_one_image_are_not_given_for_the_next(capfd: pytest.CaptureFixture[str]) -> None:
+    messages = DecoderMessages()
+    messages.own()
+    with pytest.raises(ValueError, match="damaged") as caught, messages.caught("a.png"):
+        os.write(2, b"about a\n")
+        raise ValueError("damaged")
+    assert caught.value.__notes__ == ["the decoder wrote about a"]
+    with messages.caught("b.png"):
+        os.write(2, b"about b\n")
+    assert capfd.readouterr().err == "aioloader: b.png: the decoder wrote about b\n"
+    for fd in messages._pipe or ():
+        os.close(fd)
+
+
+def test_the_name_of_a_file_changes_no_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    dataset = folder_of(tmp_path / "images", {"a\n\x1b[31mb.png": FAULTY["gamma.png"]})
+    with aioloader.DataLoader(dataset, batch_size=1, num_workers=1) as loader:
+        assert len(list(loader)) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "a??[31mb.png: the decoder wrote libpng warning" in line
+
+
+def test_images_are_decoded_without_a_standard_error(tmp_path: Path) -> None:
+    """As in a daemon that has closed it."""
+    folder_of(tmp_path / "images", FAULTY)
+    program = f"""
+import os
+os.close(2)
+import aioloader
+if __name__ == "__main__":
+    folder, names = {str(tmp_path / "images")!r}, {list(FAULTY)!r}
+    dataset = aioloader.ImageListDataset(folder, [(0, name) for name in names])
+    with aioloader.DataLoader(dataset, batch_size=1, num_workers=2) as loader:
+        print([batch[0].shape for batch in loader])
+"""
+    (tmp_path / "program.py").write_text(program)
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")], stdout=subprocess.PIPE, text=True, timeout=120
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, str([(1, 64, 64, 3)] * 3))
