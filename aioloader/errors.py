@@ -71,10 +71,10 @@ SHARE_AFTER = 1000
 _ROUNDING = 1 + 1e-12
 
 
-def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any]) -> LoaderError:
+def _rebuild(cls: type[Exception], args: tuple[Any, ...], facts: dict[str, Any]) -> Exception:
     # Python refuses the `__new__` of another base for an OSError, whose objects are larger.
     base: type = OSError if issubclass(cls, OSError) else cls
-    error: LoaderError = base.__new__(cls, *args)
+    error: Exception = base.__new__(cls, *args)
     error.args = args
     error.__dict__.update(facts)
     return error
@@ -395,6 +395,9 @@ class BitDepthWarning(UserWarning):
         self.bits = bits
         self.format = format
         self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it may be raised in a worker, as an error
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
 class AspectRatioError(LoaderError, ValueError):
@@ -832,13 +835,17 @@ class ServiceOverloadedError(ImageServiceError):
     Attributes:
         pending: images that calls wait for, and headers that are read.
         max_pending: the limit.
+        share: the lower limit of those that are read from the same server, or the same kind of source, if they have
+            reached it; else None.
     """
 
-    def __init__(self, pending: int, max_pending: int) -> None:
+    def __init__(self, pending: int, max_pending: int, share: int | None = None) -> None:
+        most = "" if share is None else f", {share} at most of one server or kind of source"
         super().__init__(
-            f"the image service has {pending} images pending, and max_pending={max_pending}: try again later, send "
-            "requests to another service, or wait for room with overflow='wait'"
+            f"the image service has {pending} images pending, and max_pending={max_pending}{most}: try again later, "
+            "send requests to another service, or wait for room with overflow='wait'"
         )
+        self.share = share
         self.pending = pending
         self.max_pending = max_pending
 

@@ -41,6 +41,11 @@ class Places:
         most, of_server = self._limits[source]
         return self._taken[source] < most and (not server or self._taken[source, server] < of_server)
 
+    def share(self, reference: Reference) -> int:
+        """Return the most places of images of the source or the server of an image, whichever has none left."""
+        most, of_server = self._limits[reference.source]
+        return most if self._taken[reference.source] >= most else of_server
+
     def take(self, reference: Reference) -> None:
         """Take a place."""
         self._taken.update(_shares(reference))
@@ -126,7 +131,8 @@ class Admission:
         On cancellation the next one gets the place.
         """
         if self._raises and not request.waits_for_room:
-            raise ServiceOverloadedError(self.taken, self._most)
+            share = None if self.taken >= self._most else self._places.share(reference)
+            raise ServiceOverloadedError(self.taken, self._most, share)
         turn = _Turn(reference)
         lane = reference.source, reference.server
         self._turns.push(turn, priority=request.priority, first_round=0, request=0, place=0, lane=lane)

@@ -114,6 +114,24 @@ def test_overflow_raises_a_named_error_for_each_call(ask: Ask, run_on: Any) -> N
     run_on(main)
 
 
+def test_the_error_names_the_share_of_a_server(ask: Ask, run_on: Any) -> None:
+    async def main() -> None:
+        server = Server()
+        async with (
+            service_of(fetch=server, max_pending=8, overflow="raise") as service,
+            anyio.create_task_group() as tasks,
+        ):
+            for number in range(5):
+                tasks.start_soon(ask, service, number)
+            await until(lambda: service.stats().admitted == 5)
+            with pytest.raises(ServiceOverloadedError, match="5 at most of one server") as caught:
+                await ask(service, 5)
+            assert (caught.value.pending, caught.value.max_pending, caught.value.share) == (5, 8, 5)
+            server.open()
+
+    run_on(main)
+
+
 def test_a_call_without_a_place_in_time_says_so(ask: Ask, run_on: Any) -> None:
     async def main() -> None:
         async with service_of(fetch=Server(), max_pending=1, timeout=0.1) as service:

@@ -11,6 +11,7 @@ import pytest
 
 from aioloader import AsyncImageService
 from aioloader.errors import (
+    BitDepthWarning,
     ImageError,
     ImageFetchError,
     ImageNotAllowedError,
@@ -36,6 +37,8 @@ from tests.aioloader.service.images import number_of, numbered
         ServiceClosedError("closed"),
         ServiceMemoryError(10, 20, 15),
         ServiceOverloadedError(3, 3),
+        ServiceOverloadedError(3, 5, 2),
+        BitDepthWarning(16, format="png", path="deep.png"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -77,6 +80,12 @@ def says_too_much(image: Any) -> Any:
         raise KeyError(b"1" * 5_000_000)
     if number == 3:
         raise Verbose
+    if number == 4:
+        raise ExceptionGroup("several", [ValueError("3" * 5_000_000), ExceptionGroup("more", [Verbose()])])
+    if number == 5:
+        error = ValueError("noted")
+        error.add_note("4" * 5_000_000)
+        raise error
     raise RuntimeError("short") from ValueError("2" * 5_000_000)
 
 
@@ -84,8 +93,9 @@ def says_too_much(image: Any) -> Any:
 def test_long_texts_of_a_processor_are_cut(executor: str, run_on: Any) -> None:
     async def main() -> None:
         async with AsyncImageService(says_too_much, num_workers=1, executor=executor) as service:
-            found = await service.gather([numbered(n) for n in range(1, 5)], on_error="return")
-            for error, name in zip(found, ["ValueError", "KeyError", "Verbose", "RuntimeError"], strict=True):
+            found = await service.gather([numbered(n) for n in range(1, 7)], on_error="return")
+            names = ["ValueError", "KeyError", "Verbose", "ExceptionGroup", "noted", "RuntimeError"]
+            for error, name in zip(found, names, strict=True):
                 assert name in str(error)
                 assert len("".join(traceback.format_exception(error))) < 100_000
                 assert len(pickle.dumps(error)) < 100_000
