@@ -80,6 +80,8 @@ class Dispatcher:
         self._shared: dict[Hashable, Job] = {}
         self._to_read: Schedule[Job | HeaderRead] = Schedule()
         self._reads = Places(SOURCES)
+        # Of each place that is being read, the job that reads it again afterwards, if there is one.
+        self._next_reads: dict[Hashable, Job | None] = {}
         self._to_make: Schedule[Job] = Schedule()
         self._chunks = 0
         self._held: Counter[int] = Counter()  # bytes of each priority
@@ -317,11 +319,13 @@ class Dispatcher:
 
     def _begin(self, job: Job) -> None:
         job.image = self._reader.read_near(job.reference)
-        if job.image is None:
+        if job.image is not None:
+            self._has_bytes(job)
+        elif job.share in self._next_reads:
+            self._next_reads[job.share] = job
+        else:
             self._push(job)
             self._start_reads()
-        else:
-            self._has_bytes(job)
 
     def _push(self, job: Job) -> None:
         priority, first_round, request, place = job.order
@@ -367,8 +371,12 @@ class Dispatcher:
     async def _read(self, job: Job) -> None:
         error: BaseException | None = None
         assert job.scope is not None
-        if job.reference.kind == "path":
-            self._take_alone(job)  # its file is opened now, and may be replaced from now on
+        place = None if job.reference.names_bytes else job.share
+        if place is not None:
+            # What is there may be replaced from now on. Who asks for it meanwhile shares one more reading of it, after
+            # this one, so that a place is read once at a time.
+            self._unshare(job)
+            self._next_reads[place] = None
         try:
             with job.scope:
                 image = await self._reader.read(job.reference)
@@ -383,9 +391,11 @@ class Dispatcher:
                 self._end(job, Outcome(None, 0, error))
             else:
                 self.counters.read_s.append(perf_counter() - job.began)
-                self._take_alone(job)
                 job.image = image
                 self._has_bytes(job)
+        later = None if place is None else self._next_reads.pop(place)
+        if later is not None and later in self._jobs:
+            self._push(later)
         self._start_reads()
 
     def _has_bytes(self, job: Job) -> None:
@@ -467,7 +477,10 @@ class Dispatcher:
                 outcomes = await self._maker.make(chunk)
         except Exception as error:
             problem = error if isinstance(error, ImageServiceError) else _named(error)
-            outcomes = [Outcome(None, 0, problem)] * len(chunk.jobs)
+            # An error each: what its prompt is will be noted at it.
+            outcomes = [
+                Outcome(None, 0, _copy(problem) if place else problem) for place in range(len(chunk.jobs))
+            ]
         finally:
             self._chunks -= 1
             self.counters.in_work -= len(chunk.jobs)
@@ -546,11 +559,6 @@ class Dispatcher:
         if job.share is not None:
             del self._shared[job.share]
             job.share = None
-
-    def _take_alone(self, job: Job) -> None:
-        """Let no request join a job of which later ones may find other bytes; it is shared again by their version."""
-        if not job.reference.names_bytes:
-            self._unshare(job)
 
     # -- timeouts ----------------------------------------------------------------------------------------------------
 

@@ -30,8 +30,11 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 NOT_MODIFIED = 304
 DEFAULT_USER_AGENT = f"aioloader/{__version__}"
 
-# Bodies of more bytes wait for room.
-_SMALL_NBYTES = 1 << 20
+SMALL_NBYTES = 1 << 20
+"""Bodies of more bytes wait for room."""
+
+# Of large bodies that are received at a time, all together.
+_BODIES_NBYTES = 256 << 20
 _RECEIVE_NBYTES = 1 << 16
 _HEAD_NBYTES = 32 << 10
 _INTERIM_RESPONSES = 8
@@ -142,6 +145,11 @@ class Response(NamedTuple):
     headers: dict[str, str]
     body: bytearray
     complete: bool
+
+
+def room_for(max_bytes: int) -> BodyRoom:
+    """Return the room for bodies of at most `max_bytes` bytes each, of one kind of source."""
+    return BodyRoom(max(_BODIES_NBYTES, 2 * max_bytes))
 
 
 async def exchange(
@@ -298,7 +306,7 @@ async def _read_body(
     chunks = 0
     async with contextlib.AsyncExitStack() as taken:
         while type(event := await events.next()) is h11.Data:
-            small = len(body) <= _SMALL_NBYTES
+            small = len(body) <= SMALL_NBYTES
             body += event.data
             chunks += 1
             if first is not None and len(body) >= first:
@@ -309,7 +317,7 @@ async def _read_body(
             if chunks > _FREE_CHUNKS + len(body) // _BYTES_OF_CHUNK:
                 reason = "the server sends the image in chunks of a few bytes"
                 raise ImageFetchError(address.name, reason, kind=address.scheme)
-            if small and len(body) > _SMALL_NBYTES:
+            if small and len(body) > SMALL_NBYTES:
                 most = min(nbytes or max_bytes, first or max_bytes)
                 await taken.enter_async_context(room.take(address.authority, most))
     return body, True

@@ -23,10 +23,10 @@ from aioloader.service.http_exchange import (
     NOT_MODIFIED,
     REDIRECTS,
     AgainError,
-    BodyRoom,
     Response,
     exchange,
     location_of,
+    room_for,
 )
 from aioloader.service.web_urls import WebAddress, redirected
 from aioloader.storage.remote.failures import backoff_s
@@ -43,8 +43,6 @@ _ATTEMPTS = 4
 _SILENCE_S = 15.0
 _CONNECT_S = 5.0
 _MOST_ADDRESSES = 4
-# Of large bodies that are received at a time, all together.
-_BODIES_NBYTES = 256 << 20
 # As many as an image service reads at a time, so that a name that takes long to resolve delays no other.
 _THREADS = 256
 
@@ -114,7 +112,7 @@ class WebClient:
         self._resolve = resolve
         self._silence_s = silence_s
         self._attempts = attempts
-        self._room = BodyRoom(max(_BODIES_NBYTES, 2 * max_bytes))
+        self._room = room_for(max_bytes)
         self._tls: ssl.SSLContext | None = None
         # Names may take long to resolve, and nothing can end that: not in threads that others wait for.
         self._threads = Threads(_THREADS, "aioloader-resolve")

@@ -32,7 +32,7 @@ class Job:
     Attributes:
         reference: the image.
         share: jobs with equal values make the same image; None: nobody may join this one. Of a path or URL it is the
-            place before the bytes are read, and then their version.
+            place until the bytes are being read, and then their version.
         draw: number of the random draws of the image.
         order: arguments of `Schedule.push`: priority, first round, request, place.
         phase: what happens to it now.

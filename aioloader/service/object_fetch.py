@@ -11,6 +11,7 @@ from aioloader.service.web_urls import short_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from aioloader.service.http_exchange import BodyRoom
     from aioloader.storage.remote.client import Client
     from aioloader.storage.remote.loop_thread import LoopThread
     from aioloader.storage.remote.transport import Version
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LONGEST_KEY = 2048
+_LONGEST_URL = _LONGEST_KEY + 256
 _LONGEST_S = 3600.0
 # The bucket becomes a part of the name of a host: nothing but letters, digits, dots and hyphens.
 _FORM = re.compile(
@@ -48,8 +50,8 @@ def parse_object_url(url: str) -> ObjectAddress:
         ImageReferenceError: it has no bucket or no key, or characters that neither has, or is too long.
     """
     name = short_name(url)
-    kind = url.partition(":")[0].lower()
-    found = _FORM.fullmatch(url)
+    kind = url[:8].partition(":")[0].lower()
+    found = _FORM.fullmatch(url) if len(url) <= _LONGEST_URL else None
     parts = [] if found is None else found[3].split("/")
     if found is None or len(found[3]) > _LONGEST_KEY or not {"", ".", ".."}.isdisjoint(parts):
         raise ImageReferenceError(name, f"this is not a URL {kind}://bucket/key", kind=kind)
@@ -69,6 +71,7 @@ class ObjectClient:
         self._max_bytes = max_bytes
         self._timeout = min(timeout, _LONGEST_S)
         self._client: Client | None = None
+        self._room: BodyRoom | None = None
         self._thread: LoopThread | None = None
 
     async def describe(self, address: ObjectAddress) -> Version:
@@ -94,11 +97,18 @@ class ObjectClient:
         Args:
             address: of the object.
             version: of the object.
-            nbytes: number of bytes, at most its size.
+            nbytes: number of bytes, at most its size. Where they are many, they wait for room.
 
         Raises, and is cancelled, as `describe`.
         """
-        return await self._run(self._get, address, version, nbytes)
+        from aioloader.service.http_exchange import SMALL_NBYTES, room_for
+
+        if nbytes <= SMALL_NBYTES:
+            return await self._run(self._get, address, version, nbytes)
+        if self._room is None:
+            self._room = room_for(self._max_bytes)
+        async with self._room.take(address.bucket, nbytes):
+            return await self._run(self._get, address, version, nbytes)
 
     async def _run(self, fn: Callable[..., Coroutine[Any, Any, T]], address: ObjectAddress, *args: Any) -> T:
         from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio

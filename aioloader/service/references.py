@@ -425,16 +425,17 @@ class ReferenceReader:
         known, held = None if cache is None else cache.known(url), None
         if cache is not None and known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
-            held = await run(cache.load, url, known.tag, known.nbytes, abandoned=_nothing)
+            held = await run(cache.load, known.final, known.tag, known.nbytes, abandoned=_nothing)
         found = await self._client().fetch(address, first=first, known=None if held is None else known)
         if known is not None and held is not None and found.is_known:
-            return held, ("url", url, known.tag), True
+            return held, ("url", known.final, known.tag), True
         if found.tag is None:
             return found.data, None, found.complete
+        # Where a redirect leads, because it may lead to another image of the same tag the next time.
         if cache is not None and found.complete:
-            await run(cache.store, url, found.tag, found.data, abandoned=_nothing)
+            await run(cache.store, found.final, found.tag, found.data, abandoned=_nothing)
             cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
-        return found.data, ("url", url, found.tag), found.complete
+        return found.data, ("url", found.final, found.tag), found.complete
 
     async def _read_object(self, address: ObjectAddress, first: int | None) -> _Read:
         version = await self._objects.describe(address)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, ServiceClosedError
@@ -31,6 +33,8 @@ _ON_ERROR = ("raise", "return")
 _LONG_HEAD_NBYTES = 1 << 20
 # A shared image is copied, as nothing but numpy has read-only arrays.
 _COPIED_HERE = 1 << 18
+# A header may take as long, and a request have thousands.
+_HELD_S = 0.002
 _LAST_DRAW = (1 << 63) - 1
 
 
@@ -73,6 +77,7 @@ class ImageRequests:
         self._max_pixels = max_pixels
         self._timeout_s = timeout
         self._probe_s = probe_s
+        self._held_s = 0.0  # by images of one request after the other
 
     async def get(
         self, ref: Any, *, key: Hashable | None, priority: int, timeout: float | None, draw: int
@@ -150,6 +155,7 @@ class ImageRequests:
         request.hold()
         try:
             for ref, each in zip(found, keys, strict=True):
+                began = perf_counter()
                 try:
                     await dispatcher.submit(ref, request, key=each, draw=draw)
                 except Exception as error:
@@ -158,6 +164,7 @@ class ImageRequests:
                     request.add_failed(error)
                 if request.fail_fast and request.event.is_set():
                     break
+                await self._let_others_run(began)
         except BaseException:
             dispatcher.leave(request)
             raise
@@ -181,13 +188,22 @@ class ImageRequests:
                 error = None  # breaks the cycle error -> traceback -> frame -> error
         results: list[Any] = []
         for value, failed in request.take():
+            began = perf_counter()
             try:
                 results.append(failed if failed is not None else await self._delivered(value, convert))
             except ImageError as problem:
                 if request.fail_fast:
                     raise
                 results.append(problem)
+            await self._let_others_run(began)
         return build(results)
+
+    async def _let_others_run(self, began: float) -> None:
+        """Take note of work on an image that began at a time; yield to other tasks where it adds up."""
+        self._held_s += perf_counter() - began
+        if self._held_s > _HELD_S:
+            self._held_s = 0.0
+            await anyio.lowlevel.checkpoint()
 
     def start(self, fn: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Run an async function in a task of the service, until it returns or the service is closed.

@@ -182,12 +182,17 @@ def test_without_a_version_every_image_is_sent(server: RawServer, read: Read, ta
 def test_the_version_is_that_of_the_url_behind_a_redirect(server: RawServer, read: Read) -> None:
     """Another URL may use the same name of a version for another image."""
     server.answers["/x"] = answer(status=302, Location="/a")
+    another = IMAGE[::-1]
+    server.answers["/b"] = Versions(server, another)
 
     def change() -> None:
         server.answers["/x"] = answer(status=302, Location="/b")
 
-    assert [data for data, _ in read("/x", "/x", change, "/x")] == [IMAGE, IMAGE, b"another image"]
-    assert statuses(server) == [False, False, False, True, False, False]
+    found = read("/x", "/x", change, "/x", "/x")
+    assert [data for data, _ in found] == [IMAGE, IMAGE, another, another]
+    assert statuses(server) == [False, False, False, True, False, False, False, True]
+    keys = [key for _, key in found]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
 
 
 def test_a_server_that_says_so_without_being_asked_is_a_named_error(server: RawServer, read: Read) -> None:

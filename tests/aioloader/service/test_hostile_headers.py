@@ -9,16 +9,21 @@ import random
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
 import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import DecodeError
+from aioloader.service import requests
 from aioloader.transforms import formats, frames, image_size
 from aioloader.transforms.formats import LongHeaderError, read_header
 from tests.aioloader.service.images import jpeg
@@ -51,6 +56,9 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     "restart markers": lambda n: b"\xff\xd8" + b"\xff\xd0" * n + PHOTO[2:],
     "png chunks": lambda n: PNG + png_chunk(b"tEXt") * n + png_chunk(b"IDAT") + png_chunk(b"IEND"),
     "png chunks at the end": lambda n: PNG + png_chunk(b"IDAT") + png_chunk(b"tEXt") * n,
+    "one large png profile": lambda n: (
+        PNG + png_chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\n" * (4 * n)))
+    ),
     "webp chunks": lambda n: webp(b"XYZW" + bytes(4), n),
     "webp frames": lambda n: webp(b"ANMF" + bytes(4), n),
     "gif blocks": lambda n: GIF + b"\x21\xf9" + b"\1a" * n + b"\0\x3b",
@@ -60,6 +68,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
         box(b"jP  ", 4).replace(bytes(4), b"\r\n\x87\n") + bytes(16 * n) + CODESTREAM
     ),
     "avif properties": lambda n: bytes(4) + b"ftypavif" + b"ispe" * n + bytes(16),
+    "almost base64": lambda n: b"/9j/" + b" " * min(n, 4000) + b"!",
     "tiff directories": lambda n: (
         b"II*\0"
         + struct.pack("<I", 8)
@@ -127,6 +136,44 @@ def test_a_long_header_is_read_outside_of_the_loop(
     assert threading.get_ident() not in loops
 
 
+def test_many_images_of_a_request_let_other_tasks_run(
+    tmp_path: Path, run_on: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_HELD_S", 0.0)
+    turns, seen = 0, []
+
+    class Ref:
+        """Path that notes the turns of another task until it is asked for."""
+
+        def __fspath__(self) -> str:
+            seen.append(turns)
+            return "missing.jpg"
+
+    async def count(scope: anyio.CancelScope) -> None:
+        nonlocal turns
+        with scope:
+            while True:
+                await anyio.lowlevel.checkpoint()
+                turns += 1
+
+    async def main() -> None:
+        async with AsyncImageService(
+            num_workers=1, executor="thread", allow=["path"], root=tmp_path
+        ) as service:
+            async with anyio.create_task_group() as tasks:
+                scope = anyio.CancelScope()
+                tasks.start_soon(count, scope)
+                await service.gather([Ref() for _ in range(20)], on_error="return")
+                async for _ in service.map(range(20), refs=lambda _: Ref(), on_error="return"):
+                    pass
+                scope.cancel()
+
+    run_on(main)
+    assert len(seen) == 40
+    for first in (0, 20):
+        assert len(set(seen[first : first + 20])) >= 10  # trio runs tasks in any order
+
+
 def hostile(draw: random.Random) -> bytes:
     """Return one of the images above, of a random size up to 8 MiB, and in a third of the cases with faults."""
     kind = draw.choice(list(HOSTILE))
@@ -155,6 +202,7 @@ def test_no_step_of_the_loop_takes_10_ms_of_cpu(monkeypatch: pytest.MonkeyPatch)
             gc.collect()
             gc.freeze()
             monkeypatch.setattr(asyncio.Handle, "_run", measured)
+            refs: list[Any] = []
             for number in range(5_000):
                 data = await asyncio.to_thread(hostile, draw)
                 ref: Any = data
@@ -162,7 +210,14 @@ def test_no_step_of_the_loop_takes_10_ms_of_cpu(monkeypatch: pytest.MonkeyPatch)
                     ref = await asyncio.to_thread(
                         lambda data=data: "data:image/png;base64," + base64.b64encode(data).decode()
                     )
-                for call in (partial(service.get, ref), partial(service.probe, ref)):
+                elif number % 50 == 7:
+                    ref = HOSTILE["almost base64"](4000).decode()
+                refs.append(ref)
+                calls = [partial(service.get, ref), partial(service.probe, ref)]
+                if len(refs) == 50:
+                    calls.append(partial(service.gather, refs, on_error="return"))
+                    refs = []
+                for call in calls:
                     try:
                         await call()
                     except aioloader.ImageServiceError:

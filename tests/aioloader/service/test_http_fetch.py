@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import aioloader
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
-from aioloader.service import http_exchange, http_fetch
+from aioloader.service import http_exchange
 from aioloader.service.allowed import HostRule
 from aioloader.service.http_exchange import BodyRoom
 from aioloader.service.http_fetch import WebBytes, WebClient
@@ -650,8 +650,8 @@ def test_a_server_without_encryption_is_a_named_error(server: RawServer, get: Ge
 def test_the_bytes_of_bodies_that_are_received_are_bounded(
     server: RawServer, run_on: RunOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_exchange, "_SMALL_NBYTES", 1 << 16)
-    monkeypatch.setattr(http_fetch, "_BODIES_NBYTES", 8 << 20)
+    monkeypatch.setattr(http_exchange, "SMALL_NBYTES", 1 << 16)
+    monkeypatch.setattr(http_exchange, "_BODIES_NBYTES", 8 << 20)
     body, count = bytes(2 << 20), 40
     server.answers["/large"] = answer(body)
     server.answers["/unannounced"] = raw(b"HTTP/1.1 200 OK\r\n\r\n" + body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from aioloader.errors import (
@@ -14,6 +15,8 @@ from aioloader.errors import (
     ObjectMissingError,
     RemoteReadError,
 )
+from aioloader.service import http_exchange
+from aioloader.service.object_fetch import ObjectClient
 from aioloader.service.references import HEAD_NBYTES, ReadImage, ReferenceReader
 from tests.aioloader.service.images import jpeg
 from tests.conftest import RunOn
@@ -102,3 +105,44 @@ def test_a_header_is_read_from_the_cache(
             assert LONG.startswith(bytes(found.payload))
             assert sum(span != "bytes=0-0" for _, _, span in s3_proxy.log()) == wanted, (url, head)
     assert found.complete
+
+
+def test_the_bytes_of_objects_that_are_received_are_bounded(
+    s3: Any, run_on: RunOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbytes, count, most = 3 << 20, 12, 16 << 20
+    monkeypatch.setattr(http_exchange, "_BODIES_NBYTES", most)
+    s3.make_bucket("service-large")
+    for bucket in ("service-photos", "service-large"):
+        s3.put(bucket, "large", bytes(nbytes))
+    receiving, peak = 0, 0
+    received: list[int] = []
+    get = ObjectClient._get
+
+    async def counted(client: ObjectClient, *args: Any) -> bytes:
+        nonlocal receiving, peak
+        receiving += args[-1]
+        peak = max(peak, receiving)
+        try:
+            return await get(client, *args)
+        finally:
+            receiving -= args[-1]
+
+    monkeypatch.setattr(ObjectClient, "_get", counted)
+
+    async def main() -> None:
+        reader = ReferenceReader(allow=["s3"], timeout=60.0, max_bytes=nbytes)
+
+        async def fetch(bucket: str) -> None:
+            received.append((await reader.read(reader.accept(f"s3://{bucket}/large"))).nbytes)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in range(count):
+                    tasks.start_soon(fetch, ("service-photos", "service-large")[number % 2])
+        finally:
+            await reader.aclose()
+
+    run_on(main)
+    assert received == [nbytes] * count
+    assert nbytes < peak <= most

@@ -79,3 +79,32 @@ def test_async_functions_of_prompts_are_refused(name: str, way: str, run_on: Any
 def test_an_executor_has_its_own_number_of_workers() -> None:
     with pytest.raises(ValueError, match="num_workers=2: leave one of them out"):
         AsyncImageService(executor=ThreadExecutor(1), num_workers=2)
+
+
+class Breaks(ThreadExecutor):
+    """Executor that fails from some moment on."""
+
+    broken = False
+    failed = 0
+
+    async def run(self, chunks: Any) -> Any:
+        if self.broken:
+            self.failed += 1
+            raise OSError("gone")
+        return await super().run(chunks)
+
+
+def test_images_that_fail_together_have_errors_of_their_own(run_on: Any) -> None:
+    async def main() -> None:
+        executor = Breaks(1)
+        async with AsyncImageService(number_of, executor=executor) as service:
+            await service.gather([numbered(n) for n in range(20)])
+            executor.broken = True
+            numbers = range(100, 140)
+            elements = service.map(numbers, refs=lambda n: [numbered(n)], on_error="skip")
+            assert [each async for each in elements] == []
+            assert sorted(error.prompt for error in elements.errors) == list(numbers)
+            assert all("gone" in str(error) for error in elements.errors)
+        assert executor.failed < len(numbers)  # several together
+
+    run_on(main)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,18 @@ def test_a_malformed_or_forbidden_reference_is_refused_at_once(
             reader(tmp_path).accept(ref, key=key)
         assert len(str(found.value)) < 600
         assert str(found.value).isprintable()
+
+
+@pytest.mark.parametrize("start", ["s3://bucket/", "http://example.com/", "/", "data:,", "x:"])
+def test_a_long_text_is_refused_without_a_look_at_all_of_it(start: str, tmp_path: Path) -> None:
+    text = start + "/" * (4 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageServiceError):
+            reader(tmp_path, max_bytes=LIMIT).accept(text)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(https?|s3|file|data):[/]{0,3}[ -~]{0,40}", fullmatch=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import anyio
 import pytest
 
 from aioloader import AsyncImageService
-from tests.aioloader.service.images import Gate, numbered
+from tests.aioloader.service.images import Gate, number_of, numbered
 from tests.aioloader.service.test_async_service import until
+from tests.servers.raw_http import RawServer, answer
 
 
 def at_path(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]:
@@ -124,28 +127,91 @@ def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_counts(
     run_on(main)
 
 
-def test_requests_for_a_url_that_is_being_fetched_are_one(run_on: Any) -> None:
+@pytest.mark.parametrize("cache_limit", [0, 1 << 20])
+@pytest.mark.parametrize("url_cache", [None, "memory"])
+def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
+    url_cache: str | None, cache_limit: int, run_on: Any, leftovers: Any
+) -> None:
+    pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
+    versions, rest = [1], threading.Event()
+    found: dict[str, list[int]] = {"before": [], "meanwhile": [], "after": []}
+
+    def send(sock: socket.socket, ended: threading.Event) -> None:
+        version = versions[-1]
+        if f'if-none-match: "{version}"' in server.heads[-1].lower():
+            answer(status=304, Content_Length=None, ETag=f'"{version}"')(sock, ended)
+            return
+        body = numbered(version)
+        sock.sendall(f'HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nETag: "{version}"\r\n\r\n'.encode())
+        sock.sendall(body[:3])
+        assert rest.wait(30)
+        sock.sendall(body[3:])
+
+    async def main() -> None:
+        options: Any = {"allow": ["http"], "hosts": [f"127.0.0.1:{server.port}"], "url_cache": url_cache}
+        async with AsyncImageService(
+            number_of, num_workers=1, executor="thread", cache_limit=cache_limit, **options
+        ) as service:
+
+            async def get(when: str) -> None:
+                found[when].append(await service.get(server.url("/image")))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(get, "before")
+                await until(lambda: server.heads)
+                versions.append(2)
+                for _ in range(3):
+                    tasks.start_soon(get, "meanwhile")
+                await until(lambda: service.stats().joined == 2)
+                rest.set()
+            await get("after")
+
+    with RawServer() as server:
+        server.answers["/image"] = send
+        run_on(main)
+    assert found == {"before": [1], "meanwhile": [2] * 3, "after": [2]}
+    assert len(server.heads) == 3  # those who asked meanwhile shared one request
+
+
+@pytest.mark.parametrize("leave", ["none", "first", "later"])
+def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: str, run_on: Any) -> None:
     async def main() -> None:
         fetched: list[str] = []
         there = anyio.Event()
+        gone: dict[str, list[anyio.CancelScope]] = {"first": [], "later": []}
+        found: list[int] = []
 
         async def fetch(url: str) -> bytes:
             fetched.append(url)
             await there.wait()
-            return numbered(1)
+            return numbered(len(fetched))
 
-        async with (
-            AsyncImageService(
-                Gate(), num_workers=1, executor="thread", allow=["https"], fetch=fetch
-            ) as service,
-            anyio.create_task_group() as tasks,
-        ):
-            for _ in range(4):
-                tasks.start_soon(service.get, "https://example.com/a")
-                await until(lambda: len(fetched) == 1)
-            await until(lambda: service.stats().joined == 3)
-            there.set()
-        assert len(fetched) == 1
+        async with AsyncImageService(
+            number_of, num_workers=1, executor="thread", allow=["https"], fetch=fetch
+        ) as service:
+
+            async def get(who: str) -> None:
+                with anyio.CancelScope() as scope:
+                    gone[who].append(scope)
+                    found.append(await service.get("https://example.com/a"))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(get, "first")
+                await until(lambda: fetched)
+                for _ in range(3):
+                    tasks.start_soon(get, "later")
+                await until(lambda: service.stats().joined == 2)
+                if leave != "none":
+                    for scope in gone[leave]:
+                        scope.cancel()
+                    await until(lambda: service.stats().pending == 1)
+                there.set()
+            assert sorted(found) == {"none": [1, 2, 2, 2], "first": [2, 2, 2], "later": [1]}[leave]
+            assert len(fetched) == (1 if leave == "later" else 2)
+            stats = service.stats()
+            assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes) == (0, 0, 0, 0)
+            # What is not being read any more is read at once.
+            assert await service.get("https://example.com/a") == len(fetched)
 
     run_on(main)
 
