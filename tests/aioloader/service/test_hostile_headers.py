@@ -181,7 +181,7 @@ def hostile(draw: random.Random) -> bytes:
     data = bytearray(HOSTILE[kind](draw.randrange(1, most)))
     if draw.random() < 0.3:
         for _ in range(draw.randrange(1, 20)):
-            data[draw.randrange(12, len(data))] = draw.randrange(256)
+            data[draw.randrange(min(12, len(data) - 1), len(data))] = draw.randrange(256)
     return bytes(data[: 8 << 20])
 
 
