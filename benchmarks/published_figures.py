@@ -52,7 +52,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("of the bytes in 1.2 requests|as much as some tens of KiB", "remote-crops"),
         ("so that of photographs", "tar-index"),
         ("512 kB|64 kB|45 ms|256 kB|20 MB is one|every 2 ms|4.9 %|switch interval|4 ms of work", "limit"),
-        ("waited for, 0.4 s|256 MB the partial|record of 1 kB", "limit"),
+        ("waited for, 0.4 s|256 MB the partial|record of 1 kB|waits 5 s for a server", "limit"),
         ("a hop takes|the page cache 0.8", "internal-costs"),
         ("through a pipe|shared memory 13|megabyte of shared memory", "internal-costs"),
         ("70 µs. It works|a photograph it takes|Plain loops|tight loop|Dividing", "internal-costs"),
