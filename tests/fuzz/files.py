@@ -57,17 +57,18 @@ class Files:
             index.write_bytes(text)
         else:
             index.unlink(missing_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DuplicateKeyWarning)
+            return self._check_records(data, records)
+
+    def _check_records(self, data: bytes, records: bytes) -> str:
         dataset = RecordFileDataset(self._path)
         try:
             offsets = dataset.table.index.offsets.tolist()
             unreadable = dataset.table.index.faults
         except (CorruptIndexError, CorruptRecordError):
             return "index"
-        with (
-            warnings.catch_warnings(),
-            DataLoader(dataset, 2, num_workers=0, on_error="skip") as loader,
-        ):
-            warnings.simplefilter("ignore", DuplicateKeyWarning)
+        with DataLoader(dataset, 2, num_workers=0, on_error="skip") as loader:
             found = [payload for batch in loader for payload in batch]
             errors = {error.index: error for error in loader.errors}
         if zlib.crc32(data) & 7 == 0:

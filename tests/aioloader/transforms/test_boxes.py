@@ -178,6 +178,11 @@ def test_min_coverage_decides_which_boxes_stay() -> None:
         bx.CenterCrop(10, 1.0)
 
 
+def test_boxes_of_an_image_with_as_many_columns_are_no_mask() -> None:
+    image, found = bx.CenterCrop((1, 2))(np.zeros((1, 4, 3), np.uint8), np.array([[0.0, 0.0, 4.0, 1.0]]))
+    assert (image.shape, found.tolist()) == ((1, 2, 3), [[0, 0, 2, 1]])
+
+
 def test_boxes_at_the_border_and_without_area() -> None:
     image = np.zeros((10, 10, 3), np.uint8)
     boxes = np.array([[0, 0, 10, 10], [5, 5, 5, 9], [10, 10, 12, 12]], np.float32)
