@@ -140,9 +140,8 @@ class TarSamples(NamedTuple):
 
     def replaced(self, **arrays: Array) -> TarSamples:
         """Return the samples with other arrays."""
-        return TarSamples(
-            **{**self._asdict(), **arrays}
-        )  # `_replace` takes the length for the number of arrays
+        # `_replace` takes the length for the number of arrays.
+        return TarSamples(**{**self._asdict(), **arrays})
 
     def as_stored(self) -> TarSamples:
         """Return the samples with the places of the data in the file, also of links, for `places`."""

@@ -161,7 +161,7 @@ def _short(value: Any, depth: int = 2) -> Any:
         with contextlib.suppress(Exception):
             fields = [_short(getattr(value, name), depth - 1) for name in names]
             if isinstance(value, tuple):
-                return type(value)._make(fields)  # type: ignore[attr-defined]
+                return tuple.__new__(type(value), fields)  # as `_make` does
             record = copy.copy(value)
             for name, field in zip(names, fields, strict=True):
                 object.__setattr__(record, name, field)  # that of a frozen record refuses

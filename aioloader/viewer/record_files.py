@@ -251,9 +251,8 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     idx = os.path.splitext(path)[0] + ".idx"
     if not os.path.exists(idx):
         return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path)), False
-    with open(
-        open_regular(idx), "rb", buffering=1 << 13
-    ) as file:  # a small buffer reads hardly more than requested
+    # A small buffer reads hardly more than requested.
+    with open(open_regular(idx), "rb", buffering=1 << 13) as file:
         text = file.read(_HEAD_NBYTES + 1)
     whole = len(text) <= _HEAD_NBYTES
     try:

@@ -16,9 +16,10 @@ from benchmarks.contenders import opencv, pillow
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.torchvision_v2 import import_v2
 
-import_v2()  # Streaming imports torchvision
-from streaming import MDSWriter, StreamingDataset  # noqa: E402
-from streaming.base.util import clean_stale_shared_memory  # noqa: E402
+# Streaming imports torchvision, whose operators must be declared before; so its imports are not at the top.
+import_v2()
+from streaming import MDSWriter, StreamingDataset  # noqa: E402  # see above
+from streaming.base.util import clean_stale_shared_memory  # noqa: E402  # see above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

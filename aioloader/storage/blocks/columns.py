@@ -81,8 +81,7 @@ def common_column(one: Column, other: Column) -> Column | None:
     if not all(each.kind in "iuf" for each in dtypes):
         return None
     found = np.result_type(*dtypes)
-    if (found.kind == "f") != all(
-        each.kind == "f" for each in dtypes
-    ):  # of int64 and uint64, or int8 and float32
+    fractions = {each.kind == "f" for each in (*dtypes, found)}
+    if len(fractions) > 1:  # of int8 and float32; and of int64 and uint64 the common dtype is float64
         return None
     return Column(one.name, one.kind, found.str)

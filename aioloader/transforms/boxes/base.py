@@ -198,9 +198,9 @@ def _check_elements(name: str, image: Array, boxes: Any, *rest: Any) -> None:
     """Raise ValueError if an element of a sample, except the boxes, refers to pixels."""
     height, width = image.shape[:2]
     # Of an image of few columns an array of its extents may be boxes, which have four or more.
-    looked_at = (boxes, *rest) if not isinstance(boxes, Mapping) and width >= _LEAST_SIDE else rest
-    for place, value in enumerate(looked_at, 1 + len(rest) + 1 - len(looked_at)):
-        if refers_to_pixels(value, height, width):
+    may_be_boxes = isinstance(boxes, Mapping) or width < _LEAST_SIDE
+    for place, value in enumerate((boxes, *rest), 1):
+        if not (place == 1 and may_be_boxes) and refers_to_pixels(value, height, width):
             raise ValueError(
                 f"{name}: the image moves, but element {place} of the sample, which refers to its pixels, would not: "
                 "make the sample a dict {'image': ..., 'boxes': ..., 'mask': ...} and use transforms.JointCompose; if "

@@ -95,38 +95,27 @@ def test_a_place_is_taken_by_each_call_that_waits(ask: Ask, run_on: Any) -> None
     run_on(main)
 
 
-def test_overflow_raises_a_named_error_for_each_call(ask: Ask, run_on: Any) -> None:
+@pytest.mark.parametrize(
+    ("max_pending", "admitted", "share", "text"),
+    [(2, 2, None, "max_pending=2: try again"), (8, 5, 5, "5 at most of one server")],
+)
+def test_overflow_raises_a_named_error_for_each_call(
+    max_pending: int, admitted: int, share: int | None, text: str, ask: Ask, run_on: Any
+) -> None:
     async def main() -> None:
         server = Server()
         async with (
-            service_of(fetch=server, max_pending=2, overflow="raise") as service,
+            service_of(fetch=server, max_pending=max_pending, overflow="raise") as service,
             anyio.create_task_group() as tasks,
         ):
-            for number in range(2):
+            for number in range(admitted):
                 tasks.start_soon(ask, service, number)
-            await until(lambda: service.stats().admitted == 2)
+            await until(lambda: service.stats().admitted == admitted)
             for each in (join, probe):
-                with pytest.raises(ServiceOverloadedError) as caught:
-                    await each(service, 5)
-                assert (caught.value.pending, caught.value.max_pending) == (2, 2)
-            server.open()
-
-    run_on(main)
-
-
-def test_the_error_names_the_share_of_a_server(ask: Ask, run_on: Any) -> None:
-    async def main() -> None:
-        server = Server()
-        async with (
-            service_of(fetch=server, max_pending=8, overflow="raise") as service,
-            anyio.create_task_group() as tasks,
-        ):
-            for number in range(5):
-                tasks.start_soon(ask, service, number)
-            await until(lambda: service.stats().admitted == 5)
-            with pytest.raises(ServiceOverloadedError, match="5 at most of one server") as caught:
-                await ask(service, 5)
-            assert (caught.value.pending, caught.value.max_pending, caught.value.share) == (5, 8, 5)
+                with pytest.raises(ServiceOverloadedError, match=text) as caught:
+                    await each(service, admitted)
+                error = caught.value
+                assert (error.pending, error.max_pending, error.share) == (admitted, max_pending, share)
             server.open()
 
     run_on(main)
