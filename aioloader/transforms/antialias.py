@@ -36,6 +36,7 @@ _ROWS = 8
 # Size in multiplications above which OpenBLAS would use threads, which compete with those of the other workers.
 _PRODUCT = 1 << 18
 _MOST_KEPT = 1 << 21  # float32 values that a thread keeps
+_HAMMING, _HAMMING_COSINE = float(np.float32(0.54)), float(np.float32(0.46))
 _local = threading.local()
 
 
@@ -129,7 +130,9 @@ def _cubic(x: Array) -> Array:
 
 
 def _hamming(x: Array) -> Array:
-    return np.where(np.abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0.0)
+    """Evaluate Pillow's Hamming kernel, whose two float32 numbers have a sum above 1, and which is 1 at 0."""
+    inside = np.where(x == 0, 1.0, np.sinc(x) * (_HAMMING + _HAMMING_COSINE * np.cos(np.pi * x)))
+    return np.where(np.abs(x) < 1, inside, 0.0)
 
 
 def _lanczos(x: Array) -> Array:

@@ -7,7 +7,7 @@ import inspect
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioloader import mxnet, transforms
@@ -67,6 +67,7 @@ def test_what_opencv_does_in_another_way_is_left_to_it(shape, dtype, size):
     "member", [member for member in Image.Resampling if member < 6], ids=lambda member: member.name
 )
 @given(sides, sides, sides, sides, st.sampled_from([1, 3]), st.integers(0, 2**32 - 1))
+@example(61, 62, 14, 35, 1, 294)  # the digits of 0.54f in Pillow's Hamming filter change one pixel
 def test_members_and_numbers_of_pillow_give_its_pixels(member, rows, columns, height, width, channels, seed):
     x = np.random.default_rng(seed).integers(0, 256, (rows, columns, channels), np.uint8)
     picture = Image.fromarray(x if channels == 3 else x[:, :, 0])
