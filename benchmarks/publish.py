@@ -32,7 +32,7 @@ from benchmarks.__main__ import describe_data, describe_machine
 from benchmarks.log import read_log
 from benchmarks.published_figures import find_figures
 from benchmarks.published_pages import ROOT, TABLES_PAGE, write_pages
-from benchmarks.published_parts import PARTS
+from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import FOLDER, Published, compact, latest, revision, versions
 from benchmarks.results import summarise
 
@@ -91,7 +91,7 @@ def _words(part: Part, options: argparse.Namespace, out: Path) -> list[str]:
     command += ["--out", str(out)]
     if (out / "log.jsonl").exists():
         command.append("--resume")
-    if options.settings and part.name == "loaders" and not options.smoke:
+    if options.settings and part.name in ("loaders", PHOTOGRAPHS) and not options.smoke:
         command += ["--settings", str(TABLES_PAGE)]
     return command
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.charts import draw_page
 from benchmarks.goals import judge_goals, mark_peers
-from benchmarks.published_parts import PARTS
-from benchmarks.published_results import restore
+from benchmarks.published_parts import PARTS, PHOTOGRAPHS
+from benchmarks.published_results import all_loaders, restore
 from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, plain_tables, summary, table
 from benchmarks.report import case_lines, target_lines, version_lines
 from benchmarks.text_format import busy_warning, machine_line, settings_note
@@ -99,8 +99,7 @@ def _section(
 ) -> Iterator[str]:
     """Yield the lines of a part's section."""
     if part.is_run:
-        again = parts.get(RAW_AGAIN) if part.name == "loaders" else None
-        yield from _run_section(part, found, again)
+        yield from _run_section(part, found, parts)
         return
     machine = {
         "date": found.get("date"),
@@ -112,13 +111,13 @@ def _section(
     yield from plain_tables(found["rows"])
 
 
-def _run_section(part: Part, found: Mapping[str, Any], again: Mapping[str, Any] | None) -> Iterator[str]:
+def _run_section(part: Part, found: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a run of loaders.
 
     Args:
         part: the run.
         found: its record.
-        again: the record of a run of one of its cases with more rounds, or None.
+        parts: all records.
     """
     results = restore(found)
     mark_peers(results)
@@ -130,13 +129,19 @@ def _run_section(part: Part, found: Mapping[str, Any], again: Mapping[str, Any] 
     if warning:
         yield from (f"**{warning}**", "")
     # A case is a section of the first level, from which plots and settings are read, unless another part has it.
+    newer = restore(parts[PHOTOGRAPHS]).cases if PHOTOGRAPHS in parts and part.name != PHOTOGRAPHS else ()
     for case in results.cases:
+        if case in newer:
+            continue
         lines = list(case_lines(results, case))
         yield from lines[2:] if part.name == RAW_AGAIN else lines
     if part.name == "loaders":
-        yield from target_lines(judge_goals(results, [restore(again)] if again else ()))
+        again = parts.get(RAW_AGAIN)
+        whole = all_loaders(parts)
+        mark_peers(whole)
+        yield from target_lines(judge_goals(whole, [restore(again)] if again else ()))
         yield from _targets_notes(again)
-        yield from version_lines(results)
+        yield from version_lines(whole)
 
 
 def _targets_notes(again: Mapping[str, Any] | None) -> Iterator[str]:

@@ -43,11 +43,20 @@ class Part(NamedTuple):
         return f"python -m {self.words}".replace("{data}", "FOLDER").replace("{torch}", "PYTHON")
 
 
+PHOTOGRAPHS = "photographs"
+"""Name of the part with the cases that most readers look for; the run of all loaders has them, too."""
 _RUN_SMOKE = "--quick --rounds 1 --seconds 0.3 --contenders aioloader/process bare_loop --cases"
 
 PARTS = {
     part.name: part
     for part in (
+        Part(
+            PHOTOGRAPHS,
+            "Photographs, with and without antialiasing",
+            "benchmarks --data {data} --rounds 3 --seconds 1 --cases jpeg-antialias jpeg-uint8 formats",
+            40,
+            smoke=f"{_RUN_SMOKE} jpeg-antialias",
+        ),
         Part(
             "loaders",
             "Loaders",

@@ -14,12 +14,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.published_parts import PHOTOGRAPHS
 from benchmarks.results import Results, Row, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("FOLDER", "Published", "compact", "latest", "restore", "revision", "versions")
+__all__ = ("FOLDER", "Published", "all_loaders", "compact", "latest", "restore", "revision", "versions")
 
 FOLDER = Path(__file__).parent / "results"
 _PACKAGES = (
@@ -128,6 +129,17 @@ def restore(found: Mapping[str, Any]) -> Results:
         values["rounds"] = {int(number): rate for number, rate in each.get("rounds", {}).items()}
         rows.append(Row(**{"variant": "", **values}))
     return Results(dict(found["run"]), dict(found["contenders"]), rows)
+
+
+def all_loaders(parts: Mapping[str, Any]) -> Results:
+    """Return the results of the run of all loaders, with the cases of `PHOTOGRAPHS` from that part, if there is one."""
+    found = restore(parts["loaders"])
+    if PHOTOGRAPHS in parts:
+        newer = restore(parts[PHOTOGRAPHS])
+        cases = set(newer.cases)
+        found.rows = [*newer.rows, *(row for row in found.rows if row.case not in cases)]
+        found.contenders |= newer.contenders
+    return found
 
 
 def _rounded(value: Any) -> Any:

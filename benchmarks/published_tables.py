@@ -6,7 +6,7 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.published_parts import PARTS
+from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import restore
 from benchmarks.report_tables import contender_title, read_case_tables, read_rows, read_table
 
@@ -395,7 +395,7 @@ def _formats(rows: Rows) -> str:
 
 
 SUBJECTS = (
-    Subject("[formats](formats.md)", "loaders", _formats),
+    Subject("[formats](formats.md)", PHOTOGRAPHS, _formats),
     Subject("[torch's import](torch.md#by-changing-an-import)", "torch-adapter", _torch),
     Subject("[training recipes](training-recipes.md)", "recipes", _recipes),
     Subject("[images on demand](images-on-demand.md)", "image-service", _service),
