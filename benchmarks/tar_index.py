@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aioloader import TarDataset
-from aioloader.formats.tar_scan import TarScan
+from aioloader.formats.tar.scan import TarScan
 from benchmarks.figures import add_json_option, ratios, spread, write_figures
 from benchmarks.index_open import timed
 

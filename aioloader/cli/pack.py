@@ -213,7 +213,7 @@ class _Im2recSwitch(argparse.Action):
 def _synsets(text: str) -> tuple[str, ...]:
     if not os.path.isdir(text):
         return _names(text)
-    from aioloader.datasets.image_files import find_images
+    from aioloader.formats.folder.files import find_images
 
     return tuple(find_images(text).classes)
 

@@ -1,18 +1,18 @@
 """Datasets: records, image files, arrays, streams, and views of any dataset."""
 
-from aioloader.datasets.arrays import ArrayDataset
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
-from aioloader.datasets.folder import ImageFolderDataset
-from aioloader.datasets.imagelist import ImageListDataset
-from aioloader.datasets.insightface import InsightFaceDataset
+from aioloader.formats.folder.dataset import ImageFolderDataset
+from aioloader.formats.list.dataset import ImageListDataset
+from aioloader.formats.insightface.dataset import InsightFaceDataset
 from aioloader.datasets.iterable import IterableDataset
-from aioloader.datasets.mds import MDSDataset
-from aioloader.datasets.parquet import ParquetDataset
-from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
-from aioloader.datasets.tar import TarDataset
-from aioloader.datasets.tfrecord import TFRecordDataset
-from aioloader.datasets.verification import read_verification_pairs
-from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.formats.mds.dataset import MDSDataset
+from aioloader.formats.parquet.dataset import ParquetDataset
+from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
+from aioloader.formats.tar.dataset import TarDataset
+from aioloader.formats.tfrecord.dataset import TFRecordDataset
+from aioloader.formats.insightface.verification import read_verification_pairs
+from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
 
 __all__ = (
     "CIFAR10",

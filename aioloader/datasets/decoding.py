@@ -42,7 +42,7 @@ _LABEL = struct.Struct("<f")
 
 PARTS = np.dtype([("first", np.int64), ("stop", np.int64), ("nbytes", np.int64)])
 """Extra of a record of which only parts may have been read: the first row of MCUs that was read and the one behind the
-last, and the bytes of the whole record; zeros if it was read whole. See `aioloader.datasets.partial_reads`."""
+last, and the bytes of the whole record; zeros if it was read whole. See `aioloader.formats.recordio.partial_reads`."""
 
 
 def _scratch() -> Scratch:
@@ -436,7 +436,7 @@ class FusedImages:
         trace: StageTimer,
         file: int | None,
     ) -> Any:
-        """Make the sample of an item of which `aioloader.datasets.partial_reads` chose the parts."""
+        """Make the sample of an item of which `aioloader.formats.recordio.partial_reads` chose the parts."""
         if self._crops is None or self._parse_part is None:
             raise IncompleteItemError("there is no crop index, or nothing that reads parts")
         first, stop, nbytes = extra.item()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioloader.formats.tfrecord import HEAD as RECORD_HEAD
-from aioloader.formats.tfrecord import length_crc
+from aioloader.formats.tfrecord.framing import HEAD as RECORD_HEAD
+from aioloader.formats.tfrecord.framing import length_crc
 from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
 from recordio import MAGIC
 

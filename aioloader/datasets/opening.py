@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.folder import ImageFolderDataset
-from aioloader.datasets.image_files import is_hidden, is_image_file
-from aioloader.datasets.insightface import REC, InsightFaceDataset, insightface_file
-from aioloader.datasets.insightface_layout import PROPERTY
+from aioloader.formats.folder.dataset import ImageFolderDataset
+from aioloader.formats.folder.files import is_hidden, is_image_file
+from aioloader.formats.insightface.dataset import REC, InsightFaceDataset, insightface_file
+from aioloader.formats.insightface.layout import PROPERTY
 from aioloader.datasets.kinds import (
     FACES,
     FOLDER,
@@ -44,7 +44,7 @@ from aioloader.datasets.kinds import (
     of_several_splits,
     pattern_for,
 )
-from aioloader.datasets.record import ImageRecordDataset
+from aioloader.formats.recordio.dataset import ImageRecordDataset
 from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.errors import AmbiguousPathError, ObjectMissingError, RemoteReadError, UnknownFormatError
 from aioloader.storage.local.descriptors import open_regular
@@ -173,10 +173,10 @@ def _class_of(kind: Kind) -> Callable[..., FileDataset]:
 
 
 _LATER = {
-    TAR: "aioloader.datasets.tar",
-    TFRECORD: "aioloader.datasets.tfrecord",
-    PARQUET: "aioloader.datasets.parquet",
-    MDS: "aioloader.datasets.mds",
+    TAR: "aioloader.formats.tar.dataset",
+    TFRECORD: "aioloader.formats.tfrecord.dataset",
+    PARQUET: "aioloader.formats.parquet.dataset",
+    MDS: "aioloader.formats.mds.dataset",
 }
 
 

@@ -109,7 +109,7 @@ def check_call(ret: int) -> None:
 
 def data_dir() -> str:
     """Return the folder of MXNet's data: ``$MXNET_HOME``, or that in the user's folder."""
-    home: str = importlib.import_module("aioloader.datasets.vision").mxnet_home()
+    home: str = importlib.import_module("aioloader.formats.arrays.vision").mxnet_home()
     return os.path.expanduser(home)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import ImageFolderDataset
+from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError

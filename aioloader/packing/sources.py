@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
-from aioloader.datasets.image_files import ImageFiles, checked_synsets, find_images
-from aioloader.datasets.imagelist import inside_root, read_list
+from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
+from aioloader.formats.list.dataset import inside_root, read_list
 from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.errors import UnknownFormatError
 from aioloader.packing.lists import Listed, label_fault

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.arrays import ArrayDataset
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.loader.sync_loader import DataLoader

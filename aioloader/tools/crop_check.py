@@ -18,7 +18,7 @@ from aioloader.crop_index.lookup import relative_name
 from aioloader.crop_index.places import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.record import RecordFileDataset
+from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.errors import CropIndexError
 from aioloader.foundation.decodes import REFUSED
 from aioloader.foundation.types import ItemLocation, Spans

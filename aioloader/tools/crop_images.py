@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import whole_files
-from aioloader.datasets.image_files import find_images
+from aioloader.formats.folder.dataset import whole_files
+from aioloader.formats.folder.files import find_images
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, redact_url
 

@@ -29,7 +29,7 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.kinds import IMAGE_SUFFIXES
-from aioloader.datasets.record import RecordFileDataset
+from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
 from aioloader.loader.sync_loader import DataLoader

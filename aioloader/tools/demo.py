@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader.datasets.insightface import insightface_file
+from aioloader.formats.insightface.dataset import insightface_file
 from aioloader.datasets.opening import open_dataset
 from aioloader.errors import SampleError
 from aioloader.loader.async_loader import AsyncDataLoader

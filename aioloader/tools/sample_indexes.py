@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.datasets.parquet import ParquetDataset
+from aioloader.formats.parquet.dataset import ParquetDataset
 from aioloader.datasets.shard_abilities import IndexedShards
 from aioloader.errors import SampleFormatError
 from aioloader.sample_index.store import cached_index, index_beside, load_index, shard_state, write_index

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.record_heads import RecordHeads, read_heads
+from aioloader.formats.recordio.heads import RecordHeads, read_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
-from aioloader.datasets.record_heads import read_heads
+from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.paths import record_files_at
@@ -103,7 +103,7 @@ class ValidImages(ImageRecordDataset):
         finally:
             source.close()
         heads = read_heads(self._path, report.offsets, version=self._versions[0])
-        # Such records refer to ranges of others; see `aioloader.datasets.record_heads`.
+        # Such records refer to ranges of others; see `aioloader.formats.recordio.heads`.
         return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
 
     def _framed(self, number: int) -> Spans:

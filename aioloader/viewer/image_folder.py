@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
-from aioloader.datasets.folder import ImageFolderDataset
+from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, with_image

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.datasets.record_heads import read_heads
+from aioloader.formats.recordio.heads import read_heads
 from aioloader.viewer.collection import LabelChunk
 from aioloader.viewer.records import detection_boxes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from aioloader.datasets.image_files import has_loose_images
+from aioloader.formats.folder.files import has_loose_images
 from aioloader.datasets.kinds import FACES, FOLDER, RECORDS
 from aioloader.datasets.opening import make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset

@@ -15,7 +15,7 @@ import numpy as np
 
 from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.datasets.record import RecordTable, RecordTables
+from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.errors import LayoutError
 from aioloader.foundation.types import SpanKind
 from aioloader.packing.report import class_names

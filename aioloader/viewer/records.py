@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.datasets.record_heads import detection_label
+from aioloader.formats.recordio.heads import detection_label
 from aioloader.errors import DecodeError
 from aioloader.transforms.formats import read_header
 from aioloader.viewer.sample_fields import printable

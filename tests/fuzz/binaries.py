@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.datasets.vision import CIFAR10, MNIST
+from aioloader.formats.arrays.vision import CIFAR10, MNIST
 from aioloader.errors import DecodeError
 from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.mxnet.base import MXNetError

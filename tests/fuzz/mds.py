@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind, field_value
-from aioloader.datasets.mds_fields import MDSFieldReader
+from aioloader.formats.mds.fields import MDSFieldReader
 from aioloader.errors import DecodeError, MissingFieldError, SampleFormatError
-from aioloader.formats.mds import (
+from aioloader.formats.mds.index import (
     MDSColumn,
     MDSIndex,
     MDSShard,

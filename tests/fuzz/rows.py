@@ -9,10 +9,10 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
-from aioloader.storage.blocks.columns import Column, ColumnKind
-from aioloader.storage.blocks.item import pack_item, split_item
-from aioloader.storage.blocks.parquet.pages import chunk_sizes
-from aioloader.storage.blocks.values import pack_value, unpack_value
+from aioloader.formats.parquet.block import Column, ColumnKind
+from aioloader.formats.parquet.block import pack_item, split_item
+from aioloader.formats.parquet.pages import chunk_sizes
+from aioloader.formats.parquet.block import pack_value, unpack_value
 from tests.fuzz.mutation import change
 from tests.fuzz.target import Draw, Finding, corpus_of
 

@@ -14,12 +14,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from aioloader.datasets.example_fields import ExampleReader
-from aioloader.datasets.example_labels import read_labels
+from aioloader.formats.tfrecord.fields import ExampleReader
+from aioloader.formats.tfrecord.fields import read_labels
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.example import ExampleWalk, feature_values, find_features, wanted_features
-from aioloader.formats.protobuf import MessageFault
-from aioloader.formats.tfrecord import (
+from aioloader.formats.tfrecord.example import ExampleWalk, feature_values, find_features, wanted_features
+from aioloader.formats.tfrecord.example import MessageFault
+from aioloader.formats.tfrecord.framing import (
     FRAME_NBYTES,
     HEAD_NBYTES,
     MOST_PAYLOAD,
@@ -27,8 +27,8 @@ from aioloader.formats.tfrecord import (
     length_crc,
     payload_of,
 )
-from aioloader.formats.tfrecord2idx import parse_index
-from aioloader.formats.tfrecord_scan import FileScan
+from aioloader.formats.tfrecord.index import parse_index
+from aioloader.formats.tfrecord.scan import FileScan
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 from tests.aioloader.formats.tfrecords import (
     bytes_list,
@@ -393,7 +393,7 @@ def _lengths(data: bytes) -> tuple[list[int], int | None]:
 
 def _check_file(data: bytes) -> str:
     lengths, fault = _lengths(data)
-    with patch.multiple("aioloader.formats.tfrecord_scan", **_SMALL_SCAN):
+    with patch.multiple("aioloader.formats.tfrecord.scan", **_SMALL_SCAN):
         for parallel in (False, True):
             found = _scan(data, parallel=parallel)
             if isinstance(found, SampleFormatError):

@@ -15,7 +15,7 @@ from torch.utils.data import StackDataset, Subset, TensorDataset
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
-from aioloader.datasets.arrays import ArrayDataset
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.process.worker import own_slot

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import whole_files
-from aioloader.datasets.imagelist import Entries, list_entries, read_list
-from aioloader.datasets.record import RecordTable
+from aioloader.formats.folder.dataset import whole_files
+from aioloader.formats.list.dataset import Entries, list_entries, read_list
+from aioloader.formats.recordio.dataset import RecordTable
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.mxnet.ndarray import from_numpy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.idx import read_idx
+from aioloader.formats.arrays.vision import read_idx
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.backend_iter import ArrayBatches, MXDataIter, RowBatches
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters

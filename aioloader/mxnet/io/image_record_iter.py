@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aioloader
-from aioloader.datasets.record import begins_with_a_record
+from aioloader.formats.recordio.dataset import begins_with_a_record
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import error_limits
 from aioloader.mxnet.base import MXNetError

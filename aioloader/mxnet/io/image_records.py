@@ -16,8 +16,8 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.record import RecordTable, RecordTables
-from aioloader.datasets.record_heads import read_heads
+from aioloader.formats.recordio.dataset import RecordTable, RecordTables
+from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.foundation.types import SpanKind
 from aioloader.mxnet.base import MXNetError

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader.crop_index.building import can_build
-from aioloader.datasets.record import begins_with_a_record
+from aioloader.formats.recordio.dataset import begins_with_a_record
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of

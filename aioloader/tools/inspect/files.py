@@ -14,8 +14,8 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets import ImageFolderDataset
-from aioloader.datasets.image_files import has_loose_images
-from aioloader.datasets.imagelist import read_list
+from aioloader.formats.folder.files import has_loose_images
+from aioloader.formats.list.dataset import read_list
 from aioloader.datasets.opening import recognize
 from aioloader.errors import UnknownFormatError
 from aioloader.storage.local.descriptors import open_regular_file

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.insightface_layout import PROPERTY, face_header, read_property
-from aioloader.datasets.record import RecordFileDataset
-from aioloader.datasets.record_heads import Detection, detection_label, key_range
+from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
+from aioloader.formats.recordio.dataset import RecordFileDataset
+from aioloader.formats.recordio.heads import Detection, detection_label, key_range
 from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import recordio
-    from aioloader.datasets.record_heads import RecordHeads
+    from aioloader.formats.recordio.heads import RecordHeads
 
 _MOST_NAMED = 5
 _NO_IMAGES = ("empty", "plain records")

@@ -10,7 +10,7 @@ import pytest
 
 from aioloader import abc
 from aioloader.datasets import ImageFolderDataset, ImageListDataset
-from aioloader.datasets.imagelist import read_list, read_table
+from aioloader.formats.list.dataset import read_list, read_table
 from aioloader.foundation.types import WHOLE_FILE
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import aioloader
 from aioloader.cli import main
-from aioloader.datasets.image_files import find_images
+from aioloader.formats.folder.files import find_images
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.tools.crop_images import image_paths
 from aioloader.tools.inspect import inspect

@@ -11,9 +11,10 @@ import pytest
 
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, abc, images
-from aioloader.datasets import InsightFaceDataset, record
-from aioloader.datasets.insightface import insightface_file
-from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets import InsightFaceDataset
+from aioloader.formats.recordio import dataset as record
+from aioloader.formats.insightface.dataset import insightface_file
+from aioloader.formats.recordio.heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize
 from tests.aioloader.datasets.faces import LABELS, Reader, numbers_record, plain_set, write_records

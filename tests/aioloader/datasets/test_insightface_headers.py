@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import recordio
 from aioloader import LayoutError
 from aioloader.datasets import InsightFaceDataset
-from aioloader.datasets.insightface_layout import (
+from aioloader.formats.insightface.layout import (
     FaceHeader,
     choose_images,
     face_header,

@@ -17,7 +17,7 @@ import pytest
 import aioloader
 from aioloader.datasets.kinds import FACES, FOLDER, KINDS, MDS, PARQUET, RECORDS, TAR, TFRECORD, Kind
 from aioloader.datasets.opening import open_dataset, recognize
-from aioloader.datasets.verification import read_verification_pairs
+from aioloader.formats.insightface.verification import read_verification_pairs
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.tools.pack import pack
 from recordio import MAGIC

@@ -96,7 +96,7 @@ def test_the_key_is_the_row_in_its_file(files: list[Path]) -> None:
 
 def test_footers_are_read_once(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(ParquetDataset(files)) == COUNT
-    from aioloader.datasets import parquet_footers
+    from aioloader.formats.parquet import footer as parquet_footers
 
     monkeypatch.setattr(parquet_footers, "parse_footer", None)
     dataset = ParquetDataset(files)
@@ -437,7 +437,7 @@ def test_a_loader_shuffles_by_blocks(files: list[Path]) -> None:
 def test_each_block_is_read_once_or_twice_in_an_epoch(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aioloader.storage.blocks.parquet.row_groups import RowGroupReader
+    from aioloader.formats.parquet.row_groups import RowGroupReader
 
     reads: list[int] = []
     read = RowGroupReader.read
@@ -462,7 +462,7 @@ def test_a_full_shuffle_is_that_of_other_datasets(files: list[Path]) -> None:
 def test_the_usual_window_depends_on_the_files_only(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aioloader.datasets import parquet
+    from aioloader.formats.parquet import dataset as parquet
 
     before = ParquetDataset(files).shuffle_sampler(None)
     monkeypatch.setattr(parquet, "usable_memory", lambda: 64 << 20)

@@ -15,8 +15,8 @@ import recordio
 import recordio.testing
 from aioloader import DataLoader, SampleError, abc
 from aioloader.datasets import ImageRecordDataset, RecordFileDataset
-from aioloader.datasets.record import scalar_label_dtype
-from aioloader.datasets.record_heads import read_heads
+from aioloader.formats.recordio.dataset import scalar_label_dtype
+from aioloader.formats.recordio.heads import read_heads
 from aioloader.tools.inspect import inspect
 from recordio.errors import DuplicateKeyWarning
 

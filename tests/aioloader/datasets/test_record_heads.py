@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recordio
-from aioloader.datasets import record_heads
-from aioloader.datasets.record_heads import RecordHeads, read_heads
+from aioloader.formats.recordio import heads as record_heads
+from aioloader.formats.recordio.heads import RecordHeads, read_heads
 
 label = st.one_of(
     st.floats(-100, 100, width=32),

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.datasets.tar_fields import TarFieldReader, compact_places, stored_places
+from aioloader.formats.tar.fields import TarFieldReader, compact_places, stored_places
 from aioloader.errors import SampleFormatError
-from aioloader.formats import tar_samples
-from aioloader.formats.tar_samples import group_members, samples_of_arrays
+from aioloader.formats.tar.header import samples as tar_samples
+from aioloader.formats.tar.samples import group_members, samples_of_arrays
 from aioloader.foundation.types import ItemLocation
 from tests.aioloader.formats.tars import END, PATH, checked, filled, follow, header, member, read_sample
 

@@ -20,8 +20,8 @@ import pytest
 
 import aioloader
 from aioloader import DataLoader, SampleError, TFRecordDataset
-from aioloader.datasets.example_labels import FIRST_NBYTES
-from aioloader.datasets.tfrecord_check import check_records
+from aioloader.formats.tfrecord.fields import FIRST_NBYTES
+from aioloader.formats.tfrecord.check import check_records
 from aioloader.errors import MissingFieldError, SampleFormatError, UnknownFormatError
 from aioloader.sample_index.store import SUFFIX, index_beside, shard_state
 from aioloader.sample_index.store import write_index as write_kept
@@ -356,7 +356,7 @@ def test_labels_are_checked_on_request(photos: list[Path]) -> None:
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the path of each file that is scanned."""
-    from aioloader.sample_index import tfrecord
+    from aioloader.formats.tfrecord.framing import index as tfrecord
 
     found: list[str] = []
     scan = tfrecord.scan_records
@@ -528,7 +528,7 @@ def test_wrong_data_are_found_on_request(photos: list[Path]) -> None:
 
 
 def test_a_missing_package_is_named(photos: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from aioloader.datasets.crc32c import crc32c_function
+    from aioloader.formats.tfrecord.framing import crc32c_function
 
     crc32c_function.cache_clear()
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
@@ -576,7 +576,7 @@ def test_a_length_that_lies_takes_no_memory(tmp_path: Path) -> None:
         path.write_bytes(record(b"abc") + data)
         with pytest.raises(SampleFormatError, match="not the head of a TFRecord"):
             len(TFRecordDataset(path))
-        from aioloader.formats.tfrecord import length_crc
+        from aioloader.formats.tfrecord.framing import length_crc
 
         struct.pack_into("<I", data, 8, length_crc(length))
         path.write_bytes(record(b"abc") + data)

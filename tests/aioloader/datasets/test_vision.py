@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from aioloader import abc
-from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST, vision
+from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.formats.arrays import vision
 from aioloader.datasets.resolve import resolve
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from aioloader.formats.tar import BLOCK, padded
-from aioloader.formats.tar_members import TarChain
-from aioloader.formats.tar_samples import SamplePieces
+from aioloader.formats.tar.header import BLOCK, padded
+from aioloader.formats.tar.members import TarChain
+from aioloader.formats.tar.samples import SamplePieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from aioloader.formats.tar_members import TarMembers
-    from aioloader.formats.tar_samples import TarSamples
-    from aioloader.formats.tar_scan import TarScan
+    from aioloader.formats.tar.members import TarMembers
+    from aioloader.formats.tar.samples import TarSamples
+    from aioloader.formats.tar.scan import TarScan
 
 END = bytes(2 * BLOCK)
 """End of an archive."""

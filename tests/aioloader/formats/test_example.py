@@ -12,9 +12,9 @@ from hypothesis import example as case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.example import ExampleWalk, feature_values, find_features, wanted_features
-from aioloader.formats.example_feature import feature_value
-from aioloader.formats.protobuf import MessageFault
+from aioloader.formats.tfrecord.example import ExampleWalk, feature_values, find_features, wanted_features
+from aioloader.formats.tfrecord.example import feature_value
+from aioloader.formats.tfrecord.example import MessageFault
 from tests.aioloader.formats.tfrecords import (
     bytes_list,
     entry,

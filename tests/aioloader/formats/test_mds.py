@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.mds import (
+from aioloader.formats.mds.index import (
     LayoutFault,
     MDSColumn,
     MDSFile,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from aioloader.formats.mds_encodings import EncodingKind, parse_encoding
+from aioloader.formats.mds.encodings import EncodingKind, parse_encoding
 
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")

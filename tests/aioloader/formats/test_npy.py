@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from aioloader.formats.npy import parse_npy
+from aioloader.formats.tar.fields import parse_npy
 
 DTYPES = st.one_of(
     arrays.integer_dtypes(endianness="?"),

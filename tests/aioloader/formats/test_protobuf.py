@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.protobuf import MessageFault, extent, skip_field, varint
+from aioloader.formats.tfrecord.example import MessageFault, extent, skip_field, varint
 from tests.aioloader.formats import tfrecords
 
 GROUP = {number: (bytes([number << 3 | 3]), bytes([number << 3 | 4])) for number in (1, 2)}

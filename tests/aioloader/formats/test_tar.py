@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tar import (
+from aioloader.formats.tar.header import (
     BLOCK,
     HeaderFault,
     PaxRecords,

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_lists import (
+from aioloader.formats.tar.header import BLOCK
+from aioloader.formats.tar.index import (
     ListedMember,
     ListFault,
     compare_members,
     compared_ranges,
     listed_members,
 )
-from aioloader.formats.tar_members import TarMembers
-from aioloader.formats.wds2idx import parse_wds2idx
-from aioloader.formats.webshart import parse_webshart
+from aioloader.formats.tar.members import TarMembers
+from aioloader.formats.tar.index import parse_wds2idx
+from aioloader.formats.tar.index import parse_webshart
 from tests.aioloader.formats.tars import END, follow, header, member, pax, pax_record
 
 PLAIN = (

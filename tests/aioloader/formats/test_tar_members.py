@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.tar import BLOCK, MOST_EXTENDED_NBYTES
-from aioloader.formats.tar_members import (
+from aioloader.formats.tar.header import BLOCK, MOST_EXTENDED_NBYTES
+from aioloader.formats.tar.members import (
     EXTENDED,
     FOLDER,
     HOLED,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_members import (
+from aioloader.formats.tar.header import BLOCK
+from aioloader.formats.tar.members import (
     EXTENDED,
     FOLDER,
     HOLED,
@@ -22,7 +22,7 @@ from aioloader.formats.tar_members import (
     UNKNOWN,
     TarMembers,
 )
-from aioloader.formats.tar_samples import (
+from aioloader.formats.tar.samples import (
     FOLLOWED,
     MISSING,
     OUTSIDE,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.tar import BLOCK
-from aioloader.formats.tar_scan import TarScan, choose_reads
+from aioloader.formats.tar.header import BLOCK
+from aioloader.formats.tar.scan import TarScan, choose_reads
 from tests.aioloader.formats.tars import (
     END,
     PATH,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.tfrecord import (
+from aioloader.formats.tfrecord.framing import (
     FRAME_NBYTES,
     HEAD_NBYTES,
     MOST_PAYLOAD,

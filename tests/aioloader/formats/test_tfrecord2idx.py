@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tfrecord2idx import most_nbytes, parse_index
+from aioloader.formats.tfrecord.index import most_nbytes, parse_index
 
 
 @given(st.lists(st.integers(16, 1 << 40), min_size=1, max_size=20))

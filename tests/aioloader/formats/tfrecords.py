@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aioloader.formats.tfrecord import length_crcs
+from aioloader.formats.tfrecord.framing import length_crcs
 
 _TABLE: list[int] = []
 for _byte in range(256):

@@ -21,7 +21,8 @@ from aioloader.crop_index import fetched
 from aioloader.crop_index.layout import FOLDER, RECORDS
 from aioloader.crop_index.places import fetched_index, record_index
 from aioloader.crop_index.writer import CropIndexWriter
-from aioloader.datasets import InsightFaceDataset, partial_reads
+from aioloader.datasets import InsightFaceDataset
+from aioloader.formats.recordio import partial_reads
 from aioloader.errors import CropIndexWarning, ObjectChangedError, SampleError
 from aioloader.storage.remote import source
 from aioloader.storage.remote.opening import describe

@@ -13,7 +13,7 @@ import pytest
 import simplejpeg
 
 import recordio
-from aioloader.datasets.record_heads import detection_label, key_range
+from aioloader.formats.recordio.heads import detection_label, key_range
 from aioloader.tools import samples
 from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect

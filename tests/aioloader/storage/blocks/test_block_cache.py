@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from aioloader.errors import SampleFormatError
-from aioloader.storage.blocks.announced import AnnouncedBlocks
-from aioloader.storage.blocks.block import Block, ColumnBytes
-from aioloader.storage.blocks.cache import BlockCache
+from aioloader.formats.parquet.block_source import AnnouncedBlocks
+from aioloader.formats.parquet.block import Block, ColumnBytes
+from aioloader.formats.parquet.block_source import BlockCache
 
 
 def block(nbytes: int = 10) -> Block:

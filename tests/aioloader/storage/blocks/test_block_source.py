@@ -19,9 +19,9 @@ from aioloader.abc import (
 )
 from aioloader.errors import RemoteReadError, SampleFormatError
 from aioloader.foundation.types import Spans
-from aioloader.storage.blocks.block import Block, ColumnBytes, null_column
-from aioloader.storage.blocks.item import split_item
-from aioloader.storage.blocks.source import BlockByteSource
+from aioloader.formats.parquet.block import Block, ColumnBytes, null_column
+from aioloader.formats.parquet.block import split_item
+from aioloader.formats.parquet.block_source import BlockByteSource
 from tests.aioloader.storage.reading import spans
 from tests.conftest import RunOn
 

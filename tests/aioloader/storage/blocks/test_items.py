@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.blocks.columns import Column, ColumnKind
-from aioloader.storage.blocks.item import NULL, head_nbytes, pack_heads, pack_item, split_item
-from aioloader.storage.blocks.values import pack_value, unpack_value
+from aioloader.formats.parquet.block import Column, ColumnKind
+from aioloader.formats.parquet.block import NULL, head_nbytes, pack_heads, pack_item, split_item
+from aioloader.formats.parquet.block import pack_value, unpack_value
 
 # --- items ---
 

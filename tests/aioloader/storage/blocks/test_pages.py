@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.blocks.parquet.pages import PageSizes, chunk_sizes, read_header
+from aioloader.formats.parquet.pages import PageSizes, chunk_sizes, read_header
 
 
 def varint(number: int) -> bytes:

@@ -1,0 +1,1 @@
+"""Arrays in memory, and the files of MNIST and CIFAR."""

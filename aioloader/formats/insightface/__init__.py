@@ -1,0 +1,1 @@
+"""InsightFace's folders and files of pairs."""

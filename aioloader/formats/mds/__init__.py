@@ -1,0 +1,1 @@
+"""MDS sets, as `streaming` writes them."""

@@ -1,0 +1,1 @@
+"""RecordIO files of images and labels."""

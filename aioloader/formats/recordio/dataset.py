@@ -1,0 +1,496 @@
+"""Datasets over RecordIO files, and the tables that turn lines of their indexes into spans."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
+from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
+from aioloader.datasets.files import FileDataset, opens_offline
+from aioloader.formats.recordio.partial_reads import CropReads
+from aioloader.formats.recordio.heads import RecordHeads, read_heads
+from aioloader.datasets.shards import record_files
+from aioloader.datasets.stage import stage_of_argument
+from aioloader.foundation.git_lfs import refuse_pointer
+from aioloader.foundation.opening import in_this_opening
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import open_index
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.records import unreadable_line
+from aioloader.storage.urls import beside, is_url, redact_url
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.datasets.stage import Stage
+    from aioloader.storage.remote.transport import Version
+
+_LABELS_LOOKED_AT = 1000
+_OPENED_AT_A_TIME = 16
+
+
+class RecordTable:
+    """Offsets and lengths of the records of a file, in the order of its index.
+
+    Args:
+        path: the .rec file, or its URL.
+        idx_path: its .idx file; None: the file of the same name in the same folder, if it exists.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with the line in its error.
+        index: an index that was read before, perhaps of a part of the records; then no file is read.
+        version: version of the object if `path` is a URL; None: it is requested from the server.
+
+    Attributes:
+        path: as given.
+        index: the index passed, or that of the .idx, or the result of a scan if there is no .idx.
+        file_nbytes: size of the file in bytes when the table was made.
+        version: version of the object if `path` is a URL, else None.
+
+    Raises:
+        OSError: the file or its index cannot be read.
+        RecordIOError: the index is malformed, or a file without an index is corrupt.
+
+    Warns:
+        DuplicateKeyWarning: lines of the index repeat others, so that their records are read more than once.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        idx_path: str | None = None,
+        *,
+        tolerant: bool = False,
+        index: Index | None = None,
+        version: Version | None = None,
+    ) -> None:
+        self.path = path
+        given = idx_path is not None
+        idx_path = idx_path or beside(path, ".idx")
+        if version is None and is_url(path):
+            from aioloader.storage.remote.opening import describe
+
+            version = describe(path)
+        self.version = version
+        if index is not None:
+            self.index = index
+        elif version is not None:
+            from aioloader.storage.remote.opening import load_index
+
+            self.index = load_index(path, idx_path if given else None, tolerant=tolerant)
+        elif given or os.path.exists(idx_path):
+            self.index = Index.open(idx_path, tolerant=tolerant)
+        else:
+            self.index = _scan(path)
+        self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
+        if index is None and not len(self.index) and self.file_nbytes:
+            raise CorruptIndexError(
+                f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
+                "`python -m recordio index FILE`, or delete it",
+                path=idx_path,
+            )
+        offsets = self.index.offsets
+        # In an ordered index a record ends where the record of the next line begins. A misaligned offset is an
+        # error of its line alone and must not shorten the record before it.
+        possible = (offsets & 3) == 0
+        ordered = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
+        self._ordered = offsets if ordered else np.unique(np.append(offsets[possible], self.file_nbytes))
+        if index is None and not ordered and len(self._ordered) <= np.count_nonzero(possible):
+            self.index.warn_repeated()
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return spans that contain the records on the given lines. A wrong offset results in a span that is too short.
+
+        The offset of a line that cannot be read is `unreadable_line` of the line's number, counted from 0.
+        """
+        offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        if self.index.faults:
+            lines = np.asarray(indices, dtype=np.int64)
+            unreadable = np.isin(lines, list(self.index.faults))
+            offset = np.where(unreadable, unreadable_line(lines), offset)
+        after = (
+            indices + 1
+            if self._ordered is self.index.offsets
+            else np.searchsorted(self._ordered, offset, side="right")
+        )
+        last = len(self._ordered) - 1
+        end = np.where(after > last, self.file_nbytes, self._ordered[np.minimum(after, last)])
+        length = np.maximum(np.minimum(end, self.file_nbytes) - offset, 0)
+        return Spans(np.zeros(len(offset), np.int64), offset, length)
+
+    def location(self, line: int) -> ItemLocation:
+        """Return key, path (without a signature) and offset of the record on a line."""
+        return ItemLocation(self.index.key_at(line), redact_url(self.path), int(self.index.offsets[line]))
+
+    def first_offsets(self, count: int) -> IntArray:
+        """Return the offsets of the first records in the order of the file."""
+        return np.unique(self._ordered[:count])
+
+
+class RecordTables:
+    """Tables of the records of several concatenated files.
+
+    Args:
+        tables: tables of the files, in order.
+    """
+
+    def __init__(self, tables: Sequence[RecordTable]) -> None:
+        self.tables = tables
+        self._starts = np.cumsum([0, *[len(table.index) for table in tables]])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return the number of the file that contains a record, and the record's line in the index of that file."""
+        (file,), (line,) = self.lines(np.array([index]))
+        return int(file), int(line)
+
+    def lines(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the numbers of the files that contain records, and the records' lines in their indexes."""
+        files: IntArray = np.searchsorted(self._starts, indices, side="right") - 1
+        return files, indices - self._starts[files]
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return spans that contain the records at the given indices; see `RecordTable.spans`."""
+        if len(self.tables) == 1:
+            return self.tables[0].spans(indices)
+        files, lines = self.lines(indices)
+        offset, length = np.empty(len(lines), np.int64), np.empty(len(lines), np.int64)
+        for number in np.unique(files).tolist():
+            here = files == number
+            found = self.tables[number].spans(lines[here])
+            offset[here], length[here] = found.offset, found.length
+        return Spans(files.astype(np.int64), offset, length)
+
+
+def open_tables(paths: Sequence[str], versions: Sequence[Version | None]) -> list[RecordTable]:
+    """Open the tables of several files; those of objects concurrently, because loading an index takes several requests.
+
+    Args:
+        paths: the files, or their URLs.
+        versions: the version of each object; None for files.
+    """
+
+    def open_table(path: str, version: Version | None) -> RecordTable:
+        return RecordTable(path, tolerant=True, version=version)
+
+    if len(paths) == 1 or versions[0] is None:
+        return list(map(open_table, paths, versions))
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
+        return list(pool.map(in_this_opening(open_table), paths, versions))
+
+
+def _scan(path: str) -> Index:
+    try:
+        return Index.scan(path)
+    except CorruptRecordError as error:
+        refuse_pointer(path)
+        # The records after the damage are unknown, so the error cannot be that of single items.
+        raise type(error)(
+            f"{error.message}; without an .idx the records are found by a scan, which needs a valid file: "
+            f"`aioloader repair {shlex.quote(path)} DST` writes all readable records to a new file, with an .idx",
+            path=error.path,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+        ) from error
+
+
+class RecordFileDataset(FileDataset):
+    """Payloads of the records of RecordIO files, as bytes. Sample i is the record of line i of the .idx.
+
+    The .idx is the file of the same name in the same folder. Without it the records are found by a scan when they are
+    first needed. A line of the .idx that cannot be read is a sample that fails.
+
+    Args:
+        filename: the .rec file, or its URL. Several files are concatenated: a pattern such as ``train-*.rec``, in the
+            order of the names, or a list of files.
+        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
+        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
+        direct: bypass the system's page cache, if the file system supports it (Linux): for a local file much larger
+            than memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an option is not allowed, or files and URLs are mixed.
+    """
+
+    @opens_offline
+    def __init__(
+        self,
+        filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        direct: bool = False,
+    ) -> None:
+        super().__init__(cache, cache_limit)
+        self._paths = record_files(filename)
+        self._path = self._paths[0]
+        self._direct = bool(direct)
+        self._versions: tuple[Version | None, ...] = (None,) * len(self._paths)
+        if any(map(is_url, self._paths)):
+            if not all(map(is_url, self._paths)):
+                raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
+            if self._direct:
+                raise ValueError(f"direct=True is for local files, and {redact_url(self._path)} is a URL")
+            from aioloader.storage.remote.opening import describe_all
+
+            self._versions = describe_all(self._paths)
+        self._records: RecordTables | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_records": None}
+
+    @property
+    def tables(self) -> RecordTables:
+        """Return the tables of all files, which are read at the first use."""
+        if self._records is None:
+            with self._asking():
+                self._records = RecordTables(open_tables(self._paths, self._versions))
+        return self._records
+
+    @property
+    def table(self) -> RecordTable:
+        """Return the table of the first file."""
+        return self.tables.tables[0]
+
+    def __len__(self) -> int:
+        return self._counted(len(self.tables))
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        return RecordDecoder()
+
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(
+            self._paths,
+            remote=self.reads_ahead,
+            kind=SpanKind.RECORD,
+            name=self._path,
+            versions=self._versions,
+            direct=self._direct,
+        )
+
+    @property
+    def reads_ahead(self) -> bool:
+        return self._versions[0] is not None
+
+    def _read_heads(self, number: int, offsets: IntArray, *, labels: int = 0) -> RecordHeads:
+        """Read headers of records of one file; those of an object from the cache, if they are there."""
+        cache = self._open_cache() if self.reads_ahead else None
+        version = self._versions[number]
+        try:
+            with self._asking():
+                return read_heads(self._paths[number], offsets, labels=labels, version=version, cache=cache)
+        finally:
+            if cache is not None:
+                cache.close()
+
+    def spans(self, indices: IntArray) -> Spans:
+        return self.tables.spans(indices)
+
+    def extras(self, indices: IntArray) -> None:
+        """Return None: the records contain their labels."""
+
+    def location(self, index: int) -> ItemLocation:
+        file, line = self.tables.locate(index)
+        return self.tables.tables[file].location(line)
+
+    def file_nbytes(self, index: int) -> int:
+        version = self._versions[self.tables.locate(index)[0]]
+        return super().file_nbytes(index) if version is None else version.nbytes
+
+
+class ImageRecordDataset(RecordFileDataset):
+    """Images of RecordIO files: (image, label) of every record.
+
+    The image is uint8 (height, width, 3) RGB, the label the one passed to `recordio.pack`. Scalar labels are int64 if
+    those of the first 1,000 records of the file are whole numbers, else float32; a later label that does not fit is an
+    error of its sample. Several labels of a record are float32 (n,).
+
+    Args:
+        path: the .rec file, or several; see `RecordFileDataset`.
+        flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
+        transform: deprecated; use ``.transform(fn)``.
+        exif: "apply" turns images upright, "ignore" leaves them as stored.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+        label: None: the samples are images alone, without the labels of the records.
+        label_dtype: dtype of all labels; None: by the rules above.
+        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
+            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
+            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        crop_index: crop indexes (`aioloader index --crops`), with which a crop of a JPEG is decoded without the rest of
+            the image, pixels unchanged. "auto": those that exist at their usual places; None: none; or the path of a
+            file or of a directory of them. Used by loaders only.
+        cache, cache_limit, direct: see `RecordFileDataset`.
+
+    Raises:
+        FileNotFoundError: there is no such file, or no crop index at the path given.
+        ValueError: an option is not allowed.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
+    """
+
+    _first_label = False
+    _crops: RecordCrops | None = None
+    _crops_looked_up = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        flag: int = 1,
+        transform: Callable[..., Any] | None = None,
+        *,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label: str | None = AUTO,
+        label_dtype: Any = None,
+        dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        direct: bool = False,
+    ) -> None:
+        super().__init__(path, cache=cache, cache_limit=cache_limit, direct=direct)
+        self._own_stage = stage_of_argument(self, transform)
+        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
+        self._image_options = (flag, exif, max_pixels)
+        self._dct_scaling = bool(dct_scaling)
+        self._label_dtype = None if dtype is None else dtype.name
+        self._labelled = check_labelled(label, "records")
+        # Every label of a record is a float64, so that none that nobody asked for is an error.
+        self._scalar_dtype: str | None = self._label_dtype if self._labelled else "float64"
+        self._crop_index = crop_index
+        if crop_index != AUTO:
+            self._open_crops()
+
+    def _open_crops(self, *, fetch: bool = False) -> RecordCrops | None:
+        """Return the crop indexes of the files, which are opened at the first call; None without any.
+
+        Args:
+            fetch: those next to URLs too, which takes requests. Without it only those that are on this machine.
+        """
+        option = self._crop_index
+        remote = option == AUTO and self.reads_ahead
+        if option is None or (self._crops_looked_up and not (remote and fetch)):
+            return self._crops
+        places: Sequence[str | None] = ()
+        if remote and fetch:
+            from aioloader.crop_index.fetched import fetch_indexes
+
+            with self._asking():
+                places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
+        self._crops = open_record_crops(option, self._paths, places)
+        self._crops_looked_up = True
+        if fetch or not remote:
+            self._crop_index = None
+        return self._crops
+
+    def partial_reads(self, stages: Sequence[Stage], seed: int) -> CropReads | None:
+        """Return the finder of the parts of records that a loader's crops need; see `PartialDataset`.
+
+        Of remote files with a crop index; a crop index next to a remote file is fetched first.
+        """
+        decoder = self.decoder if self.reads_ahead else None
+        # The parts are for this decoder only, and take the place of a record's extras.
+        usual = type(decoder) is ImageRecordDecoder and type(self).extras is RecordFileDataset.extras
+        region = decoder.needed_region(stages) if usual and decoder is not None else None
+        crops = None if region is None else self._open_crops(fetch=True)
+        if region is None or crops is None:
+            return None
+        _, exif, max_pixels = self._image_options
+        return CropReads(
+            crops=crops, region=region, seed=seed, upright=exif == "apply", max_pixels=max_pixels
+        )
+
+    @property
+    def decoder(self) -> ImageRecordDecoder:
+        """Return the decoder. The first call reads the labels of the first records, unless `label_dtype` is given."""
+        if self._scalar_dtype is None:
+            self._scalar_dtype = self._find_scalar_dtype()
+        vector_dtype = (self._label_dtype or "float32") if self._labelled else "float64"
+        return ImageRecordDecoder(
+            *self._image_options,
+            scalar_dtype=self._scalar_dtype,
+            vector_dtype=vector_dtype,
+            dct_scaling=self._dct_scaling,
+            crops=self._open_crops(),
+            first_label=self._first_label,
+            labelled=self._labelled,
+        )
+
+    def _find_scalar_dtype(self) -> str:
+        """Return the dtype of scalar labels by the first records. For an object it is kept, for this version."""
+        first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
+        offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
+        version = self._versions[first]
+        if version is None:
+            return scalar_label_dtype(self._read_heads(first, offsets))
+        # The .idx may be replaced while the records stay.
+        kind = f"labels-1-{zlib.crc32(offsets.tobytes()):08x}"
+
+        def make() -> SampleIndex:
+            whole = scalar_label_dtype(self._read_heads(first, offsets)) == "int64"
+            return SampleIndex(kind, {"whole": np.array([whole], np.uint8)})
+
+        kept = open_index(self._paths[first], version, kind, make)
+        return "int64" if np.any(kept.arrays.get("whole", False)) else "float32"
+
+    def labels(self) -> Array:
+        """Return the label of every record, (n,); all headers are read, in the order of the file.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: a record has no label or several labels, or its header is corrupt.
+        """
+        if not self._labelled:
+            raise ValueError("this dataset has no labels, because it was made with label=None")
+        found = np.concatenate(
+            [
+                _labels_of(table, self._read_heads(number, table.index.offsets))
+                for number, table in enumerate(self.tables.tables)
+            ]
+        )
+        if self._label_dtype is not None:
+            return found.astype(self._label_dtype)
+        whole = bool(np.equal(np.floor(found), found).all())
+        return found.astype(np.int64) if whole and len(found) else found
+
+
+def _labels_of(table: RecordTable, heads: RecordHeads) -> Array:
+    """Return the label of every record of a file, float32 (n,)."""
+    lost = np.flatnonzero(~heads.scalar)
+    if len(lost):
+        key = table.index.key_at(int(lost[0]))
+        raise ValueError(f"{redact_url(table.path)}: the record with the key {key!r} has no single label")
+    return heads.label
+
+
+def begins_with_a_record(path: str) -> bool:
+    """Return True if a file begins like a RecordIO file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(4) == MAGIC.to_bytes(4, "little")
+
+
+def scalar_label_dtype(heads: RecordHeads) -> str:
+    """Return "int64" if all scalar labels of these records are whole numbers, else "float32".
+
+    Records that are corrupt, truncated within their header, or have a label array are ignored; without any scalar label
+    the result is "float32".
+    """
+    labels = heads.label[heads.scalar]
+    return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"

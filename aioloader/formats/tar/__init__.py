@@ -1,0 +1,1 @@
+"""Tars in WebDataset's layout."""

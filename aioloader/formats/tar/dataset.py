@@ -1,0 +1,296 @@
+"""Dataset over tars in WebDataset's layout."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.fields import field_names
+from aioloader.datasets.files import opens_offline
+from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
+from aioloader.datasets.shards import record_files
+from aioloader.formats.tar.check import check_tar
+from aioloader.formats.tar.fields import IMAGES, KEY, TarFieldReader, compact_places, stored_places
+from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.tar.samples import OUTSIDE, SamplePieces
+from aioloader.foundation.types import Spans
+from aioloader.formats.tar.index import KIND, scan_tar, tar_samples
+from aioloader.storage.cache.unpacked import file_blocks
+from aioloader.storage.urls import redact_url
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.formats.tar.samples import TarSamples
+    from aioloader.foundation.types import Array, IntArray
+    from aioloader.sample_index.layout import SampleIndex
+    from aioloader.storage.remote.transport import Version
+
+_PLACES = "places"
+_STORED = "stored"
+_IMAGE = ";".join(IMAGES)
+_LABEL = "cls;json"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _TarTable(ShardTable):
+    """Samples of one tar.
+
+    Attributes:
+        samples: and their members.
+    """
+
+    samples: TarSamples
+
+    def extensions(self) -> list[str]:
+        """Return the extensions of all members."""
+        return [word.decode("utf-8", "surrogateescape") for word in self.samples.extensions()]
+
+    @property
+    def read_length(self) -> IntArray:
+        return self.samples.read_length
+
+    @cached_property
+    def pieces(self) -> SamplePieces | None:
+        """Return the pieces of the samples with hard links; None if there are none."""
+        return SamplePieces(self.samples) if len(self.samples.target) else None
+
+    def extensions_of(self, row: int) -> list[str]:
+        """Return the extensions of the members of a sample."""
+        samples = self.samples
+        begin, end = samples.first[row : row + 2].tolist()
+        found = []
+        for number in samples.extension[begin:end].tolist():
+            start = int(samples.extension_ends[number - 1]) if number else 0
+            word = samples.extension_text[start : int(samples.extension_ends[number])].tobytes()
+            found.append(word.decode("utf-8", "surrogateescape"))
+        return found
+
+
+class TarDataset(ShardDataset):
+    """Dataset over tars in WebDataset's layout: consecutive members with one key are a sample.
+
+    The key is the path of a member up to the first dot of its last part; what is behind this dot, in lower case, is the
+    name of the field: ``train/0001.seg.png`` is the field ``seg.png`` of the sample ``train/0001``.
+
+    A sample is (image, label): the image uint8 (height, width, 3) RGB; the label int64 for whole numbers, float32 for
+    others, and arrays. With `fields` a sample is a dict of fields, whose values the last part of their names decides:
+
+    - images (jpg, jpeg, png, webp, avif, bmp, gif, jp2, tif, tiff, ppm, pgm, pbm, pnm) are decoded to such images;
+    - json and jsn are parsed; txt, text and transcript are str; cls, cls2, index, inx, id and count are int64;
+    - npy is an array; one of Python objects is refused, because unpickling runs code that the data contain;
+    - all others are bytes; ``__key__`` is the key, a str.
+
+    A name such as ``"jpg;png"`` is the first of these fields that a sample has.
+
+    Where the members are is found once, by a scan of their headers; the index is kept in the user's cache directory or,
+    by `aioloader index`, next to the tar. Tars that are compressed as a whole are refused. A hard link is read as the
+    file in front of it that it refers to. Names of members are only names: nothing is extracted.
+
+    Args:
+        paths: a tar or its URL, a pattern such as ``train-*.tar``, or a list of them, in order.
+        image: field of the image; None: the first of the extensions of images above that a sample has. With `fields`,
+            the name or names of further fields that are images.
+        label: field of the label; None: the samples are images alone. "auto": ``cls``, or else ``json`` if it is a
+            number or a list of numbers.
+        fields: names of the fields of samples that are dicts; None: the sample is (image, label).
+        flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
+        cache, cache_limit: see `RecordFileDataset`.
+
+    Attributes:
+        paths: the tars, or their URLs.
+
+    Raises:
+        FileNotFoundError: there is no such file, or no crop index at the path given.
+        ValueError: an option is not allowed, or files and URLs are mixed.
+        CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
+    """
+
+    @opens_offline
+    def __init__(
+        self,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image: str | Sequence[str] | None = None,
+        label: str | None = AUTO,
+        fields: str | Sequence[str] | None = None,
+        flag: int = 1,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+        dct_scaling: bool = False,
+        crop_index: str | os.PathLike[str] | None = AUTO,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+    ) -> None:
+        images = (_IMAGE,) if image is None else field_names(image)
+        if fields is None and len(images) > 1:
+            raise ValueError(f"image must be the name of one field unless fields are given, got {image!r}")
+        label = _LABEL if label == AUTO else label
+        labels = () if label is None else (label,)
+        asked = (images[0], *labels) if fields is None else field_names(fields)
+        self._asked = asked
+        self._are_fields_checked = False
+        self._field_reader = TarFieldReader(tuple(dict.fromkeys((*asked, *labels))), frozenset(images))
+        super().__init__(
+            record_files(paths),
+            image=images[0],
+            label=label,
+            fields=fields,
+            flag=flag,
+            exif=exif,
+            max_pixels=max_pixels,
+            label_dtype=label_dtype,
+            dct_scaling=dct_scaling,
+            crop_index=crop_index,
+            cache=cache,
+            cache_limit=cache_limit,
+        )
+
+    # -- samples -------------------------------------------------------------------------------------------------------
+
+    def _open_table(self, path: str, version: Version | None) -> _TarTable:
+        samples = tar_samples(path, version, partial(self._tick, path))
+        nbytes = os.stat(path).st_size if version is None else version.nbytes
+        groups = self._field_reader.groups
+        columns = {_PLACES: compact_places(samples, groups)}
+        if len(samples.target):
+            columns[_STORED] = stored_places(samples, groups)
+        return _TarTable(
+            path=path,
+            nbytes=nbytes,
+            offset=samples.offset,
+            length=samples.length,
+            keys=TextKeys(samples.key_text, samples.key_ends),
+            columns=columns,
+            samples=samples,
+        )
+
+    def _reader(self) -> TarFieldReader:
+        return self._field_reader
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        """Return the decoder.
+
+        Raises:
+            MissingFieldError: no sample has a field that was asked for; the error is a ValueError.
+            SampleFormatError: no sample has all of these fields, because the members of samples are not together.
+        """
+        if not self._are_fields_checked:
+            self._check_fields()
+            self._are_fields_checked = True
+        return super().decoder
+
+    def _check_fields(self) -> None:
+        """Raise unless a sample has each field, so that a loader does not skip every sample."""
+        if not len(self.tables):
+            return
+        places = self.tables.column(_PLACES)
+        path = redact_url(self.tables.tables[0].path)
+        complete = np.ones(len(places), bool)
+        for name in self._asked:
+            columns = list(self._field_reader.columns(name))
+            if name == KEY:
+                continue
+            has = (places[:, columns, 0] != -1).any(axis=1)
+            if not has.any():
+                found = {word for table in self._tar_tables() for word in table.extensions()}
+                raise MissingFieldError(name, sorted(found), path=path)
+            complete &= has
+        if not complete.any():
+            raise SampleFormatError(
+                f"no sample has all of the fields {', '.join(map(repr, self._asked))}, but each is in some: only "
+                "members that follow one another are a sample. Pack the files again with `tar --sort=name`",
+                path=path,
+                key=self.tables.tables[0].keys.key_at(0) if len(self.tables.tables[0]) else None,
+            )
+
+    def _tar_tables(self) -> list[_TarTable]:
+        return [table for table in self.tables.tables if isinstance(table, _TarTable)]
+
+    def extras(self, indices: IntArray) -> Array:
+        """Return the places of the fields in the samples; see `compact_places`."""
+        return self.tables.column(_PLACES)[indices]
+
+    def open_source(self) -> FetchingByteSource:
+        pieces = [table.pieces for table in self._tar_tables()]
+        source = super().open_source()
+        if all(each is None for each in pieces):
+            return source
+        from aioloader.storage.joined import in_pieces  # imports anyio, which blocking use does not need
+
+        return in_pieces(source, pieces)
+
+    # -- labels --------------------------------------------------------------------------------------------------------
+
+    def _label_spans(self, indices: IntArray) -> tuple[Spans, Array | None]:
+        """Return the spans of the labels alone, empty where a sample has none."""
+        spans, places = self.spans(indices), self.extras(indices)
+        # Of a sample with links the places in the file are others than in its bytes.
+        stored = spans.offset[:, None] + places[:, :, 0]
+        files, rows = self.tables.rows(indices)
+        for number, table in enumerate(self.tables.tables):
+            if _STORED in table.columns:
+                here = files == number
+                stored[here] = table.columns[_STORED][rows[here]]
+        offset = spans.offset.copy()
+        length = np.zeros(len(indices), np.int64)
+        missing = np.ones(len(indices), bool)
+        for column in self._field_reader.columns(self.label_field):
+            here = missing & (places[:, column, 0] >= 0)
+            offset[here], length[here] = stored[here, column], places[here, column, 1]
+            places[here, column, 0] = 0
+            missing &= places[:, column, 0] == -1
+        return Spans(spans.file, offset, length), places
+
+    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+        """Return the label of each sample, or the error of a sample; see `ShardDataset.labels_at`."""
+        found = super().labels_at(indices, source)
+        for place, error in enumerate(found):
+            if isinstance(error, MissingFieldError):
+                # The bytes that were read do not show which fields there are.
+                number, row = self.tables.locate(int(indices[place]))
+                names = self._tar_tables()[number].extensions_of(row)
+                found[place] = MissingFieldError(error.field, names, path=error.path, key=error.key)
+        return found
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def members_outside(self) -> dict[str, int]:
+        """Return the numbers of the members that belong to no sample; see `ShardDataset.members_outside`."""
+        counts = sum(
+            (table.samples.outside for table in self._tar_tables()), np.zeros(len(OUTSIDE), np.int64)
+        )
+        return {name: count for name, count in zip(OUTSIDE.values(), counts.tolist(), strict=True) if count}
+
+    @property
+    def index_kind(self) -> str:
+        """Return the kind of the indexes; see `aioloader.datasets.shard_abilities.IndexedShards`."""
+        return KIND
+
+    def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
+        """Scan a tar for its samples; see `aioloader.datasets.shard_abilities.IndexedShards`."""
+        return scan_tar(self.paths[number], self._versions[number], tick)
+
+    def check_shard(
+        self, number: int, tick: Callable[[int], object] | None = None
+    ) -> Generator[SampleFormatError, None, int]:
+        """Read a whole tar, and yield each fault; see `aioloader.datasets.shard_abilities.CheckableShards`."""
+        path, version = self.paths[number], self._versions[number]
+        if version is None:
+            nbytes, blocks = os.stat(path).st_size, file_blocks(path)
+        else:
+            from aioloader.storage.remote.openers import object_blocks
+
+            nbytes, blocks = version.nbytes, object_blocks(path)
+        with closing(blocks):
+            return (yield from check_tar(blocks, redact_url(path), nbytes, tick))

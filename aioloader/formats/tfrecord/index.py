@@ -1,0 +1,201 @@
+"""Text index of a TFRecord file, as DALI's program tfrecord2idx writes it. Pure.
+
+Each line has the offset of a record and its bytes, with head and CRCs, separated by a space. The source is DALI's
+documentation, "Data Loading: TFRecord", and the output of the program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+import numpy as np
+from aioloader.formats.tfrecord.framing import FRAME_NBYTES
+import os
+from contextlib import closing, contextmanager
+from functools import partial
+from aioloader.errors import RemoteReadError
+from aioloader.formats.tfrecord.framing import FRAME_NBYTES, HEAD, HEAD_NBYTES, length_crc
+from aioloader.formats.tfrecord.scan import FileScan
+from aioloader.foundation.types import SpanKind, Spans
+from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import open_index
+from aioloader.storage.local.descriptors import open_regular, opened_regular
+from aioloader.storage.urls import appended, beside, is_url, redact_url
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import IntArray
+
+
+_MOST_DIGITS: Final = 18
+_LINE_NBYTES: Final = 2 * _MOST_DIGITS + 3
+
+
+def most_nbytes(nbytes: int) -> int:
+    """Return the size of the longest index of a file of `nbytes` bytes."""
+    return (nbytes // FRAME_NBYTES + 1) * _LINE_NBYTES
+
+
+def parse_index(text: bytes, nbytes: int) -> IntArray | None:
+    """Return the bytes of each record, with head and CRC, int64 (n,); None if the index does not fit a file.
+
+    Args:
+        text: of the index.
+        nbytes: of the file: the records of the index have to be consecutive, from its first byte to its last.
+    """
+    if len(text) > most_nbytes(nbytes):
+        return None
+    words = text.split()
+    if not words or len(words) % 2 or max(map(len, words)) > _MOST_DIGITS:
+        return None
+    if not all(map(bytes.isdigit, words)):
+        return None
+    columns = np.array(words).astype(np.int64).reshape(-1, 2)
+    offset, length = columns[:, 0], columns[:, 1].copy()
+    if offset[0] != 0 or (length < FRAME_NBYTES).any() or (length > nbytes).any():
+        return None
+    ends = np.cumsum(length)
+    if (offset[1:] != ends[:-1]).any() or ends[-1] != nbytes:
+        return None
+    return length
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from aioloader.foundation.types import IntArray
+    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.transport import Version
+
+    Read: TypeAlias = Callable[[Sequence[tuple[int, int]]], list[memoryview]]
+
+KIND: Final = "tfrecord-1"
+_LENGTHS: Final = "length"
+# Records that are compared with an index of another program.
+_COMPARED: Final = 32
+
+
+def record_lengths(
+    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+) -> IntArray:
+    """Return the bytes of each record of a file, with head and CRC, int64 (n,). Blocking.
+
+    Args:
+        path: the file, or its URL.
+        version: of the object if `path` is a URL.
+        tick: called now and then with the number of bytes up to which the records are known.
+
+    Raises:
+        OSError: the file cannot be read.
+        SampleFormatError: it is damaged, truncated or compressed.
+    """
+
+    def make() -> SampleIndex:
+        found = _foreign_lengths(path, version)
+        return scan_records(path, version, tick) if found is None else _index(found)
+
+    nbytes = os.stat(path).st_size if version is None else version.nbytes
+    lengths = open_index(path, version, KIND, make).arrays.get(_LENGTHS)
+    if lengths is None or not _fits(lengths, nbytes):
+        lengths = scan_records(path, version, tick).arrays[_LENGTHS]
+    return lengths
+
+
+def _fits(lengths: IntArray, nbytes: int) -> bool:
+    if lengths.dtype != np.int64 or lengths.ndim != 1:
+        return False
+    return bool(((lengths >= FRAME_NBYTES) & (lengths <= nbytes)).all()) and int(lengths.sum()) == nbytes
+
+
+def scan_records(
+    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+) -> SampleIndex:
+    """Scan a file for its records and return their index. Blocking; of large records only the heads are read.
+
+    Args:
+        path, version: as for `record_lengths`.
+        tick: called now and then with the number of bytes up to which the records are known.
+
+    Raises:
+        OSError, SampleFormatError: as for `record_lengths`.
+    """
+    with _opened(path, version) as (nbytes, read):
+        scan = FileScan(redact_url(path), nbytes, parallel=version is not None)
+        while scan.wants:
+            scan.take(read(scan.wants))
+            if tick is not None:
+                tick(scan.reached)
+        return _index(scan.lengths())
+
+
+def _index(lengths: IntArray) -> SampleIndex:
+    return SampleIndex(KIND, {_LENGTHS: lengths})
+
+
+def _foreign_lengths(path: str, version: Version | None) -> IntArray | None:
+    """Return the bytes of each record by the index of DALI's tfrecord2idx; None if there is none that fits the file."""
+    with _opened(path, version) as (nbytes, read):
+        for place in dict.fromkeys((appended(path, ".idx"), beside(path, ".idx"))):
+            text = _text_at(place, most_nbytes(nbytes))
+            lengths = None if text is None else parse_index(text, nbytes)
+            if lengths is not None and _heads_fit(lengths, read):
+                return lengths
+    return None
+
+
+def _heads_fit(lengths: IntArray, read: Read) -> bool:
+    """Compare an index with the heads of some records."""
+    offsets = np.cumsum(lengths) - lengths
+    rows = np.unique(np.linspace(0, len(lengths) - 1, _COMPARED).astype(np.int64))
+    heads = read([(offset, HEAD_NBYTES) for offset in offsets[rows].tolist()])
+    return all(
+        HEAD.unpack(head) == (length - FRAME_NBYTES, length_crc(length - FRAME_NBYTES))
+        for head, length in zip(heads, lengths[rows].tolist(), strict=True)
+    )
+
+
+def _text_at(place: str, limit: int) -> bytes | None:
+    """Return the bytes of a file or object; None if it is missing, cannot be opened or has more than `limit` bytes."""
+    if not is_url(place):
+        try:
+            descriptor = open_regular(place)
+        except OSError:
+            return None
+        with os.fdopen(descriptor, "rb") as stream:
+            text = stream.read(limit + 1)
+        return text if len(text) <= limit else None
+    from aioloader.storage.remote.openers import BlockingObject
+
+    try:
+        with closing(BlockingObject(place)) as source:
+            nbytes = source.size()
+            return source.read_ranges([(0, nbytes)])[0] if nbytes <= limit else None
+    except FileNotFoundError:
+        return None
+    except RemoteReadError as error:
+        # A missing object is denied, too, to users who may not list the bucket, and to a signature of another object.
+        if error.kind != "denied":
+            raise
+        return None
+
+
+@contextmanager
+def _opened(path: str, version: Version | None) -> Iterator[tuple[int, Read]]:
+    """Return a context manager of the size of a file or object, and of a function that reads ranges of it."""
+    if version is None:
+        with opened_regular(path) as (nbytes, read):
+            yield nbytes, lambda ranges: [read(*each) for each in ranges]
+        return
+    from aioloader.storage.remote.source import RemoteByteSource
+
+    source = RemoteByteSource([path], kind=SpanKind.EXACT, versions=[version])
+    try:
+        yield version.nbytes, partial(_read_object, source)
+    finally:
+        source.close()
+
+
+def _read_object(source: RemoteByteSource, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+    table = np.array(ranges, np.int64).reshape(-1, 2)
+    spans = Spans(np.zeros(len(table), np.int64), table[:, 0].copy(), table[:, 1].copy())
+    data, starts = source.fetch_spans(spans)
+    return [data[start : start + nbytes] for start, (_, nbytes) in zip(starts.tolist(), ranges, strict=True)]
