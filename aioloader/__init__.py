@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         TarDataset,
         TFRecordDataset,
     )
-    from aioloader.datasets.opening import open_dataset
     from aioloader.errors import (
         DecodeError,
         ImageError,
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from aioloader.executors import ForeignRandomnessWarning
+    from aioloader.formats.opening import open_dataset
     from aioloader.images import images
     from aioloader.loader.async_loader import AsyncDataLoader
     from aioloader.loader.sync_loader import DataLoader
@@ -133,7 +133,7 @@ _NAMES_OF = {
         "ArrayDataset ConcatDataset Dataset ImageFolderDataset ImageListDataset ImageRecordDataset IterableDataset "
         "MDSDataset ParquetDataset RecordFileDataset SimpleDataset TarDataset TFRecordDataset"
     ),
-    "aioloader.datasets.opening": "open_dataset",
+    "aioloader.formats.opening": "open_dataset",
     "aioloader.errors": (
         "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
         "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.opening import make_dataset, recognize
+from aioloader.formats.opening import make_dataset, recognize
 from aioloader.foundation.validation import keywords_of, refuse_unknown
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import OF_TORCH

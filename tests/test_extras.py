@@ -40,7 +40,7 @@ CALLERS = {
 # Modules that import by a name which is no constant; a package of others among these names needs a case below.
 BY_NAME = {
     "aioloader",  # its own modules
-    "aioloader.datasets.opening",  # its own modules
+    "aioloader.formats.opening",  # its own modules
     "aioloader.executors.process.worker",  # the caller's main module
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.cli.view",  # jinja2, starlette, uvicorn

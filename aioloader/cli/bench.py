@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from aioloader.datasets.opening import recognize
+    from aioloader.formats.opening import recognize
     from aioloader.foundation.host_limits import available_cores
     from aioloader.observability.progress import ProgressBar
     from aioloader.tools.bench import bench, bench_table, default_settings, turns

@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--num-workers and --image can only be used with --crops")
 
     def run() -> int:
-        from aioloader.datasets.opening import recognize
+        from aioloader.formats.opening import recognize
         from aioloader.tools.shards import shard_sets
 
         sets, others = shard_sets(options.files)

@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     def run() -> int:
         shards = recognize_shards(options.source)
         if shards is not None:
-            raise ValueError(_no_repair(redact_url(options.source), shards.kind.name))
+            raise ValueError(_no_repair(redact_url(options.source), shards.format.name))
         with read_progress("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
         if os.path.exists(record_index(options.source)):

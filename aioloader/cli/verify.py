@@ -64,8 +64,9 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from aioloader.crop_index.places import folder_index
-    from aioloader.datasets.kinds import RECORDS, kind_of_name
-    from aioloader.datasets.opening import kind_at, recognize
+    from aioloader.formats.base import format_of_name
+    from aioloader.formats.opening import format_at, recognize
+    from aioloader.formats.recordio.format import FORMAT as RECORDIO
     from aioloader.storage.urls import name_of
     from aioloader.tools.paths import is_folder
     from aioloader.tools.shards import shard_sets
@@ -78,8 +79,8 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         if options.index is not None and (len(files) != 1 or sets):
             parser.error("--index can only be used with one .rec file")
         for path in files:
-            if not is_folder(path) and kind_of_name(name_of(path)) is not RECORDS:
-                kind_at(path)  # an error that names the known formats if it is of none of them
+            if not is_folder(path) and format_of_name(name_of(path)) is not RECORDIO:
+                format_at(path)  # an error that names the known formats if it is of none of them
             if is_folder(path) and not options.decode and not os.path.exists(folder_index(path)):
                 recognize(path)  # an error that describes the folder if there are no images in it
                 parser.error(f"{path} is a folder of images; use --decode to check them")
@@ -96,7 +97,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.cli.progress import LateProgress
-    from aioloader.datasets.opening import recognize
+    from aioloader.formats.opening import recognize
     from aioloader.storage.urls import redact_url
     from aioloader.tools.crop_check import check_folder_index, check_record_index
     from aioloader.tools.paths import is_folder, read_progress

@@ -1,18 +1,27 @@
-"""Datasets: records, image files, arrays, streams, and views of any dataset."""
+"""Datasets: records, image files, arrays, streams, and views of any dataset.
 
-from aioloader.formats.arrays.dataset import ArrayDataset
-from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
-from aioloader.formats.folder.dataset import ImageFolderDataset
-from aioloader.formats.list.dataset import ImageListDataset
-from aioloader.formats.insightface.dataset import InsightFaceDataset
-from aioloader.datasets.iterable import IterableDataset
-from aioloader.formats.mds.dataset import MDSDataset
-from aioloader.formats.parquet.dataset import ParquetDataset
-from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
-from aioloader.formats.tar.dataset import TarDataset
-from aioloader.formats.tfrecord.dataset import TFRecordDataset
-from aioloader.formats.insightface.verification import read_verification_pairs
-from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
+Those of files are in the folders of their formats, and are imported when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
+    from aioloader.datasets.iterable import IterableDataset
+    from aioloader.formats.arrays.dataset import ArrayDataset
+    from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
+    from aioloader.formats.folder.dataset import ImageFolderDataset
+    from aioloader.formats.insightface.dataset import InsightFaceDataset
+    from aioloader.formats.insightface.verification import read_verification_pairs
+    from aioloader.formats.list.dataset import ImageListDataset
+    from aioloader.formats.mds.dataset import MDSDataset
+    from aioloader.formats.parquet.dataset import ParquetDataset
+    from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
+    from aioloader.formats.tar.dataset import TarDataset
+    from aioloader.formats.tfrecord.dataset import TFRecordDataset
 
 __all__ = (
     "CIFAR10",
@@ -35,3 +44,31 @@ __all__ = (
     "TarDataset",
     "read_verification_pairs",
 )
+
+_NAMES_OF = {
+    "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
+    "aioloader.datasets.iterable": "IterableDataset",
+    "aioloader.formats.arrays.dataset": "ArrayDataset",
+    "aioloader.formats.arrays.vision": "CIFAR10 CIFAR100 MNIST FashionMNIST",
+    "aioloader.formats.folder.dataset": "ImageFolderDataset",
+    "aioloader.formats.insightface.dataset": "InsightFaceDataset",
+    "aioloader.formats.insightface.verification": "read_verification_pairs",
+    "aioloader.formats.list.dataset": "ImageListDataset",
+    "aioloader.formats.mds.dataset": "MDSDataset",
+    "aioloader.formats.parquet.dataset": "ParquetDataset",
+    "aioloader.formats.recordio.dataset": "ImageRecordDataset RecordFileDataset",
+    "aioloader.formats.tar.dataset": "TarDataset",
+    "aioloader.formats.tfrecord.dataset": "TFRecordDataset",
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'aioloader.datasets' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,10 @@
-"""Parsers of the formats of shards. Pure: bytes in, values out; they read no file and import no optional library."""
+"""Formats of data sets: one folder for each, and what all of them share.
+
+A folder has all that knows its format: parser, index, dataset and check. `aioloader.formats.base` has the registry that
+`open_dataset`, `images` and the commands ask.
+"""
+
+from aioloader.formats.base import Format, register
+from aioloader.formats.encoded import EncodedDataset
+
+__all__ = ("EncodedDataset", "Format", "register")

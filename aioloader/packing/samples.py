@@ -13,10 +13,10 @@ import numpy as np
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.files import FileDataset
-from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
+from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.sample_index.store import shard_state
 from aioloader.storage.urls import is_url, name_of, redact_url

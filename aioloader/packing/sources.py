@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
-from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
-from aioloader.formats.list.dataset import inside_root, read_list
-from aioloader.datasets.kinds import IMAGE_SUFFIXES
 from aioloader.errors import UnknownFormatError
+from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
+from aioloader.formats.foreign import IMAGE_SUFFIXES
+from aioloader.formats.list.dataset import inside_root, read_list
 from aioloader.packing.lists import Listed, label_fault
 
 if TYPE_CHECKING:

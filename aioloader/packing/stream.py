@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import SampleError, TooManyErrorsError
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.samples import EncodedSample

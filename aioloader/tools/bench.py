@@ -21,9 +21,8 @@ import anyio.to_thread
 import numpy as np
 
 from aioloader.datasets.decoding import ImageDecoder
-from aioloader.datasets.kinds import SHARDS
-from aioloader.datasets.opening import Recognized, make_dataset, recognize
 from aioloader.errors import EmptyDatasetError, MissingFieldError, SpanTooShortError
+from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
 from aioloader.images import images
@@ -170,7 +169,7 @@ def bench(
 
     def turn(setting: Setting, counted_s: float, watched: bool) -> _Turn:
         loader = images(
-            found.paths if found.kind in SHARDS else found.paths[0],
+            found.paths[0] if found.format.is_folder else found.paths,
             size,
             min(batch_size, samples),
             train,

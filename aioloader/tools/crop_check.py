@@ -18,8 +18,8 @@ from aioloader.crop_index.lookup import relative_name
 from aioloader.crop_index.places import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.base import IndexedView
-from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.errors import CropIndexError
+from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.foundation.decodes import REFUSED
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry

@@ -28,10 +28,10 @@ from aioloader.crop_index.places import (
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.kinds import IMAGE_SUFFIXES
-from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
+from aioloader.formats.foreign import IMAGE_SUFFIXES
+from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
 from aioloader.tools.crop_images import FolderImages, image_paths

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader.formats.insightface.dataset import insightface_file
-from aioloader.datasets.opening import open_dataset
 from aioloader.errors import SampleError
+from aioloader.formats.insightface.dataset import insightface_file
+from aioloader.formats.opening import open_dataset
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
 from aioloader.tools.contact_sheet import contact_sheet, write_png

@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from aioloader.crop_index.building import check_builder
 from aioloader.crop_index.places import record_index
 from aioloader.datasets.fields import field_names
-from aioloader.datasets.kinds import (
-    FACES,
-    FOLDER,
-    HEAD_NBYTES,
-    foreign_name,
-    kind_of_name,
-    of_several_splits,
-)
-from aioloader.datasets.opening import Recognized, make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
+from aioloader.formats.base import HEAD_NBYTES, format_of_name
+from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
+from aioloader.formats.foreign import foreign_name
+from aioloader.formats.insightface.format import FORMAT as INSIGHTFACE
+from aioloader.formats.opening import Recognized, make_dataset, recognize
+from aioloader.formats.splits import of_several_splits
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
@@ -413,10 +410,10 @@ def _source(
         if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
             raise
         return _deep_folder(name, fields, error, synsets)
-    if folder and found.kind is FOLDER:
+    if folder and found.format is IMAGE_FOLDER:
         fields.refuse("a folder of images")
         return folder_source(name, synsets)
-    if found.kind is FACES:
+    if found.format is INSIGHTFACE:
         raise ValueError(
             f"{redact_url(name)!r} is a set in InsightFace's layout, whose header and identity records cannot be "
             "packed again: copy its files"
@@ -431,14 +428,14 @@ def _source(
     if not len(dataset):
         raise EmptyDatasetError(redact_url(name), len(found.paths))
     samples = Samples(dataset, found.paths, labelled=not fields.no_label, fields=fields.kept)
-    return Source(found.kind.name, redact_url(name), samples=samples, classes=samples.classes)
+    return Source(found.format.name, redact_url(name), samples=samples, classes=samples.classes)
 
 
 def _is_list(path: str) -> bool:
     """Return True for a name that ends in .lst, and for a file of lines with TABs whose name shows no other format."""
     if is_url(path) or path.lower().endswith(".lst"):
         return not is_url(path)
-    if not os.path.isfile(path) or kind_of_name(path) is not None or foreign_name(path) is not None:
+    if not os.path.isfile(path) or format_of_name(path) is not None or foreign_name(path) is not None:
         return False
     with os.fdopen(open_regular(path), "rb") as file:
         head = file.read(HEAD_NBYTES)

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.formats.parquet.dataset import ParquetDataset
 from aioloader.datasets.shard_abilities import IndexedShards
 from aioloader.errors import SampleFormatError
+from aioloader.formats.parquet.dataset import ParquetDataset
 from aioloader.sample_index.store import cached_index, index_beside, load_index, shard_state, write_index
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.tools.paths import version_at

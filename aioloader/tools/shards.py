@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from aioloader.datasets.kinds import MDS, PARQUET, TAR, TFRECORD, kind_of_name
-from aioloader.datasets.opening import Recognized, make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
+from aioloader.formats.base import format_of_name
+from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.storage.urls import is_url, name_of, path_of, redact_url
 from aioloader.tools.paths import record_files_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-_KINDS = (TAR, TFRECORD, MDS, PARQUET)
 
 
 def recognize_shards(path: str) -> Recognized | None:
@@ -40,13 +38,14 @@ def recognize_shards(path: str) -> Recognized | None:
         if record_files_at(path):
             return None
         raise
-    return found if found.kind in _KINDS else None
+    return found if found.format.has_fields else None
 
 
 def _is_named_as_shard(name: str) -> bool:
     """Return True for the name of a shard, of one that is compressed as a whole, or of one of an MDS folder."""
     stem, suffix = os.path.splitext(name.lower())
-    return kind_of_name(name) in _KINDS or kind_of_name(stem) in _KINDS or suffix in (".mds", ".tgz")
+    named = (format_of_name(name), format_of_name(stem))
+    return any(each is not None and each.has_fields for each in named) or suffix in (".mds", ".tgz")
 
 
 def open_shards(found: Recognized, *, image: str | None = None, label: str | None = None) -> ShardDataset:
@@ -92,12 +91,12 @@ def shard_sets(
             others.append(word)
         for found in sets:
             # The shards of an MDS folder are read by its index.json.
-            name = found.paths[0] if found.kind is MDS else ""
-            files.setdefault((f"{found.kind.name} {name}", is_url(found.paths[0])), []).append(found)
+            name = found.paths[0] if found.format.is_folder else ""
+            files.setdefault((f"{found.format.name} {name}", is_url(found.paths[0])), []).append(found)
     datasets = []
     for same in files.values():
         paths = dict.fromkeys(path for found in same for path in found.paths)
-        datasets.append(open_shards(Recognized(same[0].kind, tuple(paths)), image=image, label=label))
+        datasets.append(open_shards(Recognized(same[0].format, tuple(paths)), image=image, label=label))
     return datasets, others
 
 

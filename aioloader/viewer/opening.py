@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from aioloader.formats.folder.files import has_loose_images
-from aioloader.datasets.kinds import FACES, FOLDER, RECORDS
-from aioloader.datasets.opening import make_dataset, recognize
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import UnknownFormatError
+from aioloader.formats.folder.files import has_loose_images
+from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
+from aioloader.formats.insightface.format import FORMAT as INSIGHTFACE
+from aioloader.formats.opening import make_dataset, recognize
+from aioloader.formats.recordio.format import FORMAT as RECORDIO
 from aioloader.storage.urls import is_url, path_of
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 from aioloader.viewer.image_folder import ImageFolder
@@ -53,13 +55,13 @@ def open_collection(
             raise
         return ImageFolder(path, max_pixels=max_pixels, flat=True)
     if not names:
-        if found.kind is FACES and not is_url(path):
+        if found.format is INSIGHTFACE and not is_url(path):
             return FaceRecords(found.paths[0], path=path, max_pixels=max_pixels)
-        if found.kind in (FACES, RECORDS):
+        if found.format in (INSIGHTFACE, RECORDIO):
             return RecordFiles(found.paths, path=path, max_pixels=max_pixels)
-        if found.kind is FOLDER:
+        if found.format is IMAGE_FOLDER:
             return ImageFolder(found.paths[0], max_pixels=max_pixels)
     dataset = make_dataset(found, {"max_pixels": max_pixels, "crop_index": None, **names})
     if not isinstance(dataset, ShardDataset):
         raise TypeError(f"{path!r} is read by {type(dataset).__name__}, whose samples have no named fields")
-    return ShardSamples(dataset, path=path, kind=found.kind.name, max_pixels=max_pixels)
+    return ShardSamples(dataset, path=path, kind=found.format.name, max_pixels=max_pixels)

@@ -15,8 +15,8 @@ import numpy as np
 
 from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.errors import LayoutError
+from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.foundation.types import SpanKind
 from aioloader.packing.report import class_names
 from aioloader.storage.local.descriptors import open_regular

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.formats.recordio.heads import detection_label
 from aioloader.errors import DecodeError
+from aioloader.formats.recordio.heads import detection_label
 from aioloader.transforms.formats import read_header
 from aioloader.viewer.sample_fields import printable
 from recordio import HeaderError, RecordIOError, extract, unpack

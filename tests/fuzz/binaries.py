@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.formats.arrays.vision import CIFAR10, MNIST
 from aioloader.errors import DecodeError
+from aioloader.formats.arrays.vision import CIFAR10, MNIST
 from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.ndarray_file import load_frombuffer, save

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind, field_value
-from aioloader.formats.mds.fields import MDSFieldReader
 from aioloader.errors import DecodeError, MissingFieldError, SampleFormatError
+from aioloader.formats.mds.fields import MDSFieldReader
 from aioloader.formats.mds.index import (
     MDSColumn,
     MDSIndex,

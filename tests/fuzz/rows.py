@@ -9,10 +9,15 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
-from aioloader.formats.parquet.block import Column, ColumnKind
-from aioloader.formats.parquet.block import pack_item, split_item
+from aioloader.formats.parquet.block import (
+    Column,
+    ColumnKind,
+    pack_item,
+    pack_value,
+    split_item,
+    unpack_value,
+)
 from aioloader.formats.parquet.pages import chunk_sizes
-from aioloader.formats.parquet.block import pack_value, unpack_value
 from tests.fuzz.mutation import change
 from tests.fuzz.target import Draw, Finding, corpus_of
 

@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.fields import field_value
-from aioloader.formats.tar.fields import TarFieldReader, compact_places
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tar.header import scan as tar_scan
+from aioloader.formats.tar.fields import TarFieldReader, compact_places
 from aioloader.formats.tar.header import BLOCK
+from aioloader.formats.tar.header import scan as tar_scan
 from aioloader.formats.tar.index import (
     ListedMember,
     ListFault,
     compare_members,
     compared_ranges,
     listed_members,
+    parse_wds2idx,
+    parse_webshart,
 )
 from aioloader.formats.tar.members import EXTENDED, HOLED, IGNORED, PLAIN, TarChain, TarMembers
 from aioloader.formats.tar.samples import TarSamples, group_members, samples_of_arrays
-from aioloader.formats.tar.index import parse_wds2idx
-from aioloader.formats.tar.index import parse_webshart
 from aioloader.foundation.types import ItemLocation
 from tests.aioloader.formats.tars import (
     END,

@@ -14,11 +14,15 @@ from unittest.mock import patch
 
 import numpy as np
 
-from aioloader.formats.tfrecord.fields import ExampleReader
-from aioloader.formats.tfrecord.fields import read_labels
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tfrecord.example import ExampleWalk, feature_values, find_features, wanted_features
-from aioloader.formats.tfrecord.example import MessageFault
+from aioloader.formats.tfrecord.example import (
+    ExampleWalk,
+    MessageFault,
+    feature_values,
+    find_features,
+    wanted_features,
+)
+from aioloader.formats.tfrecord.fields import ExampleReader, read_labels
 from aioloader.formats.tfrecord.framing import (
     FRAME_NBYTES,
     HEAD_NBYTES,

@@ -8,24 +8,26 @@ Format: two zero bytes, type 8 (uint8), number of axes, big-endian uint32 extent
 from __future__ import annotations
 
 import gzip
-import math
-import zlib
-from typing import TYPE_CHECKING, Protocol
-import numpy as np
-from aioloader.storage.local.descriptors import open_regular
 import hashlib
+import math
 import os
 import sys
 import tarfile
-from typing import TYPE_CHECKING, Any, ClassVar
-from aioloader.formats.arrays.dataset import ArrayDataset
+import zlib
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
 from aioloader.datasets.stage import Stage, stage_of_argument
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.rng import default_rng
+from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import path_of
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
     from collections.abc import Callable, Sequence
+
+    from aioloader.foundation.types import Array
 
 
 MOST_NBYTES = 1 << 31

@@ -11,12 +11,12 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
-from aioloader.formats.folder.files import OWN, ImageFiles, checked_synsets, find_images
 from aioloader.datasets.item_crops import ItemCrops
-from aioloader.datasets.kinds import of_several_splits
 from aioloader.datasets.shards import pinned_path
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.errors import AmbiguousPathError
+from aioloader.formats.folder.files import OWN, ImageFiles, checked_synsets, find_images
+from aioloader.formats.splits import of_several_splits
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.urls import is_url, join, path_of, redact_url

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioloader.crop_index.places import is_index_file
-from aioloader.datasets.kinds import IMAGE_SUFFIXES, is_image_name
+from aioloader.formats.foreign import IMAGE_SUFFIXES, is_image_name
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join
 from aioloader.transforms.formats import format_of

@@ -12,6 +12,8 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
+from aioloader.datasets.shards import pinned_path
+from aioloader.errors import LayoutError
 from aioloader.formats.insightface.layout import (
     PROPERTY,
     FaceHeader,
@@ -27,8 +29,6 @@ from aioloader.formats.insightface.layout import (
 )
 from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.formats.recordio.heads import read_heads
-from aioloader.datasets.shards import pinned_path
-from aioloader.errors import LayoutError
 from aioloader.foundation.caller import warn_caller
 from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS

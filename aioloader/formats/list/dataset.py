@@ -17,10 +17,10 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value, label_vector
 from aioloader.datasets.files import FileDataset, opens_offline
-from aioloader.formats.folder.dataset import whole_files
 from aioloader.datasets.item_crops import ItemCrops
-from aioloader.datasets.kinds import is_image_name
 from aioloader.datasets.shards import pinned_path, pinned_paths
+from aioloader.formats.folder.dataset import whole_files
+from aioloader.formats.foreign import is_image_name
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join, path_of, redact_url

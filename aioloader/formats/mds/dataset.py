@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Final
-import numpy as np
-from aioloader.errors import SampleFormatError
-from aioloader.formats.mds.index import parse_table, table_nbytes
-from aioloader.foundation.types import SpanKind, Spans
-from aioloader.sample_index.layout import SampleIndex
-from aioloader.sample_index.store import open_index
-from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.urls import cache_name, redact_url
 from contextlib import closing
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
+from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
+from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.mds.check import check_shard
+from aioloader.formats.mds.encodings import EncodingKind
 from aioloader.formats.mds.fields import MDSFieldReader
+from aioloader.formats.mds.index import parse_table, table_nbytes
 from aioloader.formats.mds.sets import (
     ShardFile,
     check_same_columns,
@@ -31,22 +29,22 @@ from aioloader.formats.mds.sets import (
     mds_folders,
     open_set,
 )
-from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
-from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.mds.encodings import EncodingKind
-from aioloader.foundation.types import Array, IntArray, Spans
+from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
+from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import open_index
 from aioloader.storage.cache import CacheOptions
 from aioloader.storage.cache.unpacked import PackedFile, UnpackedFiles, file_blocks
+from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import cache_name, is_url, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from aioloader.storage.remote.transport import Version
     from collections.abc import Callable, Generator, Iterator, Sequence
+
     from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.formats.mds.index import MDSColumn
     from aioloader.storage.cache import Cache
+    from aioloader.storage.remote.transport import Version
 
 
 _KIND: Final = "mds-1"

@@ -10,8 +10,8 @@ import numpy as np
 
 from aioloader.datasets.fields import FieldKind
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.mds.index import LayoutFault, MDSColumn, SampleLayout
 from aioloader.formats.mds.encodings import Encoding, EncodingKind, parse_encoding
+from aioloader.formats.mds.index import LayoutFault, MDSColumn, SampleLayout
 from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:

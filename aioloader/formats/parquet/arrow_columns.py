@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aioloader.formats.parquet.block import ColumnBytes, null_column
-from aioloader.formats.parquet.block import Column, ColumnKind, common_column
-from aioloader.formats.parquet.block import NULL, pack_item
-from aioloader.formats.parquet.block import pack_value
+from aioloader.formats.parquet.block import (
+    NULL,
+    Column,
+    ColumnBytes,
+    ColumnKind,
+    common_column,
+    null_column,
+    pack_item,
+    pack_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,20 +7,18 @@ makes values of a few built-in types only: nothing of it is ever executed.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
 import numpy as np
-from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
     from aioloader.foundation.types import Array, IntArray
-    from collections.abc import Mapping, Sequence
 
 
 _U32: Final = struct.Struct("<I")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 import os
+import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
-from aioloader.errors import SampleFormatError
 from typing import TYPE_CHECKING, Any, Protocol
+
 import anyio
 import numpy as np
-from aioloader.errors import ForkedError, MissingPackageError, RemoteReadError, single
+
+from aioloader.errors import ForkedError, MissingPackageError, RemoteReadError, SampleFormatError, single
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ReadPlan
 from aioloader.storage.layout import fetch_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from aioloader.formats.parquet.block import Block
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from aioloader.formats.parquet.block import Block, Selection
     from aioloader.foundation.types import IntArray, Spans
     from aioloader.metrics import StorageStats
-    from aioloader.formats.parquet.block import Block, Selection
 
 
 # Batches after which an announced block is not expected any more: the epoch that needed it was left.

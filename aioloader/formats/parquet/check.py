@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.formats.parquet.huggingface import features_of, image_columns
-from aioloader.formats.parquet.footer import open_bytes, read_footer
 from aioloader.errors import ParquetError
-from aioloader.formats.parquet.footer import STORED
+from aioloader.formats.parquet.footer import STORED, open_bytes, read_footer
+from aioloader.formats.parquet.huggingface import features_of, image_columns
 from aioloader.formats.parquet.row_groups import RowGroupReader
 from aioloader.formats.parquet.table import lay_out_blocks
 from aioloader.storage.urls import redact_url

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from aioloader.datasets.fields import FieldKind
-from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.parquet.block import Column, ColumnKind
-from aioloader.formats.parquet.block import split_item
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
 import numpy as np
+
 from aioloader.abc import CountingByteSource
 from aioloader.crop_index.lookup import AUTO, BlockCrops, RecordCrops
 from aioloader.datasets.decoding import label_vector
+from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.files import opens_offline
-from aioloader.formats.parquet.huggingface import class_names, features_of, image_columns
-from aioloader.formats.parquet.check import check_parquet
-from aioloader.formats.parquet.footer import ParquetTable, open_parquet_table
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTables
 from aioloader.datasets.shards import record_files
-from aioloader.errors import ParquetError
+from aioloader.errors import MissingFieldError, ParquetError, SampleFormatError
+from aioloader.formats.parquet.arrow_columns import line_for_paths
+from aioloader.formats.parquet.block import Column, ColumnKind, common_column, split_item
+from aioloader.formats.parquet.block_source import (
+    BlockByteSource,
+    CountingBlockByteSource,
+    RemoteBlockByteSource,
+)
+from aioloader.formats.parquet.check import check_parquet
+from aioloader.formats.parquet.footer import STORED, ParquetFooter, ParquetTable, open_parquet_table
+from aioloader.formats.parquet.huggingface import class_names, features_of, image_columns
+from aioloader.formats.parquet.row_groups import RowGroupReader
+from aioloader.formats.parquet.table import BlockTable, lay_out_blocks
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.foundation.validation import at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
-from aioloader.formats.parquet.block import Column, ColumnKind, common_column
-from aioloader.formats.parquet.arrow_columns import line_for_paths
-from aioloader.formats.parquet.footer import STORED, ParquetFooter
-from aioloader.formats.parquet.row_groups import RowGroupReader
-from aioloader.formats.parquet.table import BlockTable, lay_out_blocks
-from aioloader.formats.parquet.block_source import (
-    BlockByteSource,
-    CountingBlockByteSource,
-    RemoteBlockByteSource,
-)
 from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Sequence
     from typing import Self
+
     from aioloader.abc import FetchingByteSource
     from aioloader.datasets.fields import FieldReader
     from aioloader.storage.remote.transport import Version

@@ -7,25 +7,27 @@ not trusted: the places of column chunks are compared with the size of the file 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
 import numpy as np
-from aioloader.errors import MissingPackageError, ParquetError
-from aioloader.formats.parquet.block import Column, ColumnKind
-from aioloader.formats.parquet.arrow_columns import columns_of
-from aioloader.storage.urls import redact_url
-import os
-from typing import TYPE_CHECKING, Final
+
 from aioloader.datasets.shard_dataset import NumberKeys, ShardTable
+from aioloader.errors import MissingPackageError, ParquetError
+from aioloader.formats.parquet.arrow_columns import columns_of
+from aioloader.formats.parquet.block import Column, ColumnKind
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.sample_index.layout import SampleIndex
 from aioloader.sample_index.store import open_index
 from aioloader.storage.local.source import LocalByteSource
+from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from aioloader.foundation.types import Array, IntArray
+
     from aioloader.abc import FetchingByteSource
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 

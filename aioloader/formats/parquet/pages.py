@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import bisect
 import io
-from typing import TYPE_CHECKING
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

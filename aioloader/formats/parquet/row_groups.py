@@ -16,24 +16,22 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 
 from aioloader.errors import ForkedError, ParquetError, RemoteReadError
-from aioloader.foundation.types import Spans
-from aioloader.formats.parquet.block import Block, ColumnBytes
-from aioloader.formats.parquet.block import NULL
 from aioloader.formats.parquet.arrow_columns import column_bytes, missing_files
+from aioloader.formats.parquet.block import NULL, Block, ColumnBytes
 from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, load_pyarrow
-from aioloader.formats.parquet.pages import PageSizes, chunk_sizes, read_header
-from aioloader.formats.parquet.pages import RangeFile
+from aioloader.formats.parquet.pages import PageSizes, RangeFile, chunk_sizes, read_header
 from aioloader.formats.parquet.table import LARGEST_GROUP_NBYTES
+from aioloader.foundation.types import Spans
 from aioloader.storage.urls import is_url, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioloader.abc import FetchingByteSource
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.formats.parquet.block import Column
     from aioloader.formats.parquet.footer import ParquetFooter
     from aioloader.formats.parquet.table import BlockTable
+    from aioloader.foundation.types import Array, IntArray
 
 # Most bytes of one block in memory; values that refer to a dictionary make it larger than the footer says.
 _MOST_NBYTES: Final = 2 * LARGEST_GROUP_NBYTES

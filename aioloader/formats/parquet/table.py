@@ -14,8 +14,8 @@ from aioloader.storage.urls import redact_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.formats.parquet.footer import ParquetFooter
+    from aioloader.foundation.types import Array, IntArray
 
 LARGEST_GROUP_NBYTES: Final = 512 << 20
 """Largest row group, by the decompressed bytes of the columns asked for, that is read at once."""

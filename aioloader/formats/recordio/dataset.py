@@ -12,10 +12,10 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
-from aioloader.formats.recordio.partial_reads import CropReads
-from aioloader.formats.recordio.heads import RecordHeads, read_heads
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.formats.recordio.heads import RecordHeads, read_heads
+from aioloader.formats.recordio.partial_reads import CropReads
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans

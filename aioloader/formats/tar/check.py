@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.formats.tar.fields import REASONS
 from aioloader.errors import SampleFormatError
+from aioloader.formats.tar.fields import REASONS
 from aioloader.formats.tar.header import BLOCK, find_header
 from aioloader.formats.tar.members import TarChain, TarMembers
 from aioloader.formats.tar.samples import TarSamples, group_members

@@ -15,12 +15,12 @@ from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
 from aioloader.datasets.shards import record_files
+from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tar.check import check_tar
 from aioloader.formats.tar.fields import IMAGES, KEY, TarFieldReader, compact_places, stored_places
-from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.tar.index import KIND, scan_tar, tar_samples
 from aioloader.formats.tar.samples import OUTSIDE, SamplePieces
 from aioloader.foundation.types import Spans
-from aioloader.formats.tar.index import KIND, scan_tar, tar_samples
 from aioloader.storage.cache.unpacked import file_blocks
 from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS

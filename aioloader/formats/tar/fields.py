@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
-import numpy as np
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
 from aioloader.datasets.fields import FieldKind, field_value
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tar.header import BLOCK, padded
@@ -20,8 +22,8 @@ from aioloader.formats.tar.members import HOLED, LINKED, TarChain
 from aioloader.formats.tar.samples import MISSING, TWICE, TarSamples, group_members
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
     from collections.abc import Sequence
+
     from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 

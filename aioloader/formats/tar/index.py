@@ -9,35 +9,27 @@ may have been written again since then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-from aioloader.formats.tar.header import BLOCK, padded
-from aioloader.formats.tar.members import PLAIN, TarChain, TarMembers
-from typing import Final
-import json
-from typing import TYPE_CHECKING, Any, Final
 import contextlib
+import json
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
-from aioloader.errors import RemoteReadError
-from aioloader.foundation.caller import warn_caller
-from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.urls import beside, redact_url
-from aioloader.errors import SampleFormatError
-from aioloader.formats.tar.members import TarChain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioloader.errors import RemoteReadError, SampleFormatError
+from aioloader.formats.tar.header import BLOCK, padded
+from aioloader.formats.tar.members import PLAIN, TarChain, TarMembers
 from aioloader.formats.tar.samples import TarSamples, group_members, samples_of_arrays
 from aioloader.formats.tar.scan import TarScan
+from aioloader.foundation.caller import warn_caller
 from aioloader.sample_index.layout import SampleIndex
 from aioloader.sample_index.store import open_index
-from aioloader.storage.local.descriptors import open_regular, read_at
-from aioloader.storage.urls import redact_url
+from aioloader.storage.local.descriptors import open_regular, read_at, read_into
+from aioloader.storage.urls import beside, redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Iterable
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
     from aioloader.storage.remote.transport import Version
-    from collections.abc import Callable
 
 
 _HEADS: Final = (BLOCK, 3 * BLOCK)
@@ -186,7 +178,9 @@ def parse_wds2idx(data: bytes) -> list[ListedMember] | None:
             if not name.endswith(extension) or not name:
                 raise ListFault(f"line {number} is malformed: a name does not end with its extension")
             found.append(
-                ListedMember(name, _listed_number(offset, f"line {number}"), _listed_number(nbytes, f"line {number}"))
+                ListedMember(
+                    name, _listed_number(offset, f"line {number}"), _listed_number(nbytes, f"line {number}")
+                )
             )
     return found
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from aioloader.formats.tfrecord.framing import crc32c_function
 from aioloader.errors import SampleFormatError
-from aioloader.formats.tfrecord.example import feature_values, wanted_features
-from aioloader.formats.tfrecord.example import MessageFault
+from aioloader.formats.tfrecord.example import MessageFault, feature_values, wanted_features
 from aioloader.formats.tfrecord.framing import (
     FRAME_NBYTES,
     HEAD,
@@ -20,6 +18,7 @@ from aioloader.formats.tfrecord.framing import (
     check_payload,
     compressed,
     compression_of,
+    crc32c_function,
     find_heads,
     head_fault,
     truncated,

@@ -8,11 +8,10 @@ although the message goes on, so that a caller with a part of a message can read
 
 from __future__ import annotations
 
-from typing import Final
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
 import numpy as np
-from typing import Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,25 +6,35 @@ bytes from the end of the feature on that the walk went beyond, and so on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-import numpy as np
-from aioloader.formats.tfrecord.example import ExampleWalk, Wanted, wanted_features
-from aioloader.formats.tfrecord.example import feature_value
-from aioloader.formats.tfrecord.example import MessageFault
-from aioloader.formats.tfrecord.framing import FRAME_NBYTES, HEAD, HEAD_NBYTES, length_crc
-from aioloader.foundation.types import Spans
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from aioloader.formats.tfrecord.framing import crc32c_function
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
 from aioloader.datasets.fields import FieldKind
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tfrecord.example import feature_values, wanted_features
-from aioloader.formats.tfrecord.framing import HEAD_NBYTES, check_payload, payload_of
+from aioloader.formats.tfrecord.example import (
+    ExampleWalk,
+    MessageFault,
+    Wanted,
+    feature_value,
+    feature_values,
+    wanted_features,
+)
+from aioloader.formats.tfrecord.framing import (
+    FRAME_NBYTES,
+    HEAD,
+    HEAD_NBYTES,
+    check_payload,
+    crc32c_function,
+    length_crc,
+    payload_of,
+)
+from aioloader.foundation.types import Spans
 
 if TYPE_CHECKING:
     from aioloader.abc import FetchingByteSource
-    from aioloader.foundation.types import Array, IntArray
-    from aioloader.foundation.types import ItemLocation
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 
 FIRST_NBYTES: Final = HEAD_NBYTES + 1024

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
-import numpy as np
-from aioloader.errors import MissingPackageError
 import struct
-from typing import TYPE_CHECKING, Final
-from aioloader.errors import SampleFormatError
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aioloader.errors import MissingPackageError, SampleFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from aioloader.foundation.types import Array, IntArray
 
 

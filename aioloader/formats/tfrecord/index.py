@@ -6,12 +6,13 @@ documentation, "Data Loading: TFRecord", and the output of the program.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-import numpy as np
-from aioloader.formats.tfrecord.framing import FRAME_NBYTES
 import os
 from contextlib import closing, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
 from aioloader.errors import RemoteReadError
 from aioloader.formats.tfrecord.framing import FRAME_NBYTES, HEAD, HEAD_NBYTES, length_crc
 from aioloader.formats.tfrecord.scan import FileScan

@@ -15,10 +15,10 @@ from torch.utils.data import StackDataset, Subset, TensorDataset
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
-from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.process.worker import own_slot
+from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.foundation.foreign_errors import add_note
 from aioloader.interop.torch._generators import OwnGenerators
 from aioloader.interop.torch._samples import worker_stack

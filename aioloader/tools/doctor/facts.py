@@ -30,7 +30,7 @@ from aioloader.foundation.host_limits import (
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.page_cache import cached_pages
 from aioloader.tools.doctor.codecs import Codec, examine_codecs
-from aioloader.tools.doctor.formats import PACKAGES
+from aioloader.tools.doctor.formats import requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,6 @@ _PACKAGES = (
         "aiofiles",
         "cloudpickle",
     ),
-    *PACKAGES,
     *("uvloop", "trio", "torch", "ray", "albumentations"),
 )
 _OPENCV = (
@@ -284,7 +283,7 @@ def _software() -> Software:
     # Not all installers write down which modules a package contains.
     known = [name for name in _OPENCV if _version(name) is not None]
     opencv = tuple(sorted({name.lower().replace("_", "-") for name in (*owners, *known)}))
-    packages: dict[str, str | None] = {name: _version(name) for name in (*_PACKAGES, *opencv)}
+    packages: dict[str, str | None] = {name: _version(name) for name in (*_PACKAGES, *_of_formats(), *opencv)}
     try:
         requirements = importlib.metadata.requires("aioloader") or []
     except importlib.metadata.PackageNotFoundError:
@@ -345,3 +344,7 @@ def _order(version: str) -> tuple[int, ...]:
     while parts and not parts[-1]:
         parts.pop()
     return tuple(parts)
+
+
+def _of_formats() -> tuple[str, ...]:
+    return tuple(each.package for each in requirements())

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
+
+from aioloader.formats.base import Requirement, formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-class _Optional(NamedTuple):
-    """Format, or a part of one, that needs a package.
-
-    Attributes:
-        what: the format.
-        package: that reads it.
-        extra: of this package that installs it.
-    """
-
-    what: str
-    package: str
-    extra: str
-
-
-_ALWAYS: Final = ("RecordIO", "tar", "TFRecord", "MDS", "folders of images")
-_OPTIONAL: Final = (
-    _Optional("checksums of TFRecord", "google-crc32c", "tfrecord"),
-    _Optional("Parquet", "pyarrow", "parquet"),
-    _Optional("MDS with zstd", "zstandard", "mds"),
-    _Optional("MDS with br", "brotli", "mds"),
-    _Optional("MDS with snappy", "cramjam", "mds"),
-    _Optional("URLs", "obstore", "remote"),
-)
-PACKAGES: Final = tuple(each.package for each in _OPTIONAL)
-"""Packages that formats need."""
+def requirements() -> tuple[Requirement, ...]:
+    """Return the packages that formats need."""
+    return (
+        *(each for format in formats() for each in format.requirements),
+        Requirement("URLs", "obstore", "remote"),
+    )
 
 
 def format_rows(packages: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
@@ -43,12 +26,12 @@ def format_rows(packages: Mapping[str, str | None]) -> Iterator[tuple[str, str]]
     """
     present = [
         f"{each.what} ({each.package} {packages[each.package]})"
-        for each in _OPTIONAL
+        for each in requirements()
         if packages.get(each.package)
     ]
-    yield "formats", ", ".join((*_ALWAYS, *present))
+    yield "formats", ", ".join((*(each.name for each in formats() if each.extra is None), *present))
     absent: dict[str, list[str]] = {}
-    for each in _OPTIONAL:
+    for each in requirements():
         if not packages.get(each.package):
             absent.setdefault(each.extra, []).append(each.what)
     if absent:

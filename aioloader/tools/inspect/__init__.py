@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader.crop_index.building import can_build
-from aioloader.formats.recordio.dataset import begins_with_a_record
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
+from aioloader.formats.recordio.dataset import begins_with_a_record
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
@@ -75,7 +75,7 @@ def _no_stage(label: str, total: int) -> Callable[[int], Any]:
 def _inspect(path: str, options: Options) -> Inspection:
     shards = recognize_shards(path)
     if shards is not None:
-        return inspect_shards(path, open_shards(shards), shards.kind, options)
+        return inspect_shards(path, open_shards(shards), shards.format, options)
     files = record_files_at(path)
     if not files:
         return inspect_folder(pinned_path(path), options)

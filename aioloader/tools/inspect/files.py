@@ -14,10 +14,10 @@ import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets import ImageFolderDataset
+from aioloader.errors import UnknownFormatError
 from aioloader.formats.folder.files import has_loose_images
 from aioloader.formats.list.dataset import read_list
-from aioloader.datasets.opening import recognize
-from aioloader.errors import UnknownFormatError
+from aioloader.formats.opening import recognize
 from aioloader.storage.local.descriptors import open_regular_file
 from aioloader.storage.urls import is_url
 from aioloader.tools.inspect.crops import crop_indexes

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.datasets.shards import shard_name
+from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
 from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.formats.recordio.heads import Detection, detection_label, key_range
-from aioloader.datasets.shards import shard_name
-from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.inspect.crops import crop_indexes

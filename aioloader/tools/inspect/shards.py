@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind
-from aioloader.datasets.kinds import PARQUET
 from aioloader.datasets.shard_abilities import IndexedShards
 from aioloader.datasets.shard_dataset import NumberKeys
 from aioloader.sample_index.store import IndexState, index_state
@@ -30,8 +29,8 @@ from aioloader.tools.samples import evenly, fetch_each, in_passes
 from aioloader.tools.shards import openable
 
 if TYPE_CHECKING:
-    from aioloader.datasets.kinds import Kind
     from aioloader.datasets.shard_dataset import ShardDataset
+    from aioloader.formats.base import Format
     from aioloader.foundation.types import IntArray
 
 _LABELS_AT_A_TIME = 256
@@ -40,13 +39,13 @@ _MOST_NBYTES = 32 << 20
 _MOST_FIELDS = 200
 
 
-def inspect_shards(path: str, whole: ShardDataset, kind: Kind, options: Options) -> Inspection:
+def inspect_shards(path: str, whole: ShardDataset, format: Format, options: Options) -> Inspection:
     """Inspect shards.
 
     Args:
         path: as the caller passed it.
         whole: dataset over the shards.
-        kind: their format.
+        format: theirs.
         options: see `Options`.
 
     Raises:
@@ -56,7 +55,7 @@ def inspect_shards(path: str, whole: ShardDataset, kind: Kind, options: Options)
     indexes = _sample_indexes(whole) if isinstance(whole, IndexedShards) else None
     fine, reasons = openable(whole)
     damage = list(reasons.values())
-    name = f"{kind.name} {'rows' if kind is PARQUET else 'samples'}"
+    name = f"{format.name} {format.noun}"
     nbytes = sum(map(_nbytes, whole.paths))
     if not fine:
         return Inspection(

@@ -12,8 +12,8 @@ import pytest
 
 import aioloader
 from aioloader.cli import main
-from aioloader.formats.folder.files import find_images
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
+from aioloader.formats.folder.files import find_images
 from aioloader.tools.crop_images import image_paths
 from aioloader.tools.inspect import inspect
 from aioloader.tools.pack import pack

@@ -12,8 +12,8 @@ import pytest
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, abc, images
 from aioloader.datasets import InsightFaceDataset
-from aioloader.formats.recordio import dataset as record
 from aioloader.formats.insightface.dataset import insightface_file
+from aioloader.formats.recordio import dataset as record
 from aioloader.formats.recordio.heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize

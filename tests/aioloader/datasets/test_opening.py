@@ -15,10 +15,17 @@ from typing import Any
 import pytest
 
 import aioloader
-from aioloader.datasets.kinds import FACES, FOLDER, KINDS, MDS, PARQUET, RECORDS, TAR, TFRECORD, Kind
-from aioloader.datasets.opening import open_dataset, recognize
-from aioloader.formats.insightface.verification import read_verification_pairs
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
+from aioloader.formats.base import Format, formats
+from aioloader.formats.folder.format import FORMAT as FOLDER
+from aioloader.formats.insightface.format import FORMAT as FACES
+from aioloader.formats.insightface.verification import read_verification_pairs
+from aioloader.formats.mds.format import FORMAT as MDS
+from aioloader.formats.opening import open_dataset, recognize
+from aioloader.formats.parquet.format import FORMAT as PARQUET
+from aioloader.formats.recordio.format import FORMAT as RECORDS
+from aioloader.formats.tar.format import FORMAT as TAR
+from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from aioloader.tools.pack import pack
 from recordio import MAGIC
 from recordio.errors import NotSeekableError
@@ -42,7 +49,7 @@ SUFFIX = {RECORDS: ".rec", TAR: ".tar", TFRECORD: ".tfrecord", PARQUET: ".parque
 MDS_TEXT = json.dumps({"shards": [], "version": 2})
 
 
-def put(folder: Path, *names: str, kind: Kind = TAR) -> Path:
+def put(folder: Path, *names: str, kind: Format = TAR) -> Path:
     """Write files of a kind, with or without its suffix, and return the folder."""
     for name in names:
         path = folder / name
@@ -53,23 +60,23 @@ def put(folder: Path, *names: str, kind: Kind = TAR) -> Path:
 
 @pytest.mark.parametrize("kind", BYTES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("named", [True, False], ids=["by name", "by bytes"])
-def test_a_file_is_recognized(kind: Kind, named: bool, tmp_path: Path) -> None:
+def test_a_file_is_recognized(kind: Format, named: bool, tmp_path: Path) -> None:
     path = put(tmp_path, f"data{SUFFIX[kind] if named else '.bin'}", kind=kind) / (
         f"data{SUFFIX[kind]}" if named else "data.bin"
     )
     found = recognize(path)
-    assert found.kind is kind
+    assert found.format is kind
     assert found.paths == (str(path),)
 
 
 @pytest.mark.parametrize("kind", BYTES, ids=lambda kind: kind.name)
-def test_all_shards_of_a_folder_in_order(kind: Kind, tmp_path: Path) -> None:
+def test_all_shards_of_a_folder_in_order(kind: Format, tmp_path: Path) -> None:
     names = [f"train-{number}{SUFFIX[kind]}" for number in (2, 0, 1)]
     put(tmp_path, *names, kind=kind)
     for other in ("README.md", "train-0.idx", "train-0.tar.samples", ".hidden.tar", "labels.json"):
         (tmp_path / other).write_bytes(b"x")
     found = recognize(tmp_path)
-    assert found.kind is kind
+    assert found.format is kind
     assert found.paths == tuple(str(tmp_path / name) for name in sorted(names))
     assert recognize(str(tmp_path / f"train-*{SUFFIX[kind]}")) == found
     assert recognize(found.paths) == found
@@ -81,15 +88,15 @@ def test_numbered_files_without_suffix(tmp_path: Path) -> None:
     paths = tuple(str(tmp_path / name) for name in names)
     for path in (tmp_path, str(tmp_path / "train-*"), list(paths)):
         found = recognize(path)
-        assert (found.kind, found.paths) == (TFRECORD, paths)
+        assert (found.format, found.paths) == (TFRECORD, paths)
 
 
 def test_folders_with_an_index(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text(MDS_TEXT)
     (tmp_path / "shard.00000.mds").write_bytes(b"x")
-    assert recognize(tmp_path).kind is MDS
+    assert recognize(tmp_path).format is MDS
     found = recognize(tmp_path / "index.json")
-    assert (found.kind, found.paths) == (MDS, (str(tmp_path),))
+    assert (found.format, found.paths) == (MDS, (str(tmp_path),))
     (tmp_path / "index.json").write_text('{"chunks": [], "config": {}}')
     with pytest.raises(UnknownFormatError, match="LitData"):
         recognize(tmp_path)
@@ -103,14 +110,14 @@ def test_an_index_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.filterwarnings("ignore:Ignoring:UserWarning")
 def test_folders_of_images(photo_folder: Path, tmp_path: Path) -> None:
-    assert recognize(photo_folder).kind is FOLDER
+    assert recognize(photo_folder).format is FOLDER
     dataset = open_dataset(photo_folder, synsets=[sorted(path.name for path in photo_folder.iterdir())[0]])
     assert isinstance(dataset, aioloader.ImageFolderDataset)
     assert len(dataset.synsets) == 1
     # The first sub-folder has no image.
     shutil.copytree(photo_folder, tmp_path / "set")
     (tmp_path / "set" / "!empty").mkdir()
-    assert recognize(tmp_path / "set").kind is FOLDER
+    assert recognize(tmp_path / "set").format is FOLDER
 
 
 def test_record_files_and_options(photo_rec: Path, tmp_path: Path) -> None:
@@ -130,7 +137,7 @@ def test_a_set_in_insightfaces_layout(tmp_path: Path) -> None:
     given: list[Any] = [tmp_path, tmp_path / "train.rec", [tmp_path / "train.rec"], tmp_path / "tra*.rec"]
     for path in given:
         found = recognize(path)
-        assert (found.kind, found.paths) == (FACES, (str(tmp_path / "train.rec"),))
+        assert (found.format, found.paths) == (FACES, (str(tmp_path / "train.rec"),))
 
 
 def test_the_only_sub_folder_with_data_is_taken(tmp_path: Path) -> None:
@@ -199,7 +206,7 @@ def test_splits_with_folders_of_classes(tmp_path: Path) -> None:
     assert error.choices == (f"{tmp_path}/train", f"{tmp_path}/val")
     assert error.nested
     for choice in error.choices:
-        assert recognize(choice).kind is FOLDER
+        assert recognize(choice).format is FOLDER
 
 
 def test_a_split_of_classes_next_to_a_split_without(tmp_path: Path) -> None:
@@ -211,7 +218,7 @@ def test_a_split_of_classes_next_to_a_split_without(tmp_path: Path) -> None:
 
 def test_folders_in_a_class_are_no_data_set(tmp_path: Path) -> None:
     put(tmp_path, "train/0.jpg", "train/old/0.jpg", "bus/old/0.jpg", "car/0.jpg")
-    assert recognize(tmp_path).kind is FOLDER
+    assert recognize(tmp_path).format is FOLDER
 
 
 def test_choices_in_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
@@ -240,7 +247,7 @@ def unknown(path: Path) -> UnknownFormatError:
     assert isinstance(error, UnknownFormatError)
     assert isinstance(error, ValueError)
     assert error.path == str(path)
-    assert all(kind.text in str(error) for kind in KINDS)
+    assert all(kind.text in str(error) for kind in formats())
     return error
 
 
@@ -276,7 +283,7 @@ def test_a_file_of_another_format(name: str, data: bytes, found: str, advice: st
 
 def test_a_file_of_this_suffix_is_left_to_its_class(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"")
-    assert recognize(tmp_path / "a.tar").kind is TAR
+    assert recognize(tmp_path / "a.tar").format is TAR
 
 
 def _flat(folder: Path) -> None:
@@ -317,7 +324,7 @@ def test_a_folder_that_may_not_be_listed_is_passed_over(photo_folder: Path, tmp_
         pytest.skip("root may list any folder")
     shutil.copytree(photo_folder, tmp_path / "set")
     (tmp_path / "set" / "!lost").mkdir(mode=0)
-    assert recognize(tmp_path / "set").kind is FOLDER
+    assert recognize(tmp_path / "set").format is FOLDER
 
 
 def test_nothing_there(tmp_path: Path) -> None:

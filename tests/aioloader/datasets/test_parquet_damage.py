@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from aioloader import DataLoader, ParquetDataset
-from aioloader.formats.parquet import footer as parquet_footers
 from aioloader.errors import ParquetError
+from aioloader.formats.parquet import footer as parquet_footers
+from aioloader.formats.parquet import row_groups, table
+from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
 from aioloader.sample_index.layout import SampleIndex
 from aioloader.sample_index.store import index_beside, shard_state, write_index
-from aioloader.formats.parquet import row_groups
-from aioloader.formats.parquet import table
-from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
 from tests.aioloader.datasets.parquet_files import images, jpeg, write, write_images
 from tests.conftest import RunOn
 

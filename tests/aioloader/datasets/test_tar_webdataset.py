@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from aioloader import DataLoader, TarDataset
-from aioloader.formats.tar.samples import group_members
 from aioloader.formats.tar.index import tar_members
+from aioloader.formats.tar.samples import group_members
 from tests.conftest import DATA
 
 GOLDEN = DATA / "tar"

@@ -20,9 +20,9 @@ import pytest
 
 import aioloader
 from aioloader import DataLoader, SampleError, TFRecordDataset
-from aioloader.formats.tfrecord.fields import FIRST_NBYTES
-from aioloader.formats.tfrecord.check import check_records
 from aioloader.errors import MissingFieldError, SampleFormatError, UnknownFormatError
+from aioloader.formats.tfrecord.check import check_records
+from aioloader.formats.tfrecord.fields import FIRST_NBYTES
 from aioloader.sample_index.store import SUFFIX, index_beside, shard_state
 from aioloader.sample_index.store import write_index as write_kept
 from recordio.errors import ShortReadError

@@ -14,8 +14,8 @@ import pytest
 
 from aioloader import abc
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
-from aioloader.formats.arrays import vision
 from aioloader.datasets.resolve import resolve
+from aioloader.formats.arrays import vision
 
 
 def idx(array: Any) -> bytes:

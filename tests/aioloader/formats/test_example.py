@@ -12,9 +12,14 @@ from hypothesis import example as case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tfrecord.example import ExampleWalk, feature_values, find_features, wanted_features
-from aioloader.formats.tfrecord.example import feature_value
-from aioloader.formats.tfrecord.example import MessageFault
+from aioloader.formats.tfrecord.example import (
+    ExampleWalk,
+    MessageFault,
+    feature_value,
+    feature_values,
+    find_features,
+    wanted_features,
+)
 from tests.aioloader.formats.tfrecords import (
     bytes_list,
     entry,

@@ -16,10 +16,10 @@ from aioloader.formats.tar.index import (
     compare_members,
     compared_ranges,
     listed_members,
+    parse_wds2idx,
+    parse_webshart,
 )
 from aioloader.formats.tar.members import TarMembers
-from aioloader.formats.tar.index import parse_wds2idx
-from aioloader.formats.tar.index import parse_webshart
 from tests.aioloader.formats.tars import END, follow, header, member, pax, pax_record
 
 PLAIN = (

@@ -14,8 +14,8 @@ import pytest
 import simplejpeg
 
 from aioloader import DataLoader
-from aioloader.datasets.opening import open_dataset
 from aioloader.errors import OfflineWarning
+from aioloader.formats.opening import open_dataset
 from aioloader.storage.remote import client
 from aioloader.viewer.opening import open_collection
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat, damage

@@ -18,13 +18,13 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.datasets.kinds import FOLDER
-from aioloader.datasets.opening import recognize
 from aioloader.errors import (
     ObjectDeniedError,
     ObjectMissingError,
     RemoteReadError,
 )
+from aioloader.formats.folder.format import FORMAT as FOLDER
+from aioloader.formats.opening import recognize
 from aioloader.storage.remote.failures import Kind, RequestFailedError
 from aioloader.storage.remote.hub import HubResolver
 from aioloader.storage.remote.hub_answers import Answer
@@ -188,7 +188,7 @@ def test_data_sets_are_recognized(photos: HubSet) -> None:
         images, _ = next(iter(loader))
     assert images.shape == (4, 32, 32, 3)
     photos.repository.commit({"a/1.jpg": b"x" * 2000, "b/1.jpg": b"y"})
-    assert recognize(photos.root).kind is FOLDER
+    assert recognize(photos.root).format is FOLDER
 
 
 # --- the token ---

@@ -13,9 +13,15 @@ from urllib.parse import quote
 import pytest
 
 import aioloader
-from aioloader.datasets.kinds import FACES, FOLDER, MDS, PARQUET, RECORDS, TAR, TFRECORD
-from aioloader.datasets.opening import recognize
 from aioloader.errors import AmbiguousPathError, ObjectMissingError, UnknownFormatError
+from aioloader.formats.folder.format import FORMAT as FOLDER
+from aioloader.formats.insightface.format import FORMAT as FACES
+from aioloader.formats.mds.format import FORMAT as MDS
+from aioloader.formats.opening import recognize
+from aioloader.formats.parquet.format import FORMAT as PARQUET
+from aioloader.formats.recordio.format import FORMAT as RECORDS
+from aioloader.formats.tar.format import FORMAT as TAR
+from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from aioloader.storage.remote.opening import list_level
 from tests.aioloader.datasets.test_opening import BYTES, MDS_TEXT
 
@@ -47,25 +53,25 @@ def test_one_level_of_a_bucket(put: Any) -> None:
 def test_data_sets_in_a_bucket(put: Any) -> None:
     shards = put("tars", {f"a-{number}.tar": BYTES[TAR] for number in (1, 0)} | {"README.md": b"x"})
     found = recognize(shards)
-    assert (found.kind, found.paths) == (TAR, (f"{shards}/a-0.tar", f"{shards}/a-1.tar"))
+    assert (found.format, found.paths) == (TAR, (f"{shards}/a-0.tar", f"{shards}/a-1.tar"))
     assert recognize(f"{shards}/*.tar") == found
     assert recognize(f"{shards}/a-0.tar").paths == (f"{shards}/a-0.tar",)
     numbered = put("records", {"train-00000-of-00001": BYTES[TFRECORD]})
     assert recognize(numbered) == recognize(f"{numbered}/train-00000-of-00001")
-    assert recognize(numbered).kind is TFRECORD
-    assert recognize(put("photos", {"cat/0.jpg": b"x", "dog/0.jpg": b"x"})).kind is FOLDER
+    assert recognize(numbered).format is TFRECORD
+    assert recognize(put("photos", {"cat/0.jpg": b"x", "dog/0.jpg": b"x"})).format is FOLDER
     mds = put("mds", {"index.json": MDS_TEXT.encode(), "shard.00000.mds": b"x"})
-    assert recognize(mds).kind is MDS
+    assert recognize(mds).format is MDS
     assert recognize(f"{mds}/index.json").paths == (f"{mds}/",)
     faces = put("faces", {"train.rec": BYTES[RECORDS], "train.idx": b"0\t0\n", "property": b"1,2,3"})
-    assert (recognize(faces).kind, recognize(faces).paths) == (FACES, (f"{faces}/train.rec",))
+    assert (recognize(faces).format, recognize(faces).paths) == (FACES, (f"{faces}/train.rec",))
     data = put("hub/data", {"0.parquet": BYTES[PARQUET]})
     assert recognize(data.removesuffix("/data")) == recognize(data)
 
 
 def test_an_object_without_a_suffix(put: Any) -> None:
     url = put("odd", {"shard": BYTES[TAR], "x.zip": b"PK\x03\x04"})
-    assert recognize(f"{url}/shard").kind is TAR
+    assert recognize(f"{url}/shard").format is TAR
     with pytest.raises(UnknownFormatError, match="ZIP archive"):
         recognize(f"{url}/x.zip")
     with pytest.raises(FileNotFoundError):
@@ -105,7 +111,7 @@ def test_data_sets_on_the_web(on_web: tuple[str, Path]) -> None:
     url, folder = on_web
     for name, kind in (("a.tar", TAR), ("b", TFRECORD), ("c.bin", PARQUET)):
         (folder / name).write_bytes(BYTES[kind])
-        assert recognize(f"{url}/{name}").kind is kind
+        assert recognize(f"{url}/{name}").format is kind
     assert recognize(f"{url}/a.tar?signature=x").paths == (f"{url}/a.tar?signature=x",)
     with pytest.raises(UnknownFormatError, match="folders cannot be listed over HTTP"):
         recognize(f"{url}/nothing")
@@ -115,5 +121,5 @@ def test_data_sets_on_the_web(on_web: tuple[str, Path]) -> None:
     (folder / "mds" / "index.json").write_text(json.dumps({"shards": [], "version": 2}))
     for end in ("mds", "mds/", "mds/index.json"):
         found = recognize(f"{url}/{end}")
-        assert found.kind is MDS
+        assert found.format is MDS
         assert found.paths[0].rstrip("/") == f"{url}/mds"

@@ -22,8 +22,8 @@ from aioloader.crop_index.layout import FOLDER, RECORDS
 from aioloader.crop_index.places import fetched_index, record_index
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets import InsightFaceDataset
-from aioloader.formats.recordio import partial_reads
 from aioloader.errors import CropIndexWarning, ObjectChangedError, SampleError
+from aioloader.formats.recordio import partial_reads
 from aioloader.storage.remote import source
 from aioloader.storage.remote.opening import describe
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_record_files

@@ -15,7 +15,7 @@ from aioloader.cli.inspect import _text
 from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.places import shard_index
 from aioloader.crop_index.writer import CropIndexWriter
-from aioloader.datasets.kinds import TAR
+from aioloader.formats.tar.format import FORMAT as TAR
 from aioloader.tools.inspect import inspect
 from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.report import Inspection, Options
@@ -50,7 +50,7 @@ def test_a_set_is_described(tmp_path: Path) -> None:
             [toy_sample(jpeg(n), label=n % 3, **{"a.txt": "x" * n, "shape": [1, 2]}) for n in range(9)],
         )
     found = examine(str(tmp_path / "*.toy"))
-    assert (found.kind, found.files, found.records, found.damage) == ("tar samples", 2, 18, [])
+    assert (found.format, found.files, found.records, found.damage) == ("tar samples", 2, 18, [])
     assert found.nbytes == sum(path.stat().st_size for path in tmp_path.glob("*.toy"))
     assert found.sizes is not None
     assert found.sizes.smallest > 1000

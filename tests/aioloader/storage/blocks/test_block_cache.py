@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.parquet.block_source import AnnouncedBlocks
 from aioloader.formats.parquet.block import Block, ColumnBytes
-from aioloader.formats.parquet.block_source import BlockCache
+from aioloader.formats.parquet.block_source import AnnouncedBlocks, BlockCache
 
 
 def block(nbytes: int = 10) -> Block:

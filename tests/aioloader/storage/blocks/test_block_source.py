@@ -18,10 +18,9 @@ from aioloader.abc import (
     NetworkByteSource,
 )
 from aioloader.errors import RemoteReadError, SampleFormatError
-from aioloader.foundation.types import Spans
-from aioloader.formats.parquet.block import Block, ColumnBytes, null_column
-from aioloader.formats.parquet.block import split_item
+from aioloader.formats.parquet.block import Block, ColumnBytes, null_column, split_item
 from aioloader.formats.parquet.block_source import BlockByteSource
+from aioloader.foundation.types import Spans
 from tests.aioloader.storage.reading import spans
 from tests.conftest import RunOn
 

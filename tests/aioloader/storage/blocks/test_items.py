@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.parquet.block import Column, ColumnKind
-from aioloader.formats.parquet.block import NULL, head_nbytes, pack_heads, pack_item, split_item
-from aioloader.formats.parquet.block import pack_value, unpack_value
+from aioloader.formats.parquet.block import (
+    NULL,
+    Column,
+    ColumnKind,
+    head_nbytes,
+    pack_heads,
+    pack_item,
+    pack_value,
+    split_item,
+    unpack_value,
+)
 
 # --- items ---
 

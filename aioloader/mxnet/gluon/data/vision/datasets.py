@@ -16,10 +16,10 @@ import numpy as np
 from aioloader import datasets
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset
-from aioloader.formats.folder.files import MXNET, ImageFiles, Rule
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.formats.arrays.vision import default_root, read_whole
+from aioloader.formats.folder.files import MXNET, ImageFiles, Rule
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import importlib
-import inspect
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -14,44 +11,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
-from aioloader.formats.folder.dataset import ImageFolderDataset
-from aioloader.formats.folder.files import is_hidden, is_image_file
-from aioloader.formats.insightface.dataset import REC, InsightFaceDataset, insightface_file
-from aioloader.formats.insightface.layout import PROPERTY
-from aioloader.datasets.kinds import (
-    FACES,
-    FOLDER,
+from aioloader.datasets.shards import is_pattern, pinned_path, record_files
+from aioloader.errors import AmbiguousPathError, ObjectMissingError, RemoteReadError, UnknownFormatError
+from aioloader.formats.base import (
     HEAD_NBYTES,
+    INDEX_NBYTES,
+    Folder,
+    Format,
+    format_of_head,
+    format_of_name,
+    formats,
+    is_numbered,
+)
+from aioloader.formats.folder.files import is_hidden, is_image_file
+from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
+from aioloader.formats.foreign import (
     IMAGE_SUFFIXES,
-    MDS,
-    MDS_INDEX,
-    PARQUET,
-    RECORDS,
-    SUPPORTED,
-    TAR,
-    TFRECORD,
     Foreign,
-    Kind,
-    by_split,
     foreign_bytes,
     foreign_index,
     foreign_name,
     is_image_name,
-    is_mds_index,
-    is_numbered,
-    kind_of_bytes,
-    kind_of_name,
-    of_several_splits,
-    pattern_for,
 )
-from aioloader.formats.recordio.dataset import ImageRecordDataset
-from aioloader.datasets.shards import is_pattern, pinned_path, record_files
-from aioloader.errors import AmbiguousPathError, ObjectMissingError, RemoteReadError, UnknownFormatError
+from aioloader.formats.foreign import INDEXES as FOREIGN_INDEXES
+from aioloader.formats.splits import by_split, of_several_splits, pattern_for
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import WEB, is_url, join, name_of, path_of, redact_url, scheme_of, sibling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
     from aioloader.datasets.files import FileDataset
@@ -64,7 +52,6 @@ _MOST_SEARCHED = 1000
 _MOST_SEARCHED_AT_URL = 16
 _MOST_ENTRIES = 256
 _MOST_NAMED = 8
-_INDEX_NBYTES = 1 << 16
 # Kinds of errors with which servers answer for a folder: a generated page of its files, or none.
 _FOLDER_ANSWERS = ("unranged", "denied")
 _IMAGES = "sub-folders of images (aioloader.ImageFolderDataset reads them)"
@@ -75,11 +62,11 @@ class Recognized:
     """Data set at a path.
 
     Attributes:
-        kind: of the data set.
-        paths: its files, or their URLs, in order; of a kind that is a folder, the folder.
+        format: of the data set.
+        paths: its files, or their URLs, in order; of a format that is a folder, the folder.
     """
 
-    kind: Kind
+    format: Format
     paths: tuple[str, ...]
 
 
@@ -111,7 +98,7 @@ def open_dataset(path: Paths, **options: Any) -> FileDataset:
 
 
 def recognize(path: Paths, *, labelled: bool = True) -> Recognized:
-    """Return the kind and the files of the data set at a path, without opening it.
+    """Return the format and the files of the data set at a path, without opening it.
 
     Names are enough for most paths. Up to 512 bytes of a file with another suffix are read, and folders are listed.
 
@@ -125,10 +112,10 @@ def recognize(path: Paths, *, labelled: bool = True) -> Recognized:
     if not isinstance(path, (str, os.PathLike)):
         if not isinstance(path, Iterable):
             raise TypeError(f"path must be a path or a list of paths, got {path!r}")
-        return _one_kind(_files(path))
+        return _one_format(_files(path))
     name = path_of(path)
     if is_pattern(name):
-        return _one_kind(_files(name))
+        return _one_format(_files(name))
     if is_url(name):
         return _at_url(pinned_path(name), labelled)
     if not os.path.exists(name):
@@ -148,36 +135,22 @@ def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
         ValueError: an option is not allowed, or a folder has no images.
         OSError: the files cannot be read.
     """
-    made = _class_of(found.kind)
-    known = list(inspect.signature(made).parameters)[1:]
-    for name in options:
+    known = found.format.options()
+    for name in options if known is not None else ():
         if name not in known:
             raise TypeError(
-                f"{redact_url(found.paths[0])!r} is read by {found.kind.dataset}, which has no option {name!r}; it has "
+                f"{redact_url(found.paths[0])!r} is read by {found.format.reader()}, which has no option {name!r}; it has "
                 f"{', '.join(known)}"
             )
-    paths: Any = found.paths if len(found.paths) > 1 else found.paths[0]
-    dataset = made(paths, **options)
-    if found.kind is FOLDER and not len(dataset):
+    dataset = found.format.open(found.paths, **options)
+    if found.format is IMAGE_FOLDER and not len(dataset):
         raise _no_images(found.paths[0])
     return dataset
 
 
-def _class_of(kind: Kind) -> Callable[..., FileDataset]:
-    if kind in _LATER:
-        found: Callable[..., FileDataset] = getattr(importlib.import_module(_LATER[kind]), kind.dataset)
-        return found
-    if kind is FACES:
-        return InsightFaceDataset
-    return ImageFolderDataset if kind is FOLDER else ImageRecordDataset
-
-
-_LATER = {
-    TAR: "aioloader.formats.tar.dataset",
-    TFRECORD: "aioloader.formats.tfrecord.dataset",
-    PARQUET: "aioloader.formats.parquet.dataset",
-    MDS: "aioloader.formats.mds.dataset",
-}
+def supported() -> str:
+    """Return a list of what can be read, for messages."""
+    return "; ".join(each.describe() for each in formats())
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -201,44 +174,50 @@ def _one_set(path: str, what: str) -> ValueError:
     )
 
 
-def _one_kind(files: Sequence[str]) -> Recognized:
+def _one_format(files: Sequence[str]) -> Recognized:
     """Return files of one format; a file whose name does not show its format counts by its first bytes."""
-    kinds: dict[Kind, str] = {}
+    found: dict[Format, str] = {}
     unknown: list[str] = []
     for file in files:
-        kind = kind_of_name(name_of(file))
-        if kind is None:
+        format = format_of_name(name_of(file))
+        if format is None:
             unknown.append(file)
         else:
-            kinds.setdefault(kind, file)
+            found.setdefault(format, file)
     # Names of one set are alike, so one of them is enough.
     for file in unknown[:1]:
-        kinds.setdefault(kind_at(file), file)
-    if not kinds:
+        found.setdefault(format_at(file), file)
+    if not found:
         raise ValueError("the list of files is empty: pass at least one")
-    if len(kinds) > 1:
-        named = ", ".join(f"{redact_url(file)!r} ({kind.name})" for kind, file in kinds.items())
+    if len(found) > 1:
+        named = ", ".join(f"{redact_url(file)!r} ({format.name})" for format, file in found.items())
         raise ValueError(f"the files have several formats, and a dataset has one: {named}")
-    (kind,) = kinds
-    faces = insightface_file(files[0]) if kind is RECORDS else None
-    if faces is None:
-        return Recognized(kind, tuple(files))
+    (format,) = found
+    whole = _part_of(files[0])
+    if whole is None:
+        return Recognized(format, tuple(files))
     if len(files) > 1:
-        raise _one_set(faces, "set in InsightFace's layout")
-    return Recognized(FACES, (faces,))
+        raise _one_set(whole.paths[0], f"set in {whole.format.name}'s layout")
+    return whole
+
+
+def _part_of(path: str) -> Recognized | None:
+    """Return the data set that a local file is a part of, if that is a folder; else None."""
+    for format in formats() if not is_url(path) else ():
+        paths = format.contains(path) if format.is_folder else None
+        if paths is not None:
+            return Recognized(format, paths)
+    return None
 
 
 def _of_file(path: str) -> Recognized:
-    """Return the data set of a local file."""
-    kind = kind_at(path)
-    if kind is MDS:
-        return Recognized(MDS, (os.path.dirname(path) or os.curdir,))
-    faces = insightface_file(path) if kind is RECORDS else None
-    return Recognized(kind, (path,)) if faces is None else Recognized(FACES, (faces,))
+    """Return the data set of a local file: of a format that is a folder, if the file shows that it is part of one."""
+    format = format_at(path)
+    return _part_of(path) or Recognized(format, (path,))
 
 
-def kind_at(path: str) -> Kind:
-    """Return the kind of a file by its name, or else by its first bytes.
+def format_at(path: str) -> Format:
+    """Return the format of a file by its name, or else by its first bytes.
 
     Args:
         path: the file, or its URL.
@@ -248,30 +227,29 @@ def kind_at(path: str) -> Kind:
         OSError: it cannot be read.
     """
     name = name_of(path)
-    kind = kind_of_name(name)
-    if kind is not None and is_url(path):
-        return kind
-    if name == MDS_INDEX:
-        head = _head(path, _INDEX_NBYTES)
-        if is_mds_index(head):
-            return MDS
-        raise _unknown(path, foreign_index(head) or foreign_name(name))
-    head = _head(path)
+    format = format_of_name(name)
+    if format is not None and is_url(path):
+        return format
+    indexes = [each for each in formats() if each.index == name]
+    head = _head(path, INDEX_NBYTES if indexes else HEAD_NBYTES)
+    for each in indexes:
+        if each.recognizes(path, head):
+            return each
     foreign = foreign_bytes(head) if head else None
-    if kind is not None:
-        if foreign is None:
-            return kind  # its class reports what else is wrong with it
-        raise _unknown(path, foreign._replace(what=f"named as a {kind.name} file, but {foreign.what}"))
-    found = kind_of_bytes(head)
+    if format is not None:
+        if foreign is None or format.recognizes(path, head):
+            return format  # its class reports what else is wrong with it
+        raise _unknown(path, foreign._replace(what=f"named as a {format.name} file, but {foreign.what}"))
+    found = None if indexes else format_of_head(path, head)
     if found is None:
         begin = foreign_bytes(head) or Foreign(f"of an unknown format (it begins with {head[:8]!r})", "")
-        raise _unknown(path, foreign_name(name) or begin)
+        raise _unknown(path, foreign_index(name, head) or foreign_name(name) or begin)
     return found
 
 
 def _unknown(path: str, foreign: Foreign | None) -> UnknownFormatError:
     what, advice = foreign or ("of an unknown format", "")
-    return UnknownFormatError(redact_url(path), what, advice=advice, supported=SUPPORTED)
+    return UnknownFormatError(redact_url(path), what, advice=advice, supported=supported())
 
 
 def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
@@ -289,10 +267,10 @@ def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
 
 def _at_url(url: str, labelled: bool) -> Recognized:
     name = name_of(url)
-    if name == MDS_INDEX:
-        return Recognized(kind_at(url), (sibling(url, ""),))
-    if kind_of_name(name) is not None or is_numbered(name):
-        return Recognized(kind_at(url), (url,))
+    if any(each.index == name for each in formats()):
+        return Recognized(format_at(url), (sibling(url, ""),))
+    if format_of_name(name) is not None or is_numbered(name):
+        return Recognized(format_at(url), (url,))
     if scheme_of(url) in WEB:
         return _on_web(url)
     # Object storage has no folders, and the Hub lists none without files: a URL is one if there are objects below it.
@@ -300,17 +278,17 @@ def _at_url(url: str, labelled: bool) -> Recognized:
         return _in_folder(url, labelled)
     except ObjectMissingError as missing:
         try:
-            return Recognized(kind_at(url), (url,))
+            return Recognized(format_at(url), (url,))
         except ObjectMissingError:
             raise missing from None
 
 
 def _on_web(url: str) -> Recognized:
-    """Return the data set at a URL of HTTP, which cannot be listed: a file, or a folder with an index.json."""
+    """Return the data set at a URL of HTTP, which cannot be listed: a file, or a folder with an index."""
     failure: RemoteReadError | None = None
     if name_of(url):
         try:
-            return Recognized(kind_at(url), (url,))
+            return Recognized(format_at(url), (url,))
         except ObjectMissingError:
             if os.path.splitext(name_of(url))[1]:
                 raise
@@ -318,64 +296,26 @@ def _on_web(url: str) -> Recognized:
             if error.kind not in _FOLDER_ANSWERS:
                 raise
             failure = error
-    try:
-        return Recognized(kind_at(join(url, MDS_INDEX)), (url,))
-    except ObjectMissingError:
-        if failure is not None:
-            raise failure from None
-        raise UnknownFormatError(
-            redact_url(url),
-            f"neither a file nor a folder with an {MDS_INDEX}",
-            advice="folders cannot be listed over HTTP, so pass the URLs of the files of a data set",
-            supported=SUPPORTED,
-        ) from None
+    indexes = dict.fromkeys(each.index for each in formats() if each.index is not None)
+    for index in indexes:
+        try:
+            return Recognized(format_at(join(url, index)), (url,))
+        except ObjectMissingError:
+            continue
+    if failure is not None:
+        raise failure from None
+    raise UnknownFormatError(
+        redact_url(url),
+        f"neither a file nor a folder with an {' or '.join(indexes)}",
+        advice="folders cannot be listed over HTTP, so pass the URLs of the files of a data set",
+        supported=supported(),
+    ) from None
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-class _Level(NamedTuple):
-    """Entries of a folder, without hidden ones.
-
-    Attributes:
-        path: of the folder.
-        folders, files: their names, sorted.
-    """
-
-    path: str
-    folders: list[str]
-    files: list[str]
-
-    def at(self, name: str) -> str:
-        """Return the path of an entry."""
-        return join(self.path, name) if is_url(self.path) else os.path.join(self.path, name)
-
-    def pattern(self, name: str) -> str:
-        """Return a pattern for entries, or the path of one."""
-        return self.at(name) if is_url(self.path) else os.path.join(glob.escape(self.path), name)
-
-    def by_kind(self) -> dict[Kind, list[str]]:
-        """Return the names of shards by their kind."""
-        found: dict[Kind, list[str]] = {}
-        numbered: list[str] = []
-        for name in self.files:
-            kind = kind_of_name(name)
-            if kind is not None:
-                found.setdefault(kind, []).append(name)
-            elif is_numbered(name):
-                numbered.append(name)
-        if numbered:
-            kind = kind_of_bytes(_head(self.at(numbered[0])))
-            if kind is not None:
-                found.setdefault(kind, []).extend(numbered)
-        return found
-
-    def has_images(self) -> bool:
-        """Return True if it directly contains an image."""
-        return any(map(is_image_name, self.files)) or any(is_image_file(self.at(name)) for name in self.files)
-
-
-def _level(path: str, most: int | None = None) -> _Level:
+def _folder(path: str, most: int | None = None) -> Folder:
     """List a folder.
 
     Args:
@@ -395,49 +335,76 @@ def _level(path: str, most: int | None = None) -> _Level:
         with os.scandir(path) as entries:
             for entry in islice(entries, most):
                 (folders if entry.is_dir() else files).append(entry.name)
-    return _Level(
-        path, *(sorted(name for name in names if not is_hidden(name)) for names in (folders, files))
+    return Folder(
+        path, *([name for name in names if not is_hidden(name)] for names in (folders, files)), _head
     )
+
+
+def _by_format(folder: Folder) -> dict[Format, list[str]]:
+    """Return the names of the shards of a folder by their format."""
+    found: dict[Format, list[str]] = {}
+    numbered: list[str] = []
+    for name in folder.files:
+        format = format_of_name(name)
+        if format is not None:
+            found.setdefault(format, []).append(name)
+        elif is_numbered(name):
+            numbered.append(name)
+    if numbered:
+        format = format_of_head(folder.at(numbered[0]), folder.head(numbered[0]))
+        if format is not None:
+            found.setdefault(format, []).extend(numbered)
+    return found
+
+
+def _has_images(folder: Folder) -> bool:
+    """Return True if a folder directly contains an image."""
+    return any(map(is_image_name, folder.files)) or any(
+        is_image_file(folder.at(name)) for name in folder.files
+    )
+
+
+def _whole(folder: Folder) -> Recognized | None:
+    """Return the data set that a folder as a whole is, by one of its files or by a format of another distribution."""
+    for format in formats():
+        paths = format.in_folder(folder)
+        if paths is not None:
+            return Recognized(format, paths)
+    return None
 
 
 def _in_folder(path: str, labelled: bool) -> Recognized:
     """Return the data set of a folder."""
-    faces = None if is_url(path) else insightface_file(path)
-    if faces is not None:
-        return Recognized(FACES, (faces,))
-    level = _level(path)
-    if is_url(path) and {REC, PROPERTY} <= set(level.files):
-        return Recognized(FACES, (level.at(REC),))
-    if MDS_INDEX in level.files:
-        head = _head(level.at(MDS_INDEX), _INDEX_NBYTES)
-        if is_mds_index(head):
-            return Recognized(MDS, (path,))
-        foreign = foreign_index(head)
-        if foreign is not None:
+    folder = _folder(path)
+    whole = _whole(folder)
+    if whole is not None:
+        return whole
+    for name in folder.files:
+        if name in FOREIGN_INDEXES and (foreign := foreign_index(name, folder.head(name, INDEX_NBYTES))):
             raise _unknown(path, foreign)
-    shards = level.by_kind()
-    inside = _search(level)
-    found = inside.images or level.has_images() or (inside.others and not shards)
-    if not labelled and found and not inside.sets and set(shards) <= {RECORDS}:
-        return Recognized(FOLDER, (path,))
-    if not shards and not inside.sets and (not inside.images or of_several_splits(level.folders)):
-        _refuse_nested(level, inside)
-    if inside.images and list(shards) == [RECORDS]:
+    shards = _by_format(folder)
+    inside = _search(folder)
+    found = inside.images or _has_images(folder) or (inside.others and not shards)
+    if not labelled and found and not inside.sets and all(each.packs_images for each in shards):
+        return Recognized(IMAGE_FOLDER, (path,))
+    if not shards and not inside.sets and (not inside.images or of_several_splits(folder.folders)):
+        _refuse_nested(folder, inside)
+    if inside.images and len(shards) == 1 and all(each.packs_images for each in shards):
         shards = {}  # a packed copy of the images
     if shards:
-        return _of_shards(level, shards, images=inside.images)
+        return _of_shards(folder, shards, images=inside.images)
     if inside.images and not inside.sets:
-        return Recognized(FOLDER, (path,))
+        return Recognized(IMAGE_FOLDER, (path,))
     if len(inside.sets) == 1 and not inside.images:
-        return _in_folder(level.at(inside.sets[0]), labelled)
+        return _in_folder(folder.at(inside.sets[0]), labelled)
     if inside.sets:
         raise AmbiguousPathError(
             redact_url(path),
-            [level.at(name) for name in inside.sets],
+            [folder.at(name) for name in inside.sets],
             f"{_IMAGES + ' and ' if inside.images else ''}data sets in sub-folders ({_named(inside.sets)})",
             images=inside.images,
         )
-    raise _nothing_in(level)
+    raise _nothing_in(folder)
 
 
 class _Inside(NamedTuple):
@@ -451,66 +418,66 @@ class _Inside(NamedTuple):
 
     images: bool
     sets: list[str]
-    others: list[_Level]
+    others: list[Folder]
 
 
-def _search(level: _Level) -> _Inside:
+def _search(folder: Folder) -> _Inside:
     """Search the sub-folders of a folder for images and shards."""
     images = False
     sets: list[str] = []
-    others: list[_Level] = []
-    for name, inner in _sub_folders(level, _most_searched(level)):
-        if inner.has_images():
+    others: list[Folder] = []
+    for name, inner in _sub_folders(folder, _most_searched(folder)):
+        if _has_images(inner):
             images = True
-        elif MDS_INDEX in inner.files or inner.by_kind():
+        elif _whole(inner) is not None or _by_format(inner):
             sets.append(name)
         else:
             others.append(inner)
     return _Inside(images, sets, others)
 
 
-def _most_searched(level: _Level) -> int:
-    return _MOST_SEARCHED_AT_URL if is_url(level.path) else _MOST_SEARCHED
+def _most_searched(folder: Folder) -> int:
+    return _MOST_SEARCHED_AT_URL if is_url(folder.path) else _MOST_SEARCHED
 
 
-def _sub_folders(level: _Level, most: int) -> Iterator[tuple[str, _Level]]:
+def _sub_folders(folder: Folder, most: int) -> Iterator[tuple[str, Folder]]:
     """Yield the names and the entries of the first sub-folders of a folder."""
-    for name in level.folders[:most]:
+    for name in folder.folders[:most]:
         try:
-            yield name, _level(level.at(name), most=_MOST_ENTRIES)
+            yield name, _folder(folder.at(name), most=_MOST_ENTRIES)
         except PermissionError:
             continue  # such as lost+found
 
 
-def _refuse_nested(level: _Level, inside: _Inside) -> None:
+def _refuse_nested(folder: Folder, inside: _Inside) -> None:
     """Raise if sub-folders of a folder are data sets themselves, with a sub-folder of images for each class.
 
     Raises:
         AmbiguousPathError: several are, or one of them, next to another split.
         UnknownFormatError: one is.
     """
-    most = _most_searched(level)
+    most = _most_searched(folder)
     nested: list[str] = []
     for inner in inside.others:
         for _, inmost in _sub_folders(inner, most):
             most -= 1
-            if inmost.has_images():
+            if _has_images(inmost):
                 nested.append(inner.path)
                 break
     if len(nested) > 1 or (nested and inside.images):
         names = [name_of(path) if is_url(path) else os.path.basename(path) for path in nested]
         raise AmbiguousPathError(
-            redact_url(level.path),
+            redact_url(folder.path),
             nested,
             f"folders with a sub-folder of images for each class ({_named(names)})",
             nested=True,
         )
     if nested:
         raise UnknownFormatError(
-            redact_url(level.path),
-            f"a folder without a data set ({_counts(level)})",
+            redact_url(folder.path),
+            f"a folder without a data set ({_counts(folder)})",
             advice=f"{redact_url(nested[0])!r} has a sub-folder of images for each class: pass it instead",
-            supported=SUPPORTED,
+            supported=supported(),
         )
 
 
@@ -518,58 +485,58 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
-def _of_shards(level: _Level, shards: dict[Kind, list[str]], *, images: bool) -> Recognized:
+def _of_shards(folder: Folder, shards: dict[Format, list[str]], *, images: bool) -> Recognized:
     """Return all shards of a folder, if they are of one format and one split."""
     names = [name for found in shards.values() for name in found]
     if len(shards) > 1 or images:
         counts = [_IMAGES] * images
         counts += [
-            f"{len(found):,} {kind.name} file{'s' * (len(found) > 1)}" for kind, found in shards.items()
+            f"{len(found):,} {format.name} file{'s' * (len(found) > 1)}" for format, found in shards.items()
         ]
         raise AmbiguousPathError(
-            redact_url(level.path),
-            [level.pattern(pattern_for(found, names)) for found in shards.values()],
+            redact_url(folder.path),
+            [folder.pattern(pattern_for(found, names)) for found in shards.values()],
             " and ".join(counts),
             images=images,
         )
-    ((kind, found),) = shards.items()
+    ((format, found),) = shards.items()
     splits = by_split(found)
     if len(splits) > 1:
         counts = [f"{split or 'no split'}: {len(those):,}" for split, those in splits.items()]
         raise AmbiguousPathError(
-            redact_url(level.path),
-            [level.pattern(pattern_for(those, names)) for those in splits.values()],
-            f"{kind.name} files of several splits ({', '.join(counts)})",
+            redact_url(folder.path),
+            [folder.pattern(pattern_for(those, names)) for those in splits.values()],
+            f"{format.name} files of several splits ({', '.join(counts)})",
         )
-    return Recognized(kind, tuple(level.at(name) for name in sorted(found)))
+    return Recognized(format, tuple(folder.at(name) for name in sorted(found)))
 
 
-def _nothing_in(level: _Level) -> ValueError:
+def _nothing_in(folder: Folder) -> ValueError:
     """Return the error about a folder without a data set."""
-    for name in level.files:
+    for name in folder.files:
         foreign = foreign_name(name)
-        if foreign is not None and not level.has_images():
+        if foreign is not None and not _has_images(folder):
             what = f"a folder without a data set that can be read; {name!r} in it is {foreign.what}"
-            return _unknown(level.path, foreign._replace(what=what))
-    if not (level.files or level.folders):
-        return _no_images(level.path, "an empty folder")
-    what = f"a folder without a data set ({_counts(level)})"
-    if level.has_images():
+            return _unknown(folder.path, foreign._replace(what=what))
+    if not (folder.files or folder.folders):
+        return _no_images(folder.path, "an empty folder")
+    what = f"a folder without a data set ({_counts(folder)})"
+    if _has_images(folder):
         return _unknown(
-            level.path,
+            folder.path,
             Foreign(what, "label=None reads its images without labels; or make a sub-folder for each class"),
         )
-    return _no_images(level.path, what)
+    return _no_images(folder.path, what)
 
 
-def _counts(level: _Level) -> str:
+def _counts(folder: Folder) -> str:
     """Return the numbers of the folders in a folder and of its files of each suffix, such as "1 folder, 3 .xyz"."""
-    folders = len(level.folders)
+    folders = len(folder.folders)
     counts = [f"{folders:,} folder{'s' * (folders > 1)}"] if folders else []
-    suffixes = Counter(os.path.splitext(name)[1].lower() or "without a suffix" for name in level.files)
+    suffixes = Counter(os.path.splitext(name)[1].lower() or "without a suffix" for name in folder.files)
     usual = suffixes.most_common(_MOST_NAMED)
     counts += [f"{count:,} {suffix}" for suffix, count in usual]
-    others = len(level.files) - sum(count for _, count in usual)
+    others = len(folder.files) - sum(count for _, count in usual)
     if others:
         counts.append(f"{others:,} with other suffixes")
     return ", ".join(counts)
@@ -581,5 +548,5 @@ def _no_images(path: str, what: str = "a folder without a data set") -> ValueErr
         what,
         advice=f"it needs a sub-folder with images ({', '.join(sorted(IMAGE_SUFFIXES))}) for each class, or files of "
         "one format",
-        supported=SUPPORTED,
+        supported=supported(),
     )

@@ -11,22 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.datasets.kinds import (
-    HEAD_NBYTES,
-    PARQUET,
-    RECORDS,
-    TAR,
-    TFRECORD,
-    Kind,
-    by_split,
-    foreign_bytes,
-    foreign_name,
-    is_numbered,
-    kind_of_bytes,
-    kind_of_name,
-    pattern_for,
-    split_of,
-)
+from aioloader.formats.base import HEAD_NBYTES, Format, format_of_head, format_of_name, is_numbered
+from aioloader.formats.foreign import foreign_bytes, foreign_name
+from aioloader.formats.parquet.format import FORMAT as PARQUET
+from aioloader.formats.recordio.format import FORMAT as RECORDS
+from aioloader.formats.splits import by_split, pattern_for, split_of
+from aioloader.formats.tar.format import FORMAT as TAR
+from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from recordio import MAGIC
 
 
@@ -49,8 +40,8 @@ from recordio import MAGIC
         ("photo.jpg", None),
     ],
 )
-def test_names_show_the_kind(name: str, kind: Kind | None) -> None:
-    assert kind_of_name(name) is kind
+def test_names_show_the_kind(name: str, kind: Format | None) -> None:
+    assert format_of_name(name) is kind
 
 
 def test_numbered_names() -> None:
@@ -79,8 +70,8 @@ def _tar(format: int, name: str = "000.jpg") -> bytes:
         (b"\x1f\x8b" + bytes(600), None),
     ],
 )
-def test_first_bytes_show_the_kind(head: bytes, kind: Kind | None) -> None:
-    assert kind_of_bytes(head) is kind
+def test_first_bytes_show_the_kind(head: bytes, kind: Format | None) -> None:
+    assert format_of_head("data", head) is kind
 
 
 def _masked_crc(data: bytes) -> int:
@@ -98,14 +89,14 @@ def _masked_crc(data: bytes) -> int:
 def test_a_length_with_its_masked_crc_is_a_tfrecord(length: int, rest: bytes) -> None:
     head = struct.pack("<Q", length)
     head += struct.pack("<I", _masked_crc(head))
-    assert kind_of_bytes(head + rest) is TFRECORD
+    assert format_of_head("data", head + rest) is TFRECORD
     damaged = head[:8] + bytes([head[8] ^ 1]) + head[9:]
-    assert kind_of_bytes(damaged + rest) is None
+    assert format_of_head("data", damaged + rest) is None
 
 
 @given(st.binary(max_size=2 * HEAD_NBYTES))
 def test_any_bytes_are_taken(head: bytes) -> None:
-    kind_of_bytes(head)
+    format_of_head("data", head)
     foreign_bytes(head)
 
 

@@ -1,0 +1,45 @@
+"""InsightFace's layout, for the registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.formats.base import Folder, Format
+from aioloader.formats.insightface.layout import PROPERTY
+from aioloader.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from aioloader.formats.insightface.dataset import InsightFaceDataset
+
+_REC = "train.rec"
+
+
+class InsightFaceFormat(Format):
+    """Folders in InsightFace's layout: train.rec, train.idx and property."""
+
+    name = "InsightFace"
+    has_fields = False
+    text = "InsightFace's folders (train.rec, train.idx, property)"
+    is_folder = True
+
+    def contains(self, path: str) -> tuple[str, ...] | None:
+        """Return the record file if it has a header, or is next to a property file."""
+        from aioloader.formats.insightface.dataset import insightface_file
+
+        found = insightface_file(path)
+        return None if found is None else (found,)
+
+    def in_folder(self, folder: Folder) -> tuple[str, ...] | None:
+        """Return the record file of a folder."""
+        if not is_url(folder.path):
+            return self.contains(folder.path)
+        return (folder.at(_REC),) if {_REC, PROPERTY} <= set(folder.files) else None
+
+    def dataset(self) -> type[InsightFaceDataset]:
+        """Return `InsightFaceDataset`."""
+        from aioloader.formats.insightface.dataset import InsightFaceDataset
+
+        return InsightFaceDataset
+
+
+FORMAT = InsightFaceFormat()
