@@ -27,10 +27,11 @@ from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from typing import Self
 
     from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.sample_index.layout import SampleIndex
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
@@ -377,6 +378,43 @@ class ShardDataset(FileDataset):
         It is this dataset, unless a format reads only the fields that are asked for.
         """
         return self
+
+    # -- for the commands; a format overrides what it has ------------------------------------------------------------
+
+    index_kind: str | None = None
+    """Kind of the indexes of the shards (`aioloader.sample_index.layout.SampleIndex`); None: they need none."""
+    opens_whole = False
+    """To find the samples of a shard is to read it as a whole."""
+
+    def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
+        """Scan a shard for its samples and return their index; for formats with an `index_kind`. Blocking.
+
+        Args:
+            number: of the shard.
+            tick: called now and then with the number of bytes read so far.
+
+        Raises:
+            OSError: the shard cannot be read.
+            SampleFormatError: it is damaged.
+        """
+        raise NotImplementedError
+
+    def check_shard(
+        self, number: int, tick: Callable[[int], object] | None = None
+    ) -> Generator[SampleFormatError, None, int]:
+        """Read a whole shard, and yield each fault of its structure; no sample is decoded. Blocking.
+
+        Args:
+            number: of the shard.
+            tick: called now and then with the number of bytes read so far.
+
+        Returns:
+            the number of samples without a fault.
+
+        Raises:
+            OSError: the shard cannot be read.
+        """
+        raise ValueError(f"the files of a {type(self).__name__} cannot be checked")
 
     def members_outside(self) -> dict[str, int]:
         """Return the numbers of the members of the shards that belong to no sample, by the names of their kinds."""

@@ -139,8 +139,8 @@ def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
     for name in options if known is not None else ():
         if name not in known:
             raise TypeError(
-                f"{redact_url(found.paths[0])!r} is read by {found.format.reader()}, which has no option {name!r}; it has "
-                f"{', '.join(known)}"
+                f"{redact_url(found.paths[0])!r} is read by {found.format.reader()}, which has no option {name!r}; "
+                f"it has {', '.join(known)}"
             )
     dataset = found.format.open(found.paths, **options)
     if found.format is IMAGE_FOLDER and not len(dataset):

@@ -7,9 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.datasets.shard_abilities import IndexedShards
 from aioloader.errors import SampleFormatError
-from aioloader.formats.parquet.dataset import ParquetDataset
 from aioloader.sample_index.store import cached_index, index_beside, load_index, shard_state, write_index
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.tools.paths import version_at
@@ -78,17 +76,16 @@ def index_samples(dataset: ShardDataset, number: int, *, remake: bool = False) -
         remake: make an index that fits again, too.
 
     Returns:
-        the report; that of a damaged shard, or of one that needs no index, has none. The footers of a Parquet file are
-        read, so that one that cannot be opened is not `ok`.
+        the report; that of a damaged shard, or of one that needs no index, has none. One that cannot be opened is
+        not `ok`.
 
     Raises:
         OSError: the shard cannot be read, or no index can be written.
     """
     path = dataset.paths[number]
     name = redact_url(path)
-    if not isinstance(dataset, IndexedShards):
-        # Not of MDS sets: to open a compressed shard is to decompress it.
-        reasons = openable(dataset.only([number]))[1] if isinstance(dataset, ParquetDataset) else {}
+    if dataset.index_kind is None:
+        reasons = {} if dataset.opens_whole else openable(dataset.only([number]))[1]
         fault = next(iter(reasons.values()), "")
         return SampleIndexReport(name, ok=not fault, fault=fault)
     version = version_at(path)

@@ -1,7 +1,7 @@
 """Check of shards of other formats than RecordIO: their structure, their samples, and every field of these.
 
-A dataset checks the structure of its files itself, see `CheckableShards`. Samples are read by an ordinary loader that
-skips failed ones; its errors are the result.
+A dataset checks the structure of its files itself, see `ShardDataset.check_shard`. Samples are read by an ordinary
+loader that skips failed ones; its errors are the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from aioloader.datasets.decoding import decode_here
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
-from aioloader.datasets.shard_abilities import CheckableShards
 from aioloader.errors import SampleFormatError
 from aioloader.storage.urls import redact_url
 from aioloader.tools.found_images import SampleImages
@@ -110,8 +109,6 @@ def check_shard(
         OSError: the shard is there, and cannot be read.
         ValueError: shards of this format cannot be checked.
     """
-    if not isinstance(dataset, CheckableShards):
-        raise ValueError(f"the files of a {type(dataset).__name__} cannot be checked")
     path = dataset.paths[number]
     try:
         version = version_at(path)

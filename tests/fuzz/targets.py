@@ -147,7 +147,7 @@ TARGETS = {
     "sets": Entry(
         "tests.fuzz.binaries:Sets",
         100_000,
-        ("aioloader/formats/arrays/vision.py", "aioloader/formats/arrays/vision.py"),
+        ("aioloader/formats/arrays/vision.py",),
     ),
     "arrays": Entry("tests.fuzz.binaries:Arrays", 300_000, ("aioloader/mxnet/ndarray_file.py",)),
     "images": Entry(

@@ -22,7 +22,7 @@ def check_shard(
     columns: tuple[MDSColumn, ...],
     tick: Callable[[int], object] | None,
 ) -> Generator[SampleFormatError, None, int]:
-    """Read a shard once, and yield each fault of it; see `aioloader.abc.CheckableShards`.
+    """Read a shard once, and yield each fault of it; see `aioloader.datasets.shard_dataset.ShardDataset.check_shard`.
 
     Args:
         blocks: of the shard without compression.

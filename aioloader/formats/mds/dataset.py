@@ -202,6 +202,8 @@ class MDSDataset(ShardDataset):
         OSError: an index cannot be read.
     """
 
+    opens_whole = True  # a compressed shard is decompressed
+
     @opens_offline
     def __init__(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check_parquet(
     path: str, version: Version | None, image: str, tick: Callable[[int], object] | None
 ) -> Generator[ParquetError, None, int]:
-    """Read a file, and yield each fault; see `aioloader.datasets.shard_abilities.CheckableShards`.
+    """Read a file, and yield each fault; see `aioloader.datasets.shard_dataset.ShardDataset.check_shard`.
 
     All columns are decompressed and decoded by pyarrow, which compares the checksums of pages that have one. A fault is
     a damaged footer, a row group that cannot be read, or a row without its image.

@@ -527,7 +527,7 @@ class ParquetDataset(ShardDataset):
     def check_shard(
         self, number: int, tick: Callable[[int], object] | None = None
     ) -> Generator[SampleFormatError, None, int]:
-        """Read a whole file, and yield each fault; see `aioloader.datasets.shard_abilities.CheckableShards`.
+        """Read a whole file, and yield each fault; see `aioloader.datasets.shard_dataset.ShardDataset.check_shard`.
 
         Raises:
             MissingPackageError: pyarrow is not installed.

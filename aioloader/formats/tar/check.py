@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_tar(
     blocks: Iterable[bytes], path: str, nbytes: int, tick: Callable[[int], object] | None
 ) -> Generator[SampleFormatError, None, int]:
-    """Read a tar once, and yield each fault of it; see `aioloader.datasets.shard_abilities.CheckableShards`.
+    """Read a tar once, and yield each fault of it; see `aioloader.datasets.shard_dataset.ShardDataset.check_shard`.
 
     Behind a damaged header the next header is searched, so that faults further on are found, too.
 

@@ -114,6 +114,8 @@ class TarDataset(ShardDataset):
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
     """
 
+    index_kind = KIND
+
     @opens_offline
     def __init__(
         self,
@@ -272,19 +274,14 @@ class TarDataset(ShardDataset):
         )
         return {name: count for name, count in zip(OUTSIDE.values(), counts.tolist(), strict=True) if count}
 
-    @property
-    def index_kind(self) -> str:
-        """Return the kind of the indexes; see `aioloader.datasets.shard_abilities.IndexedShards`."""
-        return KIND
-
     def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
-        """Scan a tar for its samples; see `aioloader.datasets.shard_abilities.IndexedShards`."""
+        """Scan a tar for its samples; see `ShardDataset.scan_shard`."""
         return scan_tar(self.paths[number], self._versions[number], tick)
 
     def check_shard(
         self, number: int, tick: Callable[[int], object] | None = None
     ) -> Generator[SampleFormatError, None, int]:
-        """Read a whole tar, and yield each fault; see `aioloader.datasets.shard_abilities.CheckableShards`."""
+        """Read a whole tar, and yield each fault; see `ShardDataset.check_shard`."""
         path, version = self.paths[number], self._versions[number]
         if version is None:
             nbytes, blocks = os.stat(path).st_size, file_blocks(path)

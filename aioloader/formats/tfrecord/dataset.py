@@ -72,6 +72,8 @@ class TFRecordDataset(ShardDataset):
         CropIndexError: the file given as `crop_index` is damaged, or is that of other data.
     """
 
+    index_kind = KIND
+
     @opens_offline
     def __init__(
         self,
@@ -165,19 +167,14 @@ class TFRecordDataset(ShardDataset):
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    @property
-    def index_kind(self) -> str:
-        """Return the kind of the indexes; see `aioloader.datasets.shard_abilities.IndexedShards`."""
-        return KIND
-
     def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
-        """Scan a file for its records; see `aioloader.datasets.shard_abilities.IndexedShards`."""
+        """Scan a file for its records; see `ShardDataset.scan_shard`."""
         return scan_records(self.paths[number], self._versions[number], tick)
 
     def check_shard(
         self, number: int, tick: Callable[[int], object] | None = None
     ) -> Generator[SampleFormatError, None, int]:
-        """Read a whole file, and yield each fault of it; see `aioloader.datasets.shard_abilities.CheckableShards`.
+        """Read a whole file, and yield each fault of it; see `ShardDataset.check_shard`.
 
         Raises:
             MissingPackageError: google-crc32c is not installed.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind
-from aioloader.datasets.shard_abilities import IndexedShards
 from aioloader.datasets.shard_dataset import NumberKeys
 from aioloader.sample_index.store import IndexState, index_state
 from aioloader.storage.urls import redact_url
@@ -52,7 +51,7 @@ def inspect_shards(path: str, whole: ShardDataset, format: Format, options: Opti
         OSError: a shard cannot be read.
     """
     # Opening the shards makes the indexes that are missing.
-    indexes = _sample_indexes(whole) if isinstance(whole, IndexedShards) else None
+    indexes = None if whole.index_kind is None else _sample_indexes(whole)
     fine, reasons = openable(whole)
     damage = list(reasons.values())
     name = f"{format.name} {format.noun}"
@@ -258,7 +257,7 @@ def _is_number(label: Any) -> bool:
     return isinstance(label, (int, float, np.number))
 
 
-def _sample_indexes(dataset: IndexedShards) -> SampleIndexes:
+def _sample_indexes(dataset: ShardDataset) -> SampleIndexes:
     """Examine the sample indexes of shards at their usual places."""
     counts: Counter[IndexState] = Counter()
     for path in dataset.paths:

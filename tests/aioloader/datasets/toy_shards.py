@@ -117,7 +117,7 @@ class ToyDataset(ShardDataset):
 
     Attributes:
         scans: number of shards that were scanned.
-        index_kind: see `IndexedShards`.
+        index_kind: see `ShardDataset`.
     """
 
     index_kind = KIND
@@ -146,14 +146,14 @@ class ToyDataset(ShardDataset):
         return ToyReader()
 
     def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
-        """See `IndexedShards`."""
+        """See `ShardDataset.scan_shard`."""
         self.scans += 1
         return scan(read_all(self.paths[number]), self.paths[number])
 
     def check_shard(
         self, number: int, tick: Callable[[int], object] | None = None
     ) -> Generator[SampleFormatError, None, int]:
-        """See `CheckableShards`: a sample is damaged if its values are not JSON."""
+        """See `ShardDataset.check_shard`: a sample is damaged if its values are not JSON."""
         path, count = self.paths[number], 0
         data = read_all(path)
         try:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from aioloader.datasets.shard_abilities import CheckableShards, IndexedShards
+from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.tools import shard_check
 from aioloader.tools.shard_check import check_samples, check_shard
@@ -36,12 +36,6 @@ def checked(tmp_path: Path, *samples: bytes, **options: Any) -> ImageCheck:
 
 def reasons(found: ImageCheck) -> dict[int, str]:
     return {error.index: error.reason for error in found.errors}
-
-
-def test_the_abilities_of_a_dataset_are_recognized(tmp_path: Path) -> None:
-    dataset = ToyDataset(write_shard(tmp_path / "a.toy", []))
-    assert isinstance(dataset, CheckableShards)
-    assert isinstance(dataset, IndexedShards)
 
 
 def test_faults_of_the_structure_are_reported(tmp_path: Path) -> None:
@@ -81,8 +75,7 @@ def test_of_many_faults_the_first_are_kept(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_format_that_cannot_be_checked_is_named(tmp_path: Path) -> None:
     class Other(ToyDataset):
-        # A class without the method is not a `CheckableShards`; None is how a derived class says so at run time.
-        check_shard = None  # type: ignore[assignment]
+        check_shard = ShardDataset.check_shard
 
     with pytest.raises(ValueError, match="Other cannot be checked"):
         check_shard(Other(write_shard(tmp_path / "a.toy", [])), 0)
