@@ -28,8 +28,8 @@ def add(commands: Commands) -> None:
     """Add the command's parser."""
     verify = commands.add_parser(
         "verify",
-        help="check .rec, tar, TFRecord and Parquet files and MDS folders, and with --decode every image",
-        description="Read whole files and report every fault of them and their indexes. RecordIO and tar have no "
+        help="check the files of a data set, and with --decode every image",
+        description="Read whole files and report every fault of them and their indexes. Most formats have no "
         "checksum of the\ncontents, so damage inside an image is found only with --decode.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="a .rec, .tar, .tfrecord or .parquet file or its URL, a pattern such as 'train-*.tar', a folder of them, "
-        "an MDS folder, or a folder of images (with --decode)",
+        help="a file of any format or its URL, a pattern of files, a folder of them, or a folder of images (with "
+        "--decode)",
     )
     verify.add_argument("--image", metavar="NAME", help="field of the image, where samples have fields")
     verify.add_argument("--label", metavar="NAME", help="field of the label")

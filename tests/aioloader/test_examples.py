@@ -222,3 +222,29 @@ def test_the_notebook_runs():
     assert text.count("(16, 64, 64, 3)") == 9
     assert "the ticker ran: True" in text
     assert "a drawing of class" in text
+
+
+def test_a_format_of_another_distribution_is_read_by_every_command(drawn, tmp_path):
+    """Install examples/lmdb_format where only the program finds it, and use it from the command line."""
+    pytest.importorskip("lmdb", reason="needs pip install lmdb")
+    folder = tmp_path / "installed"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--target", folder, EXAMPLES / "lmdb_format"], check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout + done.stderr
+
+    run("aioloader_lmdb", "drawn", "drawn.lmdb")
+    assert "LMDB samples" in run("aioloader", "inspect", "drawn.lmdb")
+    assert "24 images decoded, all valid" in run("aioloader", "verify", "--decode", "drawn.lmdb")
+    assert "24 records of 3 classes" in run("aioloader", "pack", "drawn.lmdb", "out.rec")
+    assert "LMDB" in run("aioloader", "doctor")

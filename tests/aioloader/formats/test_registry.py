@@ -1,0 +1,196 @@
+"""Tests of formats of others: they are registered, recognized and opened, and all commands work on them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import cli
+from aioloader.errors import SampleError, SampleFormatError, UnknownFormatError
+from aioloader.formats import EncodedDataset, Format, base, register
+from tests.aioloader.service.images import jpeg
+
+IMAGES = [jpeg(20 + n, 30) for n in range(6)]
+
+
+class BoxDataset(EncodedDataset):
+    """Dataset over a file of JSON: labels, and the numbers of images; one of them is damaged."""
+
+    def __init__(self, path: str, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._items = json.loads(Path(self.paths[0]).read_text(encoding="utf-8"))["box"]
+
+    def __len__(self) -> int:
+        return self._counted(len(self._items))
+
+    def read(self, indices: Sequence[int]) -> list[bytes]:
+        found = [self._items[index][0] for index in indices]
+        if None in found:
+            raise OSError("the lid is closed")
+        return [IMAGES[number] for number in found]
+
+    def labels(self, indices: Sequence[int]) -> list[Any]:
+        return [self._items[index][1] for index in indices]
+
+    def location(self, index: int) -> str:
+        return f"item {index}"
+
+
+class BoxFormat(Format):
+    name = "Box"
+    suffixes = (".box",)
+
+    def recognizes(self, path: str, head: bytes) -> bool:
+        return head.startswith(b'{"box"')
+
+    def open(self, paths: Sequence[str], **options: Any) -> BoxDataset:
+        (path,) = paths
+        return BoxDataset(path, **options)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Path]:
+    """Register the format for one test, and write a file of it."""
+    before = list(base._registered)
+    register(BoxFormat())
+    path = tmp_path / "data.box"
+    write(path, [(n, n % 2) for n in range(len(IMAGES))])
+    yield path
+    base._registered[:] = before
+    base._known = ()
+
+
+def write(path: Path, items: Sequence[tuple[int | None, Any]]) -> None:
+    path.write_text(json.dumps({"box": items}), encoding="utf-8")
+
+
+def test_a_file_is_recognized_by_its_name_and_by_its_bytes(box: Path, tmp_path: Path) -> None:
+    assert isinstance(aioloader.open_dataset(box), BoxDataset)
+    renamed = box.rename(tmp_path / "data")
+    assert isinstance(aioloader.open_dataset(renamed), BoxDataset)
+    (tmp_path / "other").write_bytes(b"something else")
+    with pytest.raises(UnknownFormatError, match=r"Box \(\.box\)"):
+        aioloader.open_dataset(tmp_path / "other")
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_batches_are_those_of_the_images(box: Path, executor: str) -> None:
+    options = {} if executor == "inline" else {"num_workers": 1}
+    with aioloader.images(
+        box, size=16, batch_size=4, train=False, blocking=True, executor=executor, **options
+    ) as loader:
+        batches = list(loader)
+    assert [batch[0].shape for batch in batches] == [(4, 16, 16, 3), (2, 16, 16, 3)]
+    np.testing.assert_array_equal(np.concatenate([batch[1] for batch in batches]), [0, 1, 0, 1, 0, 1])
+
+
+def test_labels_are_asked_for_without_the_images(box: Path) -> None:
+    dataset = aioloader.open_dataset(box)
+    np.testing.assert_array_equal(dataset.labels(), [0, 1, 0, 1, 0, 1])
+    assert dataset.targets == [0, 1, 0, 1, 0, 1]
+    assert aioloader.open_dataset(box, label=None)[0].shape == (20, 30, 3)
+    assert set(aioloader.open_dataset(box, fields=("image", "label"))[1]) == {"image", "label"}
+
+
+def test_an_item_that_cannot_be_read_is_the_error_of_its_sample(box: Path) -> None:
+    write(box, [(0, 1), (None, 2), (2, 3)])
+    options: dict[str, Any] = {"size": 8, "batch_size": 3, "train": False, "blocking": True, "num_workers": 1}
+    with (
+        aioloader.images(box, **options) as loader,
+        pytest.raises(SampleError, match="the lid is closed") as caught,
+    ):
+        list(loader)
+    assert (caught.value.index, caught.value.key) == (1, "item 1")
+    with aioloader.images(box, on_error="skip", **options) as loader:
+        (batch,) = loader
+        assert batch[1].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [([b"a", b"b"], "returned 2 values for one index"), (["text"], "must return bytes, and returned str")],
+)
+def test_what_read_must_not_return_is_named(box: Path, returned: list[Any], reason: str) -> None:
+    class Wrong(BoxDataset):
+        def read(self, indices: Sequence[int]) -> list[bytes]:
+            return returned
+
+    with pytest.raises(SampleFormatError, match=reason):
+        Wrong(str(box))[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["inspect"], "Box samples"),
+        (["verify", "--decode"], "6 images decoded, all valid"),
+        (["index"], "no index is needed"),
+        (["bench", "--seconds", "0.1", "--rounds", "1", "--size", "16"], "images/s"),
+        (["pack", "OUT"], "6 records of 2 classes"),
+        (["index", "--crops"], ".crops"),
+        (["view", "--export", "OUT"], "6 of 6 samples"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_every_command_works_on_it(
+    command: list[str], found: str, box: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if "--crops" in command:
+        pytest.importorskip("numba")
+    if "view" in command:
+        pytest.importorskip("starlette")
+    words = [str(tmp_path / "out.rec") if word == "OUT" else word for word in command[1:]]
+    arguments = [command[0], str(box), *words]
+    assert cli.main(arguments) == 0
+    output = "".join(capfd.readouterr())
+    assert found in output
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "reason"),
+    [
+        ({"name": ""}, ValueError, "has no name"),
+        ({"suffixes": ("box",)}, ValueError, "must begin with a dot"),
+        ({"suffixes": (".TAR",)}, ValueError, "lower case"),
+        ({"suffixes": (".tar",)}, ValueError, "is that of the format tar"),
+        ({"name": "tar"}, ValueError, "there is a format 'tar' already"),
+    ],
+)
+def test_formats_that_are_refused(attributes: dict[str, Any], error: type[Exception], reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        register(type("Other", (BoxFormat,), attributes)())
+    with pytest.raises(TypeError, match="derived from"):
+        register(BoxFormat)  # type: ignore[arg-type]
+
+
+def test_entry_points_add_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        metadata.EntryPoint("box", f"{__name__}:FORMAT", base.ENTRY_POINTS),
+        metadata.EntryPoint("missing", "no_such_module:FORMAT", base.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(base.metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(base, "_known", ())
+    with pytest.warns(RuntimeWarning, match=r"the format 'missing' of no_such_module:FORMAT cannot be used"):
+        found = base.formats()
+    assert [each.name for each in found][-1] == "Box"
+    base._known = ()
+
+
+FORMAT = BoxFormat()
+
+
+def test_formats_are_imported_when_they_are_asked_for() -> None:
+    code = "import sys, aioloader.formats.base; print('aioloader.formats.tar.format' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-X", "aioloader_worker", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
