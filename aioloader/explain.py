@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aioloader.observability.decode_report import advise_crop_index, advise_partial_reads, describe_decodes
 from aioloader.observability.derived_metrics import (
     HIGH_CPU_SHARE,
     HIGH_OCCUPANCY,
@@ -33,6 +32,9 @@ from aioloader.observability.derived_metrics import (
     MIN_DISPATCHED_S,
     MIN_OCCUPANCY,
     DerivedMetrics,
+    advise_crop_index,
+    advise_partial_reads,
+    describe_decodes,
 )
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Command line of the bare loop (`aioloader.tools.bare_loop`), measured alone.
+"""Command line of the bare loop (`aioloader.tools.bench`), measured alone.
 
 python -m benchmarks.bare_loop --data FOLDER --workers 2 --seconds 5
 """
@@ -9,7 +9,7 @@ import argparse
 import tempfile
 
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.bare_loop import BareLoop
+from aioloader.tools.bench import BareLoop
 from benchmarks.data import add_data_option, load_jpegs
 
 

@@ -23,7 +23,7 @@ import aioloader
 import recordio
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.bare_loop import BareLoop
+from aioloader.tools.bench import BareLoop
 from aioloader.tools.lag import LagSummary, LoopLag
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.figures import add_json_option, spread, write_figures

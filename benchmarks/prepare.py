@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recordio
-from aioloader.crop_index.building import entry_or_reason, put
 from aioloader.crop_index.layout import RECORDS
-from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.crop_index.writer import CropIndexWriter, entry_or_reason, put
 from aioloader.rng import Rng
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack

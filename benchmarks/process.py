@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from aioloader.tools.usage import cpu_seconds, memory_nbytes, process_tree
+from aioloader.tools.bench import cpu_seconds, memory_nbytes, process_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

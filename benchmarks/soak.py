@@ -34,7 +34,7 @@ import aioloader
 from aioloader import transforms
 from aioloader.executors import ProcessExecutor
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.usage import process_tree
+from aioloader.tools.bench import process_tree
 from aioloader.transforms.antialias import axis_filter
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.figures import Row, add_json_option, write_figures

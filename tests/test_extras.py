@@ -33,7 +33,7 @@ DISTRIBUTION_OF = {
 }
 # Imported only for a caller who uses the package already: the result, or the loop, is of that package.
 CALLERS = {
-    "trio": {"aioloader.foundation.supervisor", "recordio.aio"},
+    "trio": {"aioloader.foundation.concurrency", "recordio.aio"},
     "scipy": {"aioloader.mxnet.sparse"},
     "hypothesis": {"aioloader.testing", "recordio.testing"},
 }
@@ -44,13 +44,13 @@ BY_NAME = {
     "aioloader.executors.process.worker",  # the caller's main module
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.cli.view",  # jinja2, starlette, uvicorn
-    "aioloader.interop.torch._settings",  # modules that the script has imported
+    "aioloader.interop.torch._items",  # modules that the script has imported
     "aioloader.mxnet._import_alias",  # its own modules
     "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
     "aioloader.mxnet.outside",  # its own modules
     "aioloader.transforms",  # its own modules
     "aioloader.service.options",  # torch, jax
-    "aioloader.storage.decompression",  # brotli, cramjam, zstandard
+    "aioloader.storage.cache.unpacked",  # brotli, cramjam, zstandard
     "aioloader.viewer.draws",  # the caller's transform
 }
 
@@ -157,7 +157,7 @@ import numpy
 import aioloader, aioloader.executors
 from aioloader.cli import main
 from aioloader.jpeg.cut import RectangleDecoder
-from aioloader.storage.decompression import BlockStream, decompressed
+from aioloader.storage.cache.unpacked import BlockStream, decompressed
 PIXELS = numpy.zeros((60, 90, 3), numpy.uint8)
 NUMBERS = aioloader.ArrayDataset(numpy.arange(4))
 async def opened(**options):

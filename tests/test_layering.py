@@ -245,7 +245,7 @@ LAZY_EXCEPTIONS = {
         )
     ),
     ("aioloader.viewer.app", "starlette"),
-    ("aioloader.viewer.security", "starlette"),
+    ("aioloader.viewer.serve", "starlette"),
 }
 
 
@@ -451,7 +451,7 @@ print(json.dumps(wrong))
     heavy = (
         "aioloader.__main__",
         "aioloader.interop.",
-        "aioloader.jpeg.scan_walk",
+        "aioloader.jpeg.crop_scan",
         "aioloader.viewer",
         "recordio.__main__",
     )

@@ -13,12 +13,10 @@ Samples of different shapes: `Ragged` puts their values behind one another, `Pad
 
 from __future__ import annotations
 
-from aioloader.batchify.compose import Compose
-from aioloader.batchify.group import Group
-from aioloader.batchify.lists import Append, AsList
+from aioloader.batchify.allocation import Append, AsList
+from aioloader.batchify.compose import Compose, Group
 from aioloader.batchify.pad import Pad, PaddedBatch
-from aioloader.batchify.patches import PatchBatch, Patches
-from aioloader.batchify.ragged import Ragged, RaggedBatch
+from aioloader.batchify.ragged import PatchBatch, Patches, Ragged, RaggedBatch
 from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
 
 __all__ = (

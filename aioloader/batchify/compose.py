@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.abc import Transform
 from aioloader.batchify.allocation import Part, new_array
+from aioloader.batchify.fields import collate_each
 from aioloader.foundation.pytree import flatten, unflatten
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -90,3 +92,76 @@ class Compose:
             else:
                 batch, lend = part(batch, rng), False
         return batch
+
+
+class Group:
+    """Collation of tuples with one function for each field: ``Group(Stack(), Pad())`` or ``Group([Stack(), Pad()])``.
+
+    Functions that take ``rng`` draw from one stream, that of the batch, one after the other.
+
+    Args:
+        fn: function of the first field, or a tuple or list of all functions.
+        *args: functions of the other fields.
+
+    Raises:
+        ValueError: one of them cannot be called.
+    """
+
+    _wrong_count: ClassVar[str] = (
+        "Group() has {count} functions, so each sample must be a tuple or list of {count} elements; sample {place} has "
+        "{found}"
+    )
+
+    def __init__(self, fn: Any, *args: Callable[..., Any]) -> None:
+        if isinstance(fn, (tuple, list)):
+            require(not args, "Group() takes the functions one by one or in one list, not both")
+            functions = tuple(fn)
+        else:
+            functions = (fn, *args)
+        for place, function in enumerate(functions):
+            require(callable(function), f"function {place} of Group() cannot be called: {function!r}")
+        self._parts = tuple(map(Part, functions))
+
+    def __call__(
+        self, samples: Sequence[Any], /, out: Any = None, *, rng: Rng | None = None
+    ) -> tuple[Any, ...]:
+        """Collate.
+
+        Args:
+            samples: tuples or lists with as many elements as there are functions.
+            out: a tuple with an entry for each function to write into, or None.
+            rng: the draws of the batch; None: see `aioloader.rng.default_rng`.
+
+        Raises:
+            ValueError: a sample has another number of elements.
+        """
+        columns = self._split(samples)
+        rng = default_rng() if rng is None else rng
+        if out is None:
+            return self._collated(partial(part, column, rng) for part, column in self._pairs(columns))
+        require(len(out) == len(columns), f"out must have {len(columns)} entries, got {len(out)}")
+        pairs = zip(self._pairs(columns), out, strict=True)
+        return self._collated(partial(part, column, rng, out=to) for (part, column), to in pairs)
+
+    def collate(
+        self, samples: Sequence[Any], allocate: Allocate, *, rng: Rng | None = None
+    ) -> tuple[Any, ...]:
+        """Collate into memory from `allocate`; see `aioloader.abc.AllocatingBatchify`."""
+        rng = default_rng() if rng is None else rng
+        pairs = self._pairs(self._split(samples))
+        return self._collated(partial(part.collate, column, allocate, rng) for part, column in pairs)
+
+    def _pairs(self, columns: list[list[Any]]) -> Iterator[tuple[Part, list[Any]]]:
+        return zip(self._parts, columns, strict=True)
+
+    def _collated(self, calls: Iterable[Callable[[], Any]]) -> tuple[Any, ...]:
+        return tuple(collate_each(calls, lambda: [f"[{number}]" for number in range(len(self._parts))]))
+
+    def _split(self, samples: Sequence[Any]) -> list[list[Any]]:
+        if not len(samples):
+            raise ValueError("there are no samples to collate")
+        count = len(self._parts)
+        for place, sample in enumerate(samples):
+            found = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
+            require(found == count, self._wrong_count.format(count=count, place=place, found=found))
+        return [[sample[field] for sample in samples] for field in range(count)]

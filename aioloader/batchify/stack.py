@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.batchify.allocation import new_array
-from aioloader.batchify.arrays import check_out, is_numeric
+from aioloader.batchify.allocation import check_out, is_numeric, new_array
 from aioloader.batchify.fields import collate_by_field
 from aioloader.errors import BatchShapeError
 

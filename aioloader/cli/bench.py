@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from aioloader.cli.arguments import Commands, positive, seconds
+from aioloader.cli.console import Commands, positive, seconds
 
 
 def add(commands: Commands) -> None:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import Commands, natural, positive
+from aioloader.cli.console import Commands, natural, positive
 
 if TYPE_CHECKING:
     from aioloader.tools.demo import DemoReport

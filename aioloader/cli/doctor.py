@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from aioloader.cli.arguments import Commands, real
+from aioloader.cli.console import Commands, real
 
 
 def add(commands: Commands) -> None:

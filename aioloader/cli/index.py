@@ -8,13 +8,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import natural
-from aioloader.cli.sizes import size_text
+from aioloader.cli.console import natural, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader.cli.arguments import Commands
+    from aioloader.cli.console import Commands
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.tools.crops import CropReport
     from aioloader.tools.sample_indexes import SampleIndexReport
@@ -145,8 +144,7 @@ def _idx(path: str, out: str | None) -> None:
 
 
 def _crops(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from aioloader.cli.failures import failure_line
-    from aioloader.cli.progress import LateProgress
+    from aioloader.cli.console import LateProgress, failure_line
     from aioloader.tools.crops import index_crops
 
     with LateProgress("indexing") as progress:

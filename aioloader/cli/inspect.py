@@ -6,8 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from aioloader.cli.arguments import Commands, add_max_pixels, positive, seconds
-from aioloader.cli.sizes import size_text
+from aioloader.cli.console import Commands, add_max_pixels, positive, seconds, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

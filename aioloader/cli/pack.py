@@ -9,8 +9,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import Commands, add_max_pixels, error_limit, natural, positive, share
-from aioloader.cli.sizes import size_text
+from aioloader.cli.console import Commands, add_max_pixels, error_limit, natural, positive, share, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -238,7 +237,7 @@ def _color(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.errors import TooManyErrorsError
     from aioloader.observability.progress import ProgressBar
-    from aioloader.packing.errors import PackError
+    from aioloader.packing.report import PackError
     from aioloader.tools.pack import pack
 
     # The names of the other options are those of the parameters of `pack`.

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
+    from aioloader.cli.console import Commands
 
 _EXIT_CODES = """\
 exit codes:
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from aioloader.crop_index.places import record_index
+    from aioloader.crop_index.layout import record_index
     from aioloader.storage.urls import redact_url
     from aioloader.tools.paths import read_progress
     from aioloader.tools.shards import recognize_shards

@@ -1,19 +1,218 @@
-"""Command `aioloader verify`: find damage in a data set."""
+"""Checks of crop indexes and images, as `aioloader verify` runs and prints them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aioloader.cli.arguments import Commands, natural
-from aioloader.cli.check_report import check_entries, print_entries, print_images
-from aioloader.cli.verify_shards import verify_shards
+from aioloader.cli.console import Commands, natural
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioloader.datasets.base import Dataset
+    from aioloader.datasets.shard_dataset import ShardDataset
+    from aioloader.tools.crop_check import CropCheck
+    from aioloader.tools.verify import ImageCheck
+
+
+# Checking the entries of fewer images takes seconds at most, and needs no progress bar.
+_MANY_IMAGES = 10_000
+
+
+def check_entries(check: Callable[..., CropCheck | None], options: argparse.Namespace) -> CropCheck | None:
+    """Check a crop index, with a progress bar; return None if there is none.
+
+    Args:
+        check: one of the functions of `aioloader.tools.crop_check`, with the data but without options.
+        options: of the command.
+    """
+    from aioloader.cli.console import LateProgress
+    from aioloader.crop_index.writer import can_build
+
+    rebuild = options.decode and can_build()
+    with LateProgress("checking entries") as progress:
+        return check(
+            rebuild=rebuild,
+            num_workers=options.num_workers,
+            # Checksums run without the interpreter's lock; starting processes for each of many files takes longer.
+            executor="thread",
+            begin=lambda count: progress.begin(count if rebuild or count >= _MANY_IMAGES else 0),
+            tick=progress.tick,
+        )
+
+
+def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
+    """Print the result of checking a crop index.
+
+    Args:
+        checked: the result.
+        path: the file or folder that it belongs to.
+        decode: the caller wanted the entries to be made again.
+    """
+    from aioloader.cli.console import failure_line
+
+    if checked.fault:
+        print(f"{checked.path}: {checked.fault}", file=sys.stderr)
+        return
+    for error in checked.errors:
+        print(failure_line(error, path), file=sys.stderr)
+    for count, what in (
+        (checked.stale, "entries of other bytes, because the images were changed"),
+        (checked.damaged, "damaged entries"),
+        (checked.different, "entries that differ from those made again"),
+        (checked.missing, "images that are not in the index"),
+        (len(checked.errors), "images that could not be read"),
+    ):
+        if count:
+            print(f"{checked.path}: {what}: {count:,}", file=sys.stderr)
+    total = checked.entries + checked.stale + checked.damaged + checked.different
+    fit = "all fit their images" if checked.entries == total else f"{checked.entries:,} fit their images"
+    again = " and equal those made again" if checked.rebuilt else ""
+    surplus = f"; {checked.surplus:,} of images that do not exist" if checked.surplus else ""
+    print(
+        f"{checked.path}: {total:,} entries, {fit}{again}; {checked.refused:,} images can have none{surplus}"
+    )
+    if decode and not checked.rebuilt:
+        print(
+            f"{checked.path}: the entries were not made again: this needs numba (pip install 'aioloader[crops]')"
+        )
+    if checked.stale or checked.different or checked.damaged or checked.missing:
+        # Without --remake, entries are kept while size and time of modification of the record file are the same.
+        remake = " --remake" if checked.stale or checked.different else ""
+        command = f"aioloader index --crops{remake} {shlex.quote(path)}"
+        cost = "crops may have wrong pixels" if checked.different else "they cost speed only"
+        print(f"{checked.path}: `{command}` makes the others again; until then {cost}")
+
+
+def print_images(path: str, checked: ImageCheck) -> None:
+    """Print the result of decoding the images of a file or folder."""
+    from aioloader.cli.console import failure_line
+
+    for error in checked.errors:
+        print(failure_line(error, path), file=sys.stderr)
+    if checked.images:
+        damaged = f"{len(checked.errors):,} of them damaged" if checked.errors else "all valid"
+        print(f"{path}: {checked.images:,} images decoded, {damaged}")
+    else:
+        print(f"{path}: contains no images")
+
+
+Checked = tuple[int, dict[str, Any]]
+"""Exit code, and the report as JSON values."""
+
+
+def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
+    """Check shards, and print the faults unless the output is JSON.
+
+    Args:
+        dataset: over the shards.
+        options: of the command.
+
+    Returns:
+        the result for each shard.
+    """
+    from aioloader.tools.shards import openable
+
+    checked = [_structure(dataset, number, options) for number in range(len(dataset.paths))]
+    is_empty = all(not code and not facts["samples"] for code, facts in checked)
+    fine, reasons = openable(dataset)
+    for number in fine:
+        checked[number] = _with_outside(dataset.only([number]), checked[number], options)
+    if is_empty:
+        return [_empty(facts, options) for _, facts in checked]
+    for number, reason in reasons.items():
+        # A fault that the structure does not show, such as an index without a column that the dataset needs.
+        if not checked[number][0]:
+            checked[number] = _with_problem(checked[number][1], reason)
+            _print_error(reason, options)
+    for number in fine:
+        checked[number] = _entries(dataset.only([number]), checked[number], options)
+    if options.decode and fine:
+        for number, found in zip(fine, _images(dataset.only(fine), options), strict=True):
+            code, facts = checked[number]
+            checked[number] = max(code, found[0]), facts | found[1] | {"ok": facts["ok"] and not found[0]}
+    if options.decode:
+        for number in reasons:
+            text = "its images were not decoded, because its samples cannot be found"
+            _print_error(f"{checked[number][1]['path']}: {text}", options)
+    return checked
+
+
+def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> Checked:
+    from aioloader.tools.paths import read_progress
+    from aioloader.tools.verify import check_shard
+
+    path = dataset.paths[number]
+    with read_progress("reading", path) as tick:
+        report = check_shard(dataset, number, tick=tick)
+    if not options.json:
+        for line in report.lines():
+            print(line, file=sys.stderr)
+        print(report.summary())
+    return int(not report.ok), report.facts()
+
+
+def _with_outside(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+    """Add the numbers of the members that belong to no sample, in the only shard of a dataset."""
+    outside = dataset.members_outside()
+    code, facts = checked
+    if outside and not options.json:
+        words = ", ".join(f"{name} {count:,}" for name, count in outside.items())
+        print(f"{facts['path']}: members that belong to no sample: {words}")
+    return code, facts | ({"members_outside": outside} if outside else {})
+
+
+def _empty(facts: dict[str, Any], options: argparse.Namespace) -> Checked:
+    """Report a shard of a set that has no sample at all: no loader could deliver anything."""
+    reason = "there are no samples in the data set: check how the file was made"
+    _print_error(f"{facts['path']}: {reason}", options)
+    return _with_problem(facts, reason)
+
+
+def _with_problem(facts: dict[str, Any], reason: str) -> Checked:
+    """Return the result of a shard whose only fault concerns the whole file."""
+    problem = dict.fromkeys(("offset", "key", "expected", "found")) | {"message": reason}
+    return 1, facts | {"ok": False, "problems": [problem]}
+
+
+def _entries(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+    """Check the crop index of the only shard of a dataset."""
+    from aioloader.tools.crop_check import check_shard_index
+
+    found = check_entries(partial(check_shard_index, dataset), options)
+    if found is None:
+        return checked
+    code, facts = checked
+    if not options.json:
+        print_entries(found, facts["path"], decode=options.decode)
+    return max(code, int(not found.ok)), facts | {"crop_index": found.facts(), "ok": facts["ok"] and found.ok}
+
+
+def _images(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
+    """Decode all samples; return the result for each shard."""
+    from aioloader.cli.console import LateProgress
+    from aioloader.storage.urls import redact_url
+    from aioloader.tools.verify import check_samples
+
+    with LateProgress("decoding") as progress:
+        progress.begin(len(dataset))
+        found = check_samples(dataset, num_workers=options.num_workers, tick=progress.tick)
+    if not options.json:
+        for path, checked in zip(dataset.paths, found, strict=True):
+            print_images(redact_url(path), checked)
+    return [(int(bool(checked.errors)), checked.facts()) for checked in found]
+
+
+def _print_error(text: str, options: argparse.Namespace) -> None:
+    if not options.json:
+        print(text, file=sys.stderr)
+
 
 _EXIT_CODES = """\
 exit codes:
@@ -63,7 +262,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from aioloader.crop_index.places import folder_index
+    from aioloader.crop_index.layout import folder_index
     from aioloader.formats.base import format_of_name
     from aioloader.formats.opening import format_at, recognize
     from aioloader.formats.recordio.format import FORMAT as RECORDIO
@@ -96,7 +295,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
-    from aioloader.cli.progress import LateProgress
+    from aioloader.cli.console import LateProgress
     from aioloader.formats.opening import recognize
     from aioloader.storage.urls import redact_url
     from aioloader.tools.crop_check import check_folder_index, check_record_index

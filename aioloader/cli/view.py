@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import Commands, add_max_pixels, natural, positive, within
-from aioloader.cli.sizes import size_text
+from aioloader.cli.console import Commands, add_max_pixels, natural, positive, size_text, within
 
 if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection

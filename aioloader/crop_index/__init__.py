@@ -6,8 +6,8 @@ to find it; a missing, old, damaged or foreign index costs speed and never chang
 - `aioloader.crop_index.layout`: layout of the file, and keys of images. Pure
 - `aioloader.crop_index.reader`: one file
 - `aioloader.crop_index.writer`: writing one file, resumable
-- `aioloader.crop_index.places`: where the files of record files and folders are
-- `aioloader.crop_index.fetched`: copies of those that lie next to remote record files
+- `aioloader.crop_index.layout`: where the files of record files and folders are
+- `aioloader.crop_index.lookup`: copies of those that lie next to remote record files
 - `aioloader.crop_index.lookup`: the entries of a dataset's items
 """
 

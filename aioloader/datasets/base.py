@@ -17,7 +17,7 @@ import numpy as np
 
 from aioloader.abc import MapDataset, Sampler, StreamDataset
 from aioloader.datasets.bulk_items import samples_of
-from aioloader.datasets.joined_items import JoinedItems
+from aioloader.datasets.joined import JoinedItems
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.derived import Derived

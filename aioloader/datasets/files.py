@@ -18,8 +18,8 @@ from aioloader.errors import EmptyDatasetError, SpanTooShortError
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.rng import default_rng
 from aioloader.storage.cache import Cache, CacheOptions, MemoryCache
+from aioloader.storage.cache.disk import MEMORY
 from aioloader.storage.cache.kept_answers import AnswersInUse, KeptAnswers, current_answers
-from aioloader.storage.cache.options import MEMORY
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import cache_name, redact_url

@@ -20,7 +20,7 @@ from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
-from aioloader.sample_index.scan_progress import ScanProgress
+from aioloader.sample_index.store import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio.errors import ShortReadError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioloader.abc import Decoder, FetchingByteSource
-    from aioloader.sample_index.layout import SampleIndex
+    from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
@@ -382,7 +382,7 @@ class ShardDataset(FileDataset):
     # -- for the commands; a format overrides what it has ------------------------------------------------------------
 
     index_kind: str | None = None
-    """Kind of the indexes of the shards (`aioloader.sample_index.layout.SampleIndex`); None: they need none."""
+    """Kind of the indexes of the shards (`aioloader.sample_index.store.SampleIndex`); None: they need none."""
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
 

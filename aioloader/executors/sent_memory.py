@@ -11,8 +11,7 @@ import os
 import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioloader.executors.mapped_files import FilePlace, MappedFiles
-from aioloader.executors.memory_maps import dumps
+from aioloader.executors.file_maps import FilePlace, MappedFiles, dumps
 from aioloader.foundation.descriptors import anonymous_file, sent_descriptors
 
 if TYPE_CHECKING:

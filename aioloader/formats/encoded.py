@@ -236,7 +236,7 @@ class EncodedByteSource:
         found = read_each(self._dataset, indices)
         labels: Sequence[Any] = self._dataset.labels(indices) if self._labelled else ()
         items = []
-        failures = []
+        failures: list[tuple[int, BaseException]] = []
         for place, data in enumerate(found):
             if isinstance(data, Exception):
                 failures.append((place, data))
@@ -282,7 +282,7 @@ def read_each(dataset: EncodedDataset, indices: list[int]) -> list[bytes | Excep
     try:
         found = list(dataset.read(indices))
         if len(found) == len(indices) and all(isinstance(each, _BYTES) for each in found):
-            return [bytes(each) if isinstance(each, memoryview) else each for each in found]
+            return [bytes(each) for each in found]
     except (OSError, ValueError, LookupError, EOFError):
         if len(indices) == 1:
             raise

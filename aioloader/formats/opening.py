@@ -136,8 +136,8 @@ def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
         OSError: the files cannot be read.
     """
     known = found.format.options()
-    for name in options if known is not None else ():
-        if name not in known:
+    for name in options:
+        if known is not None and name not in known:
             raise TypeError(
                 f"{redact_url(found.paths[0])!r} is read by {found.format.reader()}, which has no option {name!r}; "
                 f"it has {', '.join(known)}"
@@ -335,9 +335,8 @@ def _folder(path: str, most: int | None = None) -> Folder:
         with os.scandir(path) as entries:
             for entry in islice(entries, most):
                 (folders if entry.is_dir() else files).append(entry.name)
-    return Folder(
-        path, *([name for name in names if not is_hidden(name)] for names in (folders, files)), _head
-    )
+    shown = [[name for name in names if not is_hidden(name)] for names in (folders, files)]
+    return Folder(path, shown[0], shown[1], _head)
 
 
 def _by_format(folder: Folder) -> dict[Format, list[str]]:

@@ -5,6 +5,7 @@ first run, and the concurrent execution of the chunks of a batch.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
@@ -17,6 +18,7 @@ from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:
     import socket
+
 
 Notify = Callable[[Callable[[], object]], None]
 
@@ -219,3 +221,27 @@ async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[Chu
     if errors:
         raise errors[0]
     return result
+
+
+# asyncio keeps only weak references to tasks.
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def spawn(supervise: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    """Start a supervisor in the running event loop, asyncio's or trio's.
+
+    Args:
+        supervise: the supervisor, which raises nothing.
+        name: name of the task.
+    """
+    token: Any = anyio.lowlevel.current_token().native_token
+    if isinstance(token, asyncio.AbstractEventLoop):
+        # A loop that ends at once never runs it, and a deferred coroutine then does not warn.
+        task = token.create_task(deferred(supervise)(), name=name)
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        return
+    import trio
+
+    # As under asyncio, it runs with the caller's context variables.
+    trio.lowlevel.spawn_system_task(supervise, name=name, context=contextvars.copy_context())

@@ -5,7 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from aioloader.foundation.error_log import add_note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 CUT: Final = "cut"
 """Way: cut by its entry of a crop index."""
@@ -57,3 +68,106 @@ def refused(reason: str) -> str:
 def kind_of(reason: str) -> str:
     """Return a reason without what the index says: one of the constants of this module, or a value of `BAD_ENTRIES`."""
     return REFUSED if reason.startswith(REFUSED) else reason
+
+
+# What a pipe holds; what is written beyond is dropped.
+_MOST_BYTES = 1 << 16
+_MOST_KINDS = 3
+_LONGEST = 200
+_MOST_IMAGES = 100
+
+
+class DecoderMessages:
+    """Messages of one process. Until `own` is called they are written where they always are."""
+
+    def __init__(self) -> None:
+        self._pipe: tuple[int, int] | None = None
+        self._lock = threading.Lock()
+        self._given: set[str | None] = set()
+
+    def own(self) -> None:
+        """Catch messages from now on: descriptor 2 of this process is nobody else's."""
+        if self._pipe is None:
+            self._pipe = read, write = os.pipe()
+            os.set_blocking(read, False)
+            os.set_blocking(write, False)
+
+    @contextmanager
+    def caught(self, path: str | None) -> Iterator[None]:
+        """Catch what is written to descriptor 2.
+
+        An error gets it as a note. Otherwise it is written to standard error in one line, once for a file, and for the
+        first 100 images of the process.
+
+        Args:
+            path: the file that is decoded; None if it has no name.
+        """
+        if self._pipe is None or not self._lock.acquire(blocking=False):  # another thread has redirected it
+            yield
+            return
+        text = b""
+        try:
+            streams = _copy_of(2)
+            if streams is None:
+                yield
+                return
+            try:
+                os.dup2(self._pipe[1], 2)
+                yield
+            except BaseException as error:
+                if said := self._written():
+                    add_note(error, f"the decoder wrote {_summary(said)}")
+                raise
+            finally:
+                os.dup2(streams, 2)
+                os.close(streams)
+            text = self._written()
+        finally:
+            self._lock.release()
+        if text:
+            self._give(path, text)
+
+    def _written(self) -> bytes:
+        assert self._pipe is not None
+        with suppress(BlockingIOError):
+            return os.read(self._pipe[0], _MOST_BYTES)
+        return b""
+
+    def _give(self, path: str | None, text: bytes) -> None:
+        if (path is not None and path in self._given) or len(self._given) > _MOST_IMAGES:
+            return
+        # Images without a name count too.
+        self._given.add(f"\0{len(self._given)}" if path is None else path)
+        line = f"aioloader: {_printable(path or 'an image')}: the decoder wrote {_summary(text)}"
+        if len(self._given) > _MOST_IMAGES:
+            line = f"aioloader: messages of decoders about more than {_MOST_IMAGES} images are not shown"
+        with suppress(OSError, ValueError, AttributeError):  # standard error is full, closed or None
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+
+def _summary(text: bytes) -> str:
+    """Return the first different lines, with their numbers, as printable text of limited length."""
+    lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
+    kinds = Counter(_printable(line.strip()[:_LONGEST]) for line in lines)
+    shown = [
+        line if count == 1 else f"{line} ({count} times)" for line, count in list(kinds.items())[:_MOST_KINDS]
+    ]
+    rest = len(kinds) - len(shown)
+    more = [f"and {rest} other lines"] if rest else []
+    return "; ".join(shown + more)
+
+
+def _copy_of(fd: int) -> int | None:
+    """Return a copy of a descriptor; None if it is closed, or there may be no more."""
+    try:
+        return os.dup(fd)
+    except OSError:
+        return None
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+decoder_messages = DecoderMessages()

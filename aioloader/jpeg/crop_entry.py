@@ -4,7 +4,7 @@ Rule: an entry has the bit at which each row of MCUs begins, and, for every few 
 begins and the DC values before it; besides that, the codes that a cut needs to set these DC values and to bring the
 data to the right bit of a byte. It has a CRC-32 of itself, and length and checksum of the JPEG, so that it is used only
 with exactly the bytes that it was made from. For readers that have only some rows it has the CRC-32 of all bytes before
-each row (see `aioloader.jpeg.crop_rows`). Layout: docs/format.md. Pure.
+each row (see `aioloader.jpeg.crop_window`). Layout: docs/format.md. Pure.
 """
 
 from __future__ import annotations

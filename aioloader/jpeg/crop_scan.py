@@ -1,18 +1,348 @@
-"""Making of the entries of a crop index. Needs numba (extra ``crops``), which reading and using them does not."""
+"""Compiled pass over the Huffman symbols of a scan, by numba; imported only where a crop index is made.
+
+Rule: no symbol becomes a coefficient. The pass notes the bit at which an MCU begins and the DC values before it, which
+is all that a decoder needs to begin there. Positions are bits from the start of the scan as stored: stuffed zeros and
+restart markers count. Every read is bounded: positions are compared with the end of the data before each block, a block
+has at most 64 coefficients of 32 bits each, and the data is followed by more zeros than that.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from aioloader.errors import MissingPackageError
 from aioloader.jpeg.crop_entry import ScanPoints, encode_entry
 from aioloader.jpeg.frame import EOI, read_frame
 from aioloader.jpeg.huffman import HuffmanTable, NotIndexableError, codes, read_scan_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioloader.foundation.types import Array, IntArray
+
+
+try:
+    from numba import njit
+except ImportError as error:
+    raise MissingPackageError("numba", extra="crops") from error
+
+
+LOOKUP_BITS: Final = 11
+PADDING: Final = 600
+"""Zeros that must follow the data, in bytes."""
+NO_MARKER, FILL_IN_DATA = -1, -2
+
+REASONS: Final = {
+    1: "its data has a code that no table has",
+    2: "its data has a block of more than 64 coefficients",
+    3: "its data has a DC value out of range",
+    4: "its data ends before its last MCU",
+    5: "its data goes on after its last MCU",
+    6: "its restart markers are not those that its headers announce",
+}
+_BAD_CODE, _BAD_RUN, _BAD_DC, _TOO_SHORT, _TOO_LONG, _BAD_RESTART = REASONS
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Compile a function at its first call, and keep the code on disk where there is a place for it."""
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        return njit(nogil=True)(function)
+
+
+@_compiled
+def fill_lookup(counts, symbols, is_dc, lookup):  # type: ignore[no-untyped-def]
+    """Fill the look-up tables of a Huffman table.
+
+    Args:
+        counts, symbols: the table: int64 (16,) and int64 (256,).
+        is_dc: whether it is a DC table.
+        lookup: four arrays, which are set:
+
+            - one, int32 (2048,): for the next 11 bits, one symbol: bits of its code | bits of its value << 8 |
+              coefficients << 16; for a DC table the value's bits are the category. 0 where the code is longer, or there
+              is none.
+            - many, int32 (2048,): as many symbols of an AC table as fit: bits in all | coefficients before the last
+              << 8 | coefficients << 16.
+            - limits and offsets, int64 (17,): for codes of each length, their upper bound as 16 bits, and the
+              difference between the place of a symbol and its code.
+    """
+    one, many, limits, offsets = lookup
+    one[:] = 0
+    code = 0
+    place = 0
+    for length in range(1, 17):
+        offsets[length] = place - code
+        for _ in range(counts[length - 1]):
+            symbol = symbols[place]
+            run = symbol >> 4
+            size = symbol & 15
+            if is_dc:
+                entry = length | symbol << 8 | 1 << 16 if symbol <= 11 else 0
+            elif size:
+                entry = length | size << 8 | (run + 1) << 16
+            elif run == 15:
+                entry = length | 16 << 16
+            elif run == 0:
+                entry = length | 128 << 16
+            else:
+                entry = 0
+            if length <= LOOKUP_BITS:
+                first = code << (LOOKUP_BITS - length)
+                for index in range(first, first + (1 << (LOOKUP_BITS - length))):
+                    one[index] = entry
+            code += 1
+            place += 1
+        limits[length] = code << (16 - length)
+        code <<= 1
+    if is_dc:
+        return
+    for word in range(1 << LOOKUP_BITS):
+        used = 0
+        before = 0
+        coefficients = 0
+        while used < LOOKUP_BITS and coefficients < 64:
+            entry = one[(word << used) & ((1 << LOOKUP_BITS) - 1)]
+            length = entry & 255
+            total = used + length + ((entry >> 8) & 255)
+            if entry == 0 or used + length > LOOKUP_BITS or total > 32:
+                break
+            before = coefficients
+            coefficients += entry >> 16
+            used = total
+        many[word] = used | before << 8 | coefficients << 16
+
+
+@_compiled
+def remove_stuffing(data, start, candidates, out, left_out):  # type: ignore[no-untyped-def]
+    """Copy the data of a scan without stuffed zeros and restart markers.
+
+    Args:
+        data: uint8 (nbytes,), the JPEG.
+        start: offset of the scan.
+        candidates: int64, offsets of all bytes 0xFF from `start` on, but the last byte of the data.
+        out: uint8, at least as long as the rest of the data.
+        left_out: two arrays, which are set: int64, as long as `candidates`: for each place where bytes were left out,
+            the number of bytes copied before it; int64 (..., 2): the bytes left out so far, and the number of the
+            restart marker, or -1 for a zero.
+
+    Returns:
+        (bytes copied, places, offset of the byte after 0xFF of the next other marker, or NO_MARKER or FILL_IN_DATA,
+        length of the scan as stored).
+    """
+    places, marks = left_out
+    nbytes = data.shape[0]
+    at = start
+    copied = 0
+    count = 0
+    missing = 0
+    for found in candidates:
+        if found < at:  # a fill byte, which the one before it has passed
+            continue
+        for _ in range(found - at):
+            out[copied] = data[at]
+            copied += 1
+            at += 1
+        after = at + 1
+        while after < nbytes and data[after] == 0xFF:
+            after += 1
+        if after >= nbytes:
+            break
+        kind = data[after]
+        if kind == 0:
+            if after > at + 1:
+                return copied, count, FILL_IN_DATA, at - start
+            out[copied] = 0xFF
+            copied += 1
+            missing += 1
+            marks[count, 1] = -1
+        elif 0xD0 <= kind <= 0xD7:
+            missing += after + 1 - at
+            marks[count, 1] = kind - 0xD0
+        else:
+            return copied, count, after, at - start
+        places[count] = copied
+        marks[count, 0] = missing
+        count += 1
+        at = after + 1
+    return copied, count, NO_MARKER, at - start
+
+
+@_compiled
+def _load(data, at):  # type: ignore[no-untyped-def]
+    """Return 64 bits from a byte on."""
+    # Written out: compilers make one instruction of it.
+    return (
+        np.uint64(data[at]) << np.uint64(56)
+        | np.uint64(data[at + 1]) << np.uint64(48)
+        | np.uint64(data[at + 2]) << np.uint64(40)
+        | np.uint64(data[at + 3]) << np.uint64(32)
+        | np.uint64(data[at + 4]) << np.uint64(24)
+        | np.uint64(data[at + 5]) << np.uint64(16)
+        | np.uint64(data[at + 6]) << np.uint64(8)
+        | np.uint64(data[at + 7])
+    )
+
+
+@_compiled
+def _long_code(word, symbols, limits, offsets):  # type: ignore[no-untyped-def]
+    """Decode a symbol of any length; (0, 0) if there is none."""
+    value = np.int64(word >> np.uint64(48))
+    for length in range(1, 17):
+        if value < limits[length]:
+            return length, np.int64(symbols[(value >> (16 - length)) + offsets[length]])
+    return 0, 0
+
+
+@_compiled
+def _next_marker(marks, count, at):  # type: ignore[no-untyped-def]
+    """Return the place of the next restart marker, from `at` on; `count` if there is none."""
+    while at < count and marks[at, 1] < 0:
+        at += 1
+    return at
+
+
+@_compiled
+def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
+    """Go through all symbols of a scan and note where MCUs begin.
+
+    Args:
+        scan: the data without stuffing, uint8, followed by `PADDING` zeros; and its number of bits.
+        shape: rows of MCUs, MCUs in a row, MCUs between two restart markers: a multiple of a row's, or 0.
+        coding: int64 (blocks, 3): component and numbers of the DC and AC look-up tables of each block of an MCU; and
+            one, many, symbols, limits, offsets (see `fill_lookup`), stacked by table.
+        left_out: what was left out (see `remove_stuffing`), and the number of places.
+        result: int64 (rows, columns + 1), is set to bits from the start of the data, the last column to row ends; int16
+            (components, rows, columns + 1), is set to the DC values.
+
+    Returns:
+        0, or a key of `REASONS`.
+    """
+    data, nbits = scan
+    rows, columns, restart_interval = shape
+    block_tables, lookups = coding
+    places, marks, count = left_out
+    positions, predictors = result
+    one, many, symbols, limits, offsets = lookups
+    at = np.int64(0)
+    dc = np.zeros(4, np.int64)
+    left = restart_interval
+    restarts = 0
+    mark = _next_marker(marks, count, 0)
+    if mark < count and not restart_interval:
+        return _BAD_RESTART
+    limit = places[mark] * 8 if mark < count else nbits
+    for row in range(rows):
+        for column in range(columns):
+            if restart_interval and left == 0:
+                if mark >= count or marks[mark, 1] != restarts or limit - at >= 8:
+                    return _BAD_RESTART
+                at = limit
+                restarts = (restarts + 1) & 7
+                left = restart_interval
+                dc[:] = 0
+                mark = _next_marker(marks, count, mark + 1)
+                limit = places[mark] * 8 if mark < count else nbits
+            left -= 1
+            positions[row, column] = at
+            for component in range(predictors.shape[0]):
+                predictors[component, row, column] = dc[component]
+            for block in range(block_tables.shape[0]):
+                if at > limit:
+                    return _TOO_SHORT
+                word = _load(data, at >> 3) << np.uint64(at & 7)
+                valid = 64 - (at & 7)
+                table = block_tables[block, 1]
+                entry = np.int64(one[table, word >> np.uint64(64 - LOOKUP_BITS)])
+                if entry:
+                    length = entry & 255
+                    size = (entry >> 8) & 255
+                else:
+                    length, size = _long_code(word, symbols[table], limits[table], offsets[table])
+                    if length == 0 or size > 11:
+                        return _BAD_CODE
+                if size:
+                    value = np.int64((word << np.uint64(length)) >> np.uint64(64 - size))
+                    if value < (1 << (size - 1)):
+                        value += 1 - (1 << size)
+                    value += dc[block_tables[block, 0]]
+                    if value < -2047 or value > 2047:
+                        return _BAD_DC
+                    dc[block_tables[block, 0]] = value
+                word <<= np.uint64(length + size)
+                valid -= length + size
+                at += length + size
+                table = block_tables[block, 2]
+                coefficients = 1
+                while coefficients < 64:
+                    if valid < 32:
+                        word = _load(data, at >> 3) << np.uint64(at & 7)
+                        valid = 64 - (at & 7)
+                    index = word >> np.uint64(64 - LOOKUP_BITS)
+                    entry = np.int64(many[table, index])
+                    # Symbols behind the 64th coefficient belong to the next block.
+                    if entry and coefficients + ((entry >> 8) & 255) < 64:
+                        length = entry & 255
+                        coefficients += entry >> 16
+                    else:
+                        entry = np.int64(one[table, index])
+                        if entry:
+                            length = (entry & 255) + ((entry >> 8) & 255)
+                            coefficients += entry >> 16
+                        else:
+                            length, size = _long_code(word, symbols[table], limits[table], offsets[table])
+                            if length == 0:
+                                return _BAD_CODE
+                            if size & 15:
+                                length += size & 15
+                                coefficients += (size >> 4) + 1
+                            elif size == 0xF0:
+                                coefficients += 16
+                            elif size == 0:
+                                coefficients += 128
+                            else:
+                                return _BAD_CODE
+                    word <<= np.uint64(length)
+                    valid -= length
+                    at += length
+                if 64 < coefficients < 128:
+                    return _BAD_RUN
+        positions[row, columns] = at
+        for component in range(predictors.shape[0]):
+            predictors[component, row, columns] = dc[component]
+        if at > limit:
+            return _TOO_SHORT
+    if mark < count:
+        return _BAD_RESTART
+    if nbits - at >= 8:
+        return _TOO_LONG
+    return 0
+
+
+@_compiled
+def to_stored(positions, left_out):  # type: ignore[no-untyped-def]
+    """Convert positions in data without stuffing to positions in the scan as stored, in place.
+
+    The end of a row before a restart marker stays before the marker.
+    """
+    places, marks, count = left_out
+    passed = 0
+    for row in range(positions.shape[0]):
+        for column in range(positions.shape[1]):
+            byte = positions[row, column] >> 3
+            is_end = column == positions.shape[1] - 1
+            while (
+                passed < count
+                and places[passed] <= byte
+                and not (is_end and marks[passed, 1] >= 0 and places[passed] == byte)
+            ):
+                passed += 1
+            if passed:
+                positions[row, column] += marks[passed - 1, 0] * 8
 
 
 class _Scratch(threading.local):
@@ -58,7 +388,7 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
         NotIndexableError: as for `build_entry`.
         MissingPackageError: numba is not installed.
     """
-    from aioloader.jpeg import scan_walk
+    from aioloader.jpeg import crop_scan as scan_walk
 
     frame = read_frame(data)
     if frame is None:

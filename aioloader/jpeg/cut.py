@@ -1,23 +1,8 @@
-"""The smallest JPEG that has the pixels of a crop, the scale at which it may be decoded, and a decoder of a part of it.
+"""Search of a scan for its restart markers.
 
-Rule: an early stop where data can be left out, else the whole file. The pixels of the box are those of a full decode.
-Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the chroma sample below. A margin
-of one chroma sample is therefore kept wherever the image continues, and where that margin crosses the border of an MCU,
-the next MCU is kept too.
-
-Early stop: the height in the frame header is lowered. The decoder reads the scan row of MCUs by row of MCUs and ends
-after the last row that the lowered height needs. Then it looks for the next marker and finds the EOI behind the bytes
-of the rows left out. It reports these bytes in a warning, the only one that may be accepted (`harmless`). The pixels
-above are those of a full decode, because a pixel depends only on the data of its MCU, on the data coded before it,
-and on a margin of one chroma sample.
-
-Of a file with restart markers, the intervals behind these rows are left out, and the last one that is kept ends with
-EOI instead of its restart marker. It can continue below the rows, and only then is the warning accepted. All restart
-markers are checked beforehand, as `decode_image` does it: where one is missing, the decoder fills in rows.
-
-Damage in the rows that are decoded is detected as far as a full decode detects it. A truncated file is detected,
-because without an EOI there is no early stop. Damage below the crop that leaves the EOI in place, and all restart
-markers, is not detected.
+Rule: within entropy-coded data a byte 0xFF is followed by 0x00 (a stuffed zero), by another 0xFF (a fill byte) or by
+the number of a marker. Only restart markers are valid there, in cyclic order from RST0 to RST7; the first other marker
+ends the data.
 """
 
 from __future__ import annotations
@@ -28,14 +13,56 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from aioloader.jpeg.frame import EOI, Frame
-from aioloader.jpeg.restart_markers import interval_ends
+from aioloader.jpeg.frame import DRI, EOI, RST0, Frame, read_frame
 from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, Region, turbojpeg_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
+
+
+def interval_ends(data: Any, frame: Frame) -> list[int] | None:
+    """Search the scan for all restart markers.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+        frame: its frame, with restart intervals.
+
+    Returns:
+        For each restart interval the offset behind the marker that ends it: RSTn with n = k mod 8 for interval k, EOI
+        for the last. None if the markers are not those that the frame announces, in their order and up to the EOI.
+    """
+    start = frame.scan_start
+    text = np.frombuffer(data, np.uint8)
+    markers = np.flatnonzero(text[start:-1] == 0xFF) + (start + 1)
+    kinds = text[markers]
+    real = (kinds != 0) & (kinds != 0xFF)
+    markers, kinds = markers[real], kinds[real]
+    count = frame.intervals
+    if len(markers) < count or kinds[count - 1] != EOI:
+        return None
+    if ((kinds[: count - 1] - RST0) != (np.arange(count - 1) & 7)).any():
+        return None
+    ends: list[int] = (markers[:count] + 1).tolist()
+    return ends
+
+
+def markers_are_whole(data: Any) -> bool:
+    """Return True if no restart marker of a JPEG is missing or out of order.
+
+    Where one is, a decoder fills in the data that it could not read, and libjpeg reports that only if it is its first
+    warning.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+    """
+    frame = read_frame(data)
+    if frame is None:
+        # Several scans, or an unusual kind: the only easy check is that it has no restart intervals at all.
+        return bytes((0xFF, DRI, 0, 4)) not in bytes(data)
+    return not frame.restart_interval or interval_ends(data, frame) is not None
+
 
 EARLY_STOP_WARNING: Final = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
 """The warning of libjpeg when it has decoded all rows and found more bytes before the EOI marker. libjpeg records its

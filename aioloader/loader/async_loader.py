@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 import anyio
 import anyio.lowlevel
 
-from aioloader.foundation.supervisor import spawn
+from aioloader.foundation.concurrency import spawn
 from aioloader.foundation.threads import run_in_own_thread, run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import AsyncBatches, Epoch

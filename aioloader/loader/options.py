@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.executors.owners import check_executor
+from aioloader.foundation.dealing import check_shard, rank_and_world
 from aioloader.foundation.host_limits import available_cores
-from aioloader.foundation.ranks import check_shard, rank_and_world
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers import BatchSampler

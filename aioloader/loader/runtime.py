@@ -38,24 +38,23 @@ from aioloader.abc import (
     TunedExecutor,
 )
 from aioloader.batchify import AsList, Stack
-from aioloader.datasets.joined_decoding import JoinedDecoder
+from aioloader.datasets.joined import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.auto import AutoExecutor
 from aioloader.executors.owners import claim
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
-from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.protocols import implements
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
-from aioloader.loader.opening import limits, open_blocking, open_in_thread, reported
+from aioloader.loader.opening import announced, limits, open_blocking, open_in_thread, reported
 from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.loader.outputs import make_converter
 from aioloader.loader.planner import EpochPlanner
 from aioloader.metrics import LoaderConfig, Metrics, Stats
 from aioloader.observability.trace import Tracer
-from aioloader.pipeline.announce import announced
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
 from aioloader.pipeline.deliver import DeliveryLog

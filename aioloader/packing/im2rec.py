@@ -16,8 +16,7 @@ import numpy as np
 
 import recordio
 from aioloader.errors import DecodeError
-from aioloader.packing.encoding import library_versions
-from aioloader.packing.pixels import middle, to_bgr
+from aioloader.packing.encoding import library_versions, middle, to_bgr
 from aioloader.packing.plan import Plan
 from aioloader.packing.report import Packed, PackReport
 from aioloader.packing.run import Job, run

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import recordio
 from aioloader.foundation.error_log import strip_exception
+from aioloader.packing.append import Journal
 from aioloader.packing.encoding import Encoded
-from aioloader.packing.errors import (
+from aioloader.packing.plan import Plan, stem_of
+from aioloader.packing.report import (
     PackError,
+    PackReport,
+    as_json,
     as_raised,
     check_errors,
     failure_of,
     record_of,
     recorded,
 )
-from aioloader.packing.journal import Journal
-from aioloader.packing.plan import Plan, stem_of
-from aioloader.packing.report import PackReport, as_json
 from aioloader.packing.sources import Listing, Source, examine
-from aioloader.packing.stream import encoded_in_order
-from aioloader.packing.writer import RecordFiles, count_labels, labels_not_in_train
+from aioloader.packing.writer import RecordFiles, count_labels, encoded_in_order, labels_not_in_train
 from recordio._partial_files import partial_path, sync
 
 if TYPE_CHECKING:

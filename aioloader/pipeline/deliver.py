@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import BatchShapeError, LoaderError, SampleError
-from aioloader.foundation.foreign_errors import add_note, describe, printable
+from aioloader.foundation.error_log import add_note, describe, printable
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
     BASE,

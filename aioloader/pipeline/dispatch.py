@@ -1,7 +1,22 @@
-"""The stage "dispatch": cut a batch into chunks, have the executor run them, and learn from what they took."""
+"""Choice of the size of chunks, from the number of batches in flight and of workers (pure).
+
+Each chunk costs the event loop the same, however many samples it has: a message, an answer and two wake-ups. So a batch
+is cut into as few chunks as keep all workers busy. That depends on how many batches share the workers:
+
+- The workers are busy if every one has one chunk that it works on and one that waits. With twice as many batches in
+  flight as workers, the default, these chunks are whole batches.
+- At the start of an epoch few batches are ahead of a batch, and at its end few follow. These batches are cut into more
+  chunks, the first and the last one into a chunk for every worker: the first batch arrives as early as possible, and no
+  worker is left with a whole batch while the others have nothing to do. The same rule is known from loops of parallel
+  programs as guided self-scheduling.
+- More chunks than are dispatched in the time that they save are not made.
+- A chunk takes a limited time, so that batches arrive evenly. The limit grows with the number of workers, because the
+  chunks of all workers cost the one event loop.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +27,6 @@ import numpy as np
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.pytree import builder, flatten, leaf_spec
 from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout, next_layout_number
-from aioloader.pipeline.chunk_size import chunk_size
 
 if TYPE_CHECKING:
     from aioloader.foundation.concurrency import RefCount
@@ -20,6 +34,47 @@ if TYPE_CHECKING:
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.fetch import Fetch
     from aioloader.pipeline.plan import BatchPlan
+
+
+# Chunks that a worker should have: one that it works on and one that waits.
+_CHUNKS_PER_WORKER = 2
+# What a chunk costs the event loop. n chunks of a batch of w seconds of work are dispatched in n * cost and made in
+# w / n: the batch is there earliest with n = sqrt(w / cost).
+_COST_S = 0.0002
+# A chunk should be long compared with its own cost and short compared with a batch.
+_TARGET_S = 0.045
+# Work in a chunk for each worker: chunks of all workers then cost the event loop about a twentieth of its time.
+_TARGET_PER_WORKER_S = 0.004
+# Assumed until it is measured; 16 samples are then a chunk of `_TARGET_S`.
+_UNKNOWN_SAMPLE_S = _TARGET_S / 16
+# A batch of less work is not worth splitting: several batches are in flight anyway.
+_SPLIT_S = 0.03
+
+
+def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left: int | None) -> int:
+    """Return the maximum number of samples of a chunk, at least 1.
+
+    Args:
+        samples: samples of the batch that are to be made.
+        workers: number of workers.
+        sample_s: seconds of a worker for one sample; 0 if that is not known yet.
+        ahead: batches of the epoch that will be delivered before this one and are in flight.
+        left: batches of the epoch after this one; None if their number is not known.
+    """
+    target_s = _TARGET_S
+    near = ahead + 1
+    if left is not None:
+        target_s = max(target_s, workers * _TARGET_PER_WORKER_S)
+        near = min(near, left + 1)
+    parts = min(workers, -(-_CHUNKS_PER_WORKER * workers // max(1, near)))
+    work_s = samples * sample_s
+    if work_s:
+        parts = min(parts, max(1, int(math.sqrt(work_s / _COST_S))) if work_s > _SPLIT_S else 1)
+    # A whole number of samples in every chunk; the chunks of a batch are of nearly equal size.
+    most = max(1, int(target_s / (sample_s or _UNKNOWN_SAMPLE_S)))
+    parts = max(1, parts, -(-samples // most))
+    return max(1, -(-samples // parts))
+
 
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
 

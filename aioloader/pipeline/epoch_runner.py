@@ -1,48 +1,194 @@
-"""An epoch with several batches in flight, and the steps of each batch: plan, fetch, dispatch, work, collate.
+"""Thread that notices a sampler or a source that holds the event loop.
 
-An epoch with one batch at a time (`aioloader.pipeline.inline`) takes the same steps; it differs in how it waits for
-memory, and in what `source` and `run` of a `BatchTask` are.
-
-Task life: exactly one supervisor task opens the task group and closes it, entirely inside itself. The iterator only
-communicates with it: it takes deliveries and requests the end. So no group or cancel scope is ever open across a
-``yield``, ``__anext__`` or ``__aenter__`` of the caller, and errors reach the caller as themselves.
+Nothing in the loop could report it: the watchdog waits for the same loop.
 """
 
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
+import logging
+import sys
+import threading
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.errors import BatchMemoryError, LoaderClosedError, LoaderError, single
+from aioloader.errors import BatchMemoryError, LoaderClosedError, LoaderError, ThreadStartError, single
 from aioloader.foundation.concurrency import Notification, RefCount, deferred, loop_notifier
-from aioloader.foundation.foreign_errors import add_note, printable
+from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.replacement import fallback_indices
+from aioloader.foundation.stacks import stack_of
+from aioloader.foundation.threads import start_thread
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
 from aioloader.pipeline.collate import BatchRows, must_copy
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
 from aioloader.pipeline.dispatch import Dispatch, Run, Started
 from aioloader.pipeline.fetch import Fetch
-from aioloader.pipeline.held_loop import HeldLoopWatch
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.reorder import Reorder
 from aioloader.pipeline.watchdog import EpochView, Watchdog, watch_lag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
+    from types import CodeType, FrameType, TracebackType
 
     from aioloader.abc import ByteSource
     from aioloader.foundation.types import Chunk
     from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
+
+
+_log = logging.getLogger("aioloader")
+_POLL_S = 1.0
+
+
+class HeldLoopWatch:
+    """Observer of the thread of an event loop. It logs a warning when one call stays there for too long.
+
+    The thread ends with the ``with`` block.
+
+    Args:
+        name: what is called, for the message: "the sampler Permutation".
+        call: code of the function that calls it, in which the thread is while the loop is held.
+        count: returns the number of the call that is under way, or was last.
+        after_s: seconds after which it reports, and again at growing intervals.
+    """
+
+    def __init__(self, name: str, call: CodeType, count: Callable[[], int], after_s: float) -> None:
+        self._name = name
+        self._call = call
+        self._count = count
+        self._after_s = after_s
+        self._loop = threading.get_ident()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> None:
+        with suppress(ThreadStartError):  # without the watch the epoch can be run all the same
+            start_thread(self._watch, "aioloader-watch")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        interval = min(_POLL_S, self._after_s / 4)
+        seen: int | None = None
+        held_s, due_s = 0.0, self._after_s
+        while not self._ended.wait(interval):
+            count = self._count() if self._is_held() else None
+            if count is None or count != seen:
+                seen, held_s, due_s = count, 0.0, self._after_s
+                continue
+            held_s += interval
+            if held_s >= due_s:
+                due_s = 2 * held_s
+                stack = stack_of(self._loop) or ""
+                _log.warning(
+                    "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, "
+                    "or make it an asynchronous source of samples; it is at\n%s",
+                    self._name,
+                    held_s,
+                    stack,
+                    extra={"seconds": held_s, "stack": stack},
+                )
+
+    def _is_held(self) -> bool:
+        frame: FrameType | None = sys._current_frames().get(self._loop)
+        while frame is not None:
+            if frame.f_code is self._call:
+                return True
+            frame = frame.f_back
+        return False
+
+
+T = TypeVar("T")
+
+
+class ReorderError(RuntimeError):
+    """Error raised when a number arrives twice, or is outside of the window: a bug of the pipeline.
+
+    Attributes:
+        number: the number.
+        expected: the next number to leave.
+    """
+
+    def __init__(self, number: int, expected: int, reason: str) -> None:
+        super().__init__(f"batch {number} {reason}; next to be delivered is {expected}")
+        self.number = number
+        self.expected = expected
+
+
+class Reorder(Generic[T]):
+    """Buffer of the results that arrived early.
+
+    Args:
+        window: how far a number may be ahead of the next one to leave, if they leave in order.
+        in_order: they do; otherwise they leave in the order in which they arrived.
+
+    Attributes:
+        next: the lowest number that has not left.
+        latest: the number that left last.
+    """
+
+    def __init__(self, window: int, *, in_order: bool = True) -> None:
+        self._window = window
+        self._in_order = in_order
+        self._held: dict[int, T] = {}
+        self._left: set[int] = set()  # numbers above `next` that have left
+        self.next = 0
+        self.latest = -1
+
+    def push(self, number: int, item: T) -> None:
+        """Add a result. A skipped number needs one too, or the window waits for it forever."""
+        if number < self.next or number in self._held or number in self._left:
+            raise ReorderError(number, self.next, "came twice")
+        if self._in_order and number >= self.next + self._window:
+            raise ReorderError(number, self.next, "lies outside of the window")
+        self._held[number] = item
+
+    def pop(self) -> T | None:
+        """Remove and return the next result, or return None if it has not arrived yet."""
+        number = self.next if self._in_order else next(iter(self._held), self.next)
+        item = self._held.pop(number, None)
+        if item is not None:
+            self.latest = number
+            self._left.add(number)
+            while self.next in self._left:
+                self._left.remove(self.next)
+                self.next += 1
+        return item
+
+    @property
+    def ready(self) -> bool:
+        """Return True if a result can leave."""
+        return self.next in self._held or (not self._in_order and bool(self._held))
+
+    def first_missing(self) -> int:
+        """Return the first number from `next` on that has not arrived."""
+        number = self.next
+        while number in self._held or number in self._left:
+            number += 1
+        return number
+
+    def drop_from(self, number: int) -> None:
+        """Drop the results of `number` and above."""
+        for late in [held for held in self._held if held >= number]:
+            del self._held[late]
+
+    def clear(self) -> None:
+        """Drop all results."""
+        self._held.clear()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
 
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0

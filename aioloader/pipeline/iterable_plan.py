@@ -16,7 +16,7 @@ import anyio.lowlevel
 import numpy as np
 
 from aioloader.errors import LoaderError
-from aioloader.pipeline.cancellation import GRACE_S, GraceScope, is_ours
+from aioloader.pipeline.async_map import GRACE_S, GraceScope, is_ours
 from aioloader.pipeline.plan import BatchPlan, BatchSchedule
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ budget, `buckets` that of batches of like items, for which `aspect` finds shapes
 batches of one variant, such as an image size.
 """
 
-from aioloader.samplers.aspect import aspect_shapes, nearest_shape
 from aioloader.samplers.basic import (
     BatchSampler,
     FilterSampler,
@@ -20,7 +19,7 @@ from aioloader.samplers.basic import (
     SequentialSampler,
 )
 from aioloader.samplers.blocks import BlockShuffleSampler
-from aioloader.samplers.buckets import BucketBatchSampler
+from aioloader.samplers.buckets import BucketBatchSampler, aspect_shapes, nearest_shape
 from aioloader.samplers.budget import BudgetBatchSampler
 from aioloader.samplers.training import (
     ClassBalancedSampler,

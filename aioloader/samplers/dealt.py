@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.dealing import deal, steps_of
-from aioloader.foundation.ranks import check_shard, rank_and_world
+from aioloader.foundation.dealing import check_shard, deal, rank_and_world, steps_of
 from aioloader.foundation.types import RankBatch
 from aioloader.foundation.validation import require
 from aioloader.samplers.basic import Sampler

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from aioloader.abc import StartingExecutor
 from aioloader.errors import ServiceClosedError
-from aioloader.foundation.supervisor import spawn
+from aioloader.foundation.concurrency import spawn
 from aioloader.foundation.threads import run_in_own_thread
 from aioloader.foundation.validation import advises
 from aioloader.service.engine import ServiceEngine

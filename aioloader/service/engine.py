@@ -12,14 +12,12 @@ from aioloader.executors.owners import claim
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.threads import Threads
 from aioloader.loader.outputs import make_converter
-from aioloader.observability.service_trace import ServiceTrace
 from aioloader.observability.trace import Tracer
-from aioloader.service.decoding import ReferenceDecoder, processor_stages
 from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
-from aioloader.service.making import ImageMaker
+from aioloader.service.making import ImageMaker, ReferenceDecoder, processor_stages
 from aioloader.service.requests import ImageRequests
-from aioloader.service.stats import ServiceStats, percentiles
+from aioloader.service.stats import ServiceStats, ServiceTrace, percentiles
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor

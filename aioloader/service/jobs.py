@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from aioloader.foundation.types import WorkSpan
-    from aioloader.observability.service_trace import ImageTrace
     from aioloader.service.references import ReadImage, Reference
+    from aioloader.service.stats import ImageTrace
 
 Phase = Literal["queue", "read", "work", "done"]
 

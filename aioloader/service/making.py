@@ -1,8 +1,9 @@
-"""Images made by an executor: bytes into slab memory, chunks to the workers, results out of it."""
+"""Estimate of the bytes that a function's result will take, from the results before it."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +11,8 @@ import anyio
 import numpy as np
 
 from aioloader.abc import SizedProcessor
+from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.stage import Stage
 from aioloader.errors import ImageError, ImageTooLargeError, ServiceMemoryError
 from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
@@ -27,18 +30,95 @@ from aioloader.foundation.types import (
     next_layout_number,
 )
 from aioloader.service.probe import decoded_size
-from aioloader.service.result_size import ResultSizes
+from aioloader.transforms.decode import checked_header
 from aioloader.transforms.formats import read_header
 from aioloader.transforms.frames import count_frames
+from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from aioloader.abc import Executor, SlabMemory
+    from aioloader.abc import DecodingProcessor, Executor, SlabMemory
     from aioloader.foundation.threads import Threads
-    from aioloader.foundation.types import Array
+    from aioloader.foundation.types import Array, ItemLocation
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.jobs import ChunkInWork, Job
+
+
+# As for an image of float32 in RGB.
+_PER_PIXEL = 12
+
+
+class ResultSizes:
+    """Sizes of the results so far, of a processor that does not announce them.
+
+    The result may grow with the image (decoded, normalised) or not (resized, cropped), and a tiny image that is
+    enlarged has very many bytes for each of its pixels. So two figures are kept, the largest ratio to the pixels and
+    the largest size, and the smaller estimate is taken. It is too small only for a result that is larger than all
+    before it.
+    """
+
+    def __init__(self) -> None:
+        self._per_pixel = float(_PER_PIXEL)
+        self._largest = 0
+
+    def expect(self, pixels: int) -> int:
+        """Return the bytes to reserve for the result of an image.
+
+        Args:
+            pixels: height times width of the image.
+        """
+        return int(min(pixels * self._per_pixel, max(self._largest, pixels * _PER_PIXEL)))
+
+    def learn(self, pixels: int, nbytes: int) -> None:
+        """Take note of a result.
+
+        Args:
+            pixels: height times width of its image; at least 1.
+            nbytes: bytes of its arrays.
+        """
+        self._per_pixel = max(self._per_pixel, nbytes / pixels)
+        self._largest = max(self._largest, nbytes)
+
+
+@dataclass(frozen=True)
+class ReferenceDecoder(ImageDecoder):
+    """Decoder of encoded images without anything around them.
+
+    Attributes:
+        own: decodes images that it decodes otherwise than `decode_image`, or None.
+    """
+
+    own: DecodingProcessor | None = None
+
+    def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
+        if self.own is not None:
+            checked_header(data, self.max_pixels)
+            pixels = self.own.decode(data)
+            if pixels is not None:
+                return encode_raw(pixels), None
+        return data, None
+
+
+def processor_stages(processor: Callable[..., Any] | None) -> tuple[Stage, ...]:
+    """Return the stages of a processor: none, or one that takes the image.
+
+    Raises:
+        TypeError: it is not callable, or is an async function.
+    """
+    if processor is None:
+        return ()
+    if not callable(processor):
+        raise TypeError(
+            f"processor must be a transform or a function of an image, got a {type(processor).__name__}"
+        )
+    stage = Stage(processor, first=True)
+    if stage.is_async:
+        raise TypeError(
+            f"the processor {stage.name} is async, but it runs in a worker: await it with the image that get() returns"
+        )
+    return (stage,)
+
 
 SMALL_BYTES = 1 << 17
 """Images of at most this many bytes are ordinary arrays, and are made several at a time."""

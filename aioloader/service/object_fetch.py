@@ -11,7 +11,7 @@ from aioloader.service.web_urls import short_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from aioloader.service.http_exchange import BodyRoom
+    from aioloader.service.http_fetch import BodyRoom
     from aioloader.storage.remote.client import Client
     from aioloader.storage.remote.loop_thread import LoopThread
     from aioloader.storage.remote.transport import Version
@@ -101,7 +101,7 @@ class ObjectClient:
 
         Raises, and is cancelled, as `describe`.
         """
-        from aioloader.service.http_exchange import SMALL_NBYTES, room_for
+        from aioloader.service.http_fetch import SMALL_NBYTES, room_for
 
         if nbytes <= SMALL_NBYTES:
             return await self._run(self._get, address, version, nbytes)

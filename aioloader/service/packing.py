@@ -13,8 +13,8 @@ from aioloader.abc import SizedProcessor
 from aioloader.errors import single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
-from aioloader.samplers.first_fit import FirstFit
-from aioloader.service.feeding import FailedPrompt, FedIterator, Feed, of_prompt
+from aioloader.samplers.budget import FirstFit
+from aioloader.service.mapping import FailedPrompt, FedIterator, Feed, of_prompt
 from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.requests import check_draw
 

@@ -1,18 +1,24 @@
-"""References to images: what a caller may pass to a service, and the bytes behind it."""
+"""``data:`` URIs (RFC 2397): their bytes, within limits. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import threading
+from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import anyio
 import numpy as np
 
-from aioloader.abc import MapDataset
+from aioloader.abc import FetchingByteSource, MapDataset
+from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.resolve import resolve
 from aioloader.errors import (
     ImageFetchError,
     ImageNotAllowedError,
@@ -23,17 +29,234 @@ from aioloader.errors import (
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
 from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
-from aioloader.service.data_uris import decode_data_uri, most_characters
-from aioloader.service.dataset_items import DatasetItems
-from aioloader.service.fetched_cache import FetchedCache, KnownVersion
+from aioloader.service.http_fetch import FetchedCache, KnownVersion
 from aioloader.service.nested import is_row
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
 from aioloader.service.web_urls import parse_web_url, short_name
-from aioloader.storage.cache.options import CacheOptions
+from aioloader.storage.cache.disk import CacheOptions
 from aioloader.transforms.formats import is_base64_of_image
 from aioloader.transforms.pillow import encode_pillow, is_pillow_image
 from aioloader.transforms.raw import raw_buffer
+
+if TYPE_CHECKING:
+    from aioloader.abc import ByteDataset
+    from aioloader.foundation.types import IntArray
+
+
+# Encoded images contain few escapes, if any. Removing them takes a hundred bytes of memory for each.
+_MOST_ESCAPES = 1 << 16
+_LONGEST_TYPE = 256
+_PIECE = 1 << 19  # characters; a multiple of four
+# The interpreter keeps a thread for 5 ms unless it waits for something.
+_YIELD_S = 5e-5
+_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+
+
+def most_characters(nbytes: int) -> int:
+    """Return how many characters a URI with `nbytes` bytes can have."""
+    return len("data:") + _LONGEST_TYPE + 1 + -(-nbytes // 3) * 4 + 2 * _MOST_ESCAPES
+
+
+def decode_data_uri(uri: str, name: str, max_bytes: int) -> bytearray:
+    """Return the bytes of a ``data:`` URI.
+
+    Args:
+        uri: the text, beginning with "data:" in any case.
+        name: names it in errors.
+        max_bytes: most bytes that it may have.
+
+    Raises:
+        ImageReferenceError: it is malformed, or its type is not that of an image.
+        ImageTooLargeError: it has more bytes.
+    """
+    start = len("data:")
+    comma = uri.find(",", start, start + _LONGEST_TYPE + 1)
+    if comma < 0:
+        raise ImageReferenceError(name, "it has no comma behind its type, and so no data", kind="data")
+    kind, *options = (word.strip() for word in uri[start:comma].lower().split(";"))
+    if kind and not kind.startswith("image/") and kind != "application/octet-stream":
+        raise ImageReferenceError(name, f"its type is {short_name(kind)!r}, not an image", kind="data")
+    start = comma + 1
+    if not uri.isascii():
+        raise ImageReferenceError(name, "it has characters that are not ASCII", kind="data")
+    # Looking for one is several times as fast as counting them, and no other thread runs meanwhile.
+    escapes = uri.count("%", start) if uri.find("%", start) >= 0 else 0
+    if escapes > _MOST_ESCAPES:
+        reason = (
+            f"it has {escapes:,} escaped characters, and {_MOST_ESCAPES:,} are allowed: encode it as base64"
+        )
+        raise ImageReferenceError(name, reason, kind="data")
+    if escapes:
+        if _ESCAPE.search(uri, start):
+            raise ImageReferenceError(name, "it has a % that is not followed by two digits", kind="data")
+        uri, start = unquote_to_bytes(uri[start:]).decode("latin-1"), 0
+    if options and options[-1] == "base64":
+        try:
+            data = _decode_base64(uri, start)
+        except ValueError as error:
+            raise ImageReferenceError(name, f"its data are not base64: {error}", kind="data") from None
+    else:
+        data = bytearray(uri[start:], "latin-1")
+    if len(data) > max_bytes:
+        raise ImageTooLargeError(name, "bytes", max_bytes, len(data), kind="data")
+    return data
+
+
+def _decode_base64(text: str, start: int) -> bytearray:
+    """Decode base64 from a place in a text on, in pieces; between them other threads run.
+
+    Raises:
+        ValueError: it is not base64, or has no padding.
+    """
+    data = bytearray()
+    for place in range(start, len(text), _PIECE):
+        piece = a2b_base64(text[place : place + _PIECE], strict_mode=True)
+        data += piece
+        if len(piece) * 4 != _PIECE * 3 and place + _PIECE < len(text):
+            raise ValueError("padding before the end")
+        if place:
+            sleep(_YIELD_S)
+    return data
+
+
+# Datasets that a caller makes for each request must not keep their files open for ever.
+_MOST_OPEN = 16
+
+
+class DatasetItems:
+    """Reader of items. Used from one event loop.
+
+    The source of each dataset is opened once, and stays open while it is one of the 16 used last, or an item of it is
+    being read.
+
+    Args:
+        threads: what blocks runs there.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._open: dict[int, _OpenDataset] = {}
+
+    async def read(self, dataset: MapDataset[Any], index: int, name: str) -> bytes | memoryview:
+        """Return the encoded image of an item: its bytes where the dataset has them and no transforms, or its pixels.
+
+        Raises:
+            ImageReferenceError: there is no such item, or it is not an image.
+            ImageFetchError: it cannot be read; the error of the dataset is chained.
+
+        Cancellation returns at once; the thread ends the reading.
+        """
+        opened = self._open.pop(id(dataset), None) or _OpenDataset(dataset)
+        self._open[id(dataset)] = opened  # the last one
+        if len(self._open) > _MOST_OPEN:
+            self._threads.start(self._open.pop(next(iter(self._open))).close)
+        return await self._threads.run_abandonable(opened.read, index, name, abandoned=_no_items)
+
+    async def aclose(self) -> None:
+        """Close all sources, those in use when their items have been read."""
+        opened, self._open = list(self._open.values()), {}
+        for each in opened:
+            await self._threads.run(each.close)
+
+
+class _OpenDataset:
+    """Dataset and its source. Used from threads."""
+
+    def __init__(self, dataset: MapDataset[Any]) -> None:
+        self._dataset = dataset  # kept, so that its identity is not that of another one
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closed = False
+        self._base: ByteDataset[Any] | None = None
+        self._decoder: ImageDecoder | None = None
+        self._remap: IntArray | None = None
+        self._source: FetchingByteSource | None = None
+
+    def read(self, index: int, name: str) -> bytes | memoryview:
+        """Return the encoded image of an item; blocks."""
+        if not 0 <= index < len(self._dataset):
+            reason = f"there is no item {index}: the dataset has {len(self._dataset):,} items"
+            raise ImageReferenceError(name, reason, kind="dataset")
+        try:
+            source = self._enter()
+            try:
+                data = None if source is None else self._encoded(source, index)
+            finally:
+                self._leave()
+            return self._made(index, name) if data is None else data
+        except ImageReferenceError:
+            raise
+        except Exception as error:
+            reason = f"it cannot be read: {type(error).__name__}: {error}"
+            raise ImageFetchError(name, reason, kind="dataset") from error
+
+    def _enter(self) -> FetchingByteSource | None:
+        """Return the source, opened if necessary; None if the items are made by the dataset."""
+        with self._lock:
+            self._users += 1
+            # A read that begins after `close` opens the source once more, and the last one that leaves closes it.
+            if self._source is not None:
+                return self._source
+            resolved = resolve(self._dataset)
+            if resolved.stages or resolved.base_kind != "bytes":
+                return None
+            base: ByteDataset[Any] = resolved.base
+            decoder = base.decoder
+            if not isinstance(decoder, ImageDecoder):
+                return None
+            source = base.open_source()
+            if not isinstance(source, FetchingByteSource):
+                source.close()
+                return None
+            self._base, self._decoder, self._remap = base, decoder, resolved.remap
+            self._source = source
+            return source
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            self._close_unused()
+
+    def _encoded(self, source: FetchingByteSource, index: int) -> bytes | None:
+        base, decoder = self._base, self._decoder
+        assert base is not None
+        assert decoder is not None
+        place = np.asarray([index if self._remap is None else self._remap[index]], np.int64)
+        plan, memory = source.fetch(base.spans(place))
+        if int(plan.start[0]) < 0:
+            return None
+        start, length = int(plan.start[0]), int(plan.length[0])
+        extras = base.extras(place)
+        extra = None if extras is None else extras[0]
+        body, *_ = decoder.parse(memory[start : start + length], extra, base.location(int(place[0])))
+        return bytes(body)
+
+    def _made(self, index: int, name: str) -> bytes | memoryview:
+        sample = self._dataset[index]
+        image = sample[0] if isinstance(sample, tuple) else sample
+        if isinstance(image, (bytes, bytearray, memoryview)):
+            return bytes(image)
+        try:
+            return encode_pillow(image) if is_pillow_image(image) else raw_buffer(np.asarray(image))
+        except (TypeError, ValueError) as error:
+            raise ImageReferenceError(name, f"the item is not an image: {error}", kind="dataset") from None
+
+    def close(self) -> None:
+        """Close the source, once nobody reads from it."""
+        with self._lock:
+            self._closed = True
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._closed and not self._users and self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+def _no_items() -> None:
+    pass
+
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -142,7 +365,7 @@ class ReferenceReader:
         user_agent: what the own client says it is, in each request; None: aioloader and its version.
         max_bytes: most bytes of an image, encoded, or of its pixels.
         timeout: seconds for reading one.
-        cache, cache_limit: where bytes of URLs are kept, see `aioloader.storage.cache.options.CacheOptions`.
+        cache, cache_limit: where bytes of URLs are kept, see `aioloader.storage.cache.disk.CacheOptions`.
 
     Raises:
         TypeError, ValueError: an argument is wrong.
@@ -179,8 +402,7 @@ class ReferenceReader:
         self._web: WebClient | None = None
         if fetch is None and self._allow & _WEB:
             # Imported by the services that need them: they lead to the modules of remote data.
-            from aioloader.service.http_exchange import DEFAULT_USER_AGENT, http_parser
-            from aioloader.service.http_fetch import WebClient
+            from aioloader.service.http_fetch import DEFAULT_USER_AGENT, WebClient, http_parser
 
             http_parser()
             self._web = WebClient(

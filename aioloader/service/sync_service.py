@@ -21,7 +21,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
-    from aioloader.service.feeding import FedIterator
+    from aioloader.service.mapping import FedIterator
     from aioloader.service.packing import PromptBatch
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import Fetch

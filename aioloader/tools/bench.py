@@ -1,17 +1,17 @@
-"""Benchmark of a loader on the caller's files: the best executor and number of workers, and the distance to the bound.
+"""CPU time and memory of a process and its descendants, read from /proc on Linux.
 
-First every setting has one short turn. Then the best setting of each executor and the bare loop (see
-`aioloader.tools.bare_loop`) alternate in rounds, so that their ratios compare measurements close in time. A turn uses a
-new loader: it is opened, warms up, is timed, and then the lag of its event loop and its memory are measured. The last
-two cost time themselves, so they are measured only after the timing.
+On other systems every function returns None or an empty result.
 """
 
 from __future__ import annotations
 
+import glob
 import itertools
+import multiprocessing
 import os
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -27,19 +27,223 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
 from aioloader.images import images
 from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.rng import Rng
 from aioloader.storage.urls import redact_url
-from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.lag import LagSummary, LoopLag
-from aioloader.tools.usage import cpu_seconds, memory_nbytes
-from aioloader.transforms import decode_image
+from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomCrop, RandomResizedCrop, decode_image
+from aioloader.transforms.antialias import resize_antialiased
+from aioloader.transforms.interpolation import CODES, FILTERED, interpolation_name
 from aioloader.transforms.raw import RAW_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
 
     from aioloader.abc import FetchingByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array
+
+
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+# Fields of /proc/PID/stat after the name, which may contain spaces: user and system time, of it and of ended children.
+_TIMES = slice(11, 15)
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return a process and its living descendants, parents before children; empty if it cannot be found."""
+    found = [pid] if _text(f"{pid}/stat") else []
+    for parent in found:  # the list grows during the loop
+        for children in glob.glob(f"{parent}/task/*/children", root_dir=_PROC):
+            found += map(int, _text(children).split())
+    return found
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU seconds of a process, its living descendants, and those that have ended and been reaped."""
+    stats = filter(None, (_text(f"{member}/stat") for member in process_tree(pid)))
+    ticks = [sum(map(int, stat.rpartition(")")[2].split()[_TIMES])) for stat in stats]
+    return sum(ticks) / _TICKS_PER_S if ticks else None
+
+
+def memory_nbytes(pid: int) -> int | None:
+    """Return the memory of a process and its descendants: the proportional set size (a page shared by n counts 1/n).
+
+    Reading it walks page tables, so do not call it while something is being timed.
+    """
+    lines = [line for member in process_tree(pid) for line in _text(f"{member}/smaps_rollup").splitlines()]
+    kib = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return 1024 * sum(kib) if kib else None
+
+
+def _text(name: str) -> str:
+    """Return the text of a file below /proc; "" if it cannot be read, as after the end of its process."""
+    try:
+        return (_PROC / name).read_text()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Operations on each image.
+
+    Attributes:
+        size: side of the results in pixels.
+        crop: "random" (`RandomResizedCrop`), "window" (a square of `size` at a random place, not resized), "centre"
+            (shorter side resized to size * 8 / 7, then a centre crop) or "none" (images already have this size).
+        flip: mirror about half of the images.
+        normalise: float32 channels first, ImageNet's mean and standard deviation; else uint8 channels last.
+        interpolation: name of the interpolation for resizing.
+        antialias: resize as the loader does by default, averaging over all pixels that a pixel of the result covers;
+            only for bilinear and bicubic.
+    """
+
+    size: int = 224
+    crop: str = "random"
+    flip: bool = True
+    normalise: bool = False
+    interpolation: str = "linear"
+    antialias: bool = True
+
+
+class ImageWorker:
+    """Decoder and augmenter of images with reused memory: a result is valid until the next call.
+
+    Args:
+        images: see `BareLoop`.
+        work: operations on each image.
+    """
+
+    def __init__(self, images: Sequence[bytes | Array], work: Work) -> None:
+        import cv2
+        import simplejpeg
+
+        cv2.setNumThreads(1)
+        self._cv2: Any = cv2
+        self._jpeg: Any = simplejpeg
+        self._images = images
+        self._work = work
+        self._crop = RandomCrop(work.size) if work.crop == "window" else RandomResizedCrop(work.size)
+        self._code = CODES[interpolation_name(work.interpolation, "BareLoop", antialias=False)]
+        self._rng = Rng(0)
+        self._scratch = np.empty(0, np.uint8)
+        size = (work.size, work.size)
+        self._resized = np.empty((*size, 3), np.uint8)
+        self._flipped = np.empty((*size, 3), np.uint8)
+        self._planes = np.empty((3, *size), np.float32)
+        mean, std = (np.asarray(v, np.float32).reshape(3, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
+        self._table = ((np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std).astype(np.float32)
+
+    def make(self, index: int) -> Array:
+        """Return the result for image `index`, modulo the number of images."""
+        source = self._images[index % len(self._images)]
+        image = self._decode(source) if isinstance(source, bytes) else source
+        height, width = image.shape[:2]
+        work, rng = self._work, self._rng
+        rng.seek(0, 0, index)
+        if work.crop == "random":
+            x, y, w, h = self._crop.box(height, width, rng)
+            image = self._resize(image[y : y + h, x : x + w], work.size, work.size, self._resized)
+        elif work.crop == "window":
+            x, y, w, h = self._crop.box(height, width, rng)
+            image = image[y : y + h, x : x + w]
+        elif work.crop == "centre":
+            short = round(work.size * 8 / 7)
+            w, h = (short, height * short // width) if width < height else (width * short // height, short)
+            left, top = (w - work.size) // 2, (h - work.size) // 2
+            image = self._resize(image, w, h, None)[top : top + work.size, left : left + work.size]
+        if work.flip and rng.random() < 0.5:
+            image = self._cv2.flip(image, 1, dst=self._flipped)
+        elif work.crop in ("centre", "window"):
+            np.copyto(self._resized, image)
+            image = self._resized
+        if work.normalise:
+            for plane, row, place in zip(self._cv2.split(image), self._table, self._planes, strict=True):
+                self._cv2.LUT(plane, row, dst=place)
+            return self._planes
+        return image
+
+    def _decode(self, data: bytes) -> Array:
+        try:
+            height, width, _, _ = self._jpeg.decode_jpeg_header(data)
+            if self._scratch.size < height * width * 3:
+                self._scratch = np.empty(height * width * 3, np.uint8)
+            image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
+            return image
+        except ValueError:  # PNG and other formats, and rare kinds of JPEG
+            decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR)
+            return np.asarray(self._cv2.cvtColor(decoded, self._cv2.COLOR_BGR2RGB), np.uint8)
+
+    def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
+        if self._work.antialias:
+            made = np.empty((height, width, 3), np.uint8) if out is None else out
+            resize_antialiased(image, (height, width), made, kernel=FILTERED[self._code])
+            return made
+        return np.asarray(self._cv2.resize(image, (width, height), dst=out, interpolation=self._code))
+
+
+def serve(commands: Connection[Any, Any], images: list[bytes | Array], work: Work) -> None:
+    """Run a process of the loop.
+
+    A command is a number of seconds, answered with (number of results, seconds taken); or None, which ends the process.
+    """
+    worker = ImageWorker(images, work)
+    commands.send("ready")
+    index = 0
+    while (command := commands.recv()) is not None:
+        done = 0
+        start = now = perf_counter()
+        while now - start < command:
+            worker.make(index)
+            index += 1
+            done += 1
+            now = perf_counter()
+        commands.send((done, now - start))
+
+
+class BareLoop:
+    """Processes of the loop, which stay alive between measurements; a context manager.
+
+    Args:
+        images: encoded images, or uint8 (height, width, 3) for images that are not to be decoded; divided among the
+            processes.
+        workers: number of processes.
+        work: operations on each image.
+    """
+
+    def __init__(self, images: Sequence[bytes | Array], workers: int, work: Work | None = None) -> None:
+        self._images = list(images)
+        self._workers = max(1, min(workers, len(self._images)))
+        self._work = work or Work()
+        self._stack = ExitStack()
+        self._pipes: list[Connection[Any, Any]] = []
+
+    def __enter__(self) -> BareLoop:
+        context = multiprocessing.get_context("spawn")
+        for number in range(self._workers):
+            mine, theirs = context.Pipe()
+            share = self._images[number :: self._workers]
+            process = context.Process(target=serve, args=(theirs, share, self._work), daemon=True)
+            process.start()
+            theirs.close()
+            self._stack.callback(process.join)
+            self._stack.callback(mine.send, None)
+            self._pipes.append(mine)
+        for pipe in self._pipes:
+            pipe.recv()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def measure(self, seconds: float) -> float:
+        """Measure the images per second of all processes together, over `seconds`."""
+        for pipe in self._pipes:
+            pipe.send(seconds)
+        answers: list[tuple[int, float]] = [pipe.recv() for pipe in self._pipes]
+        return sum(done / took for done, took in answers)
+
 
 _SETTLE_S = 0.3
 _WATCH_S = 1.0

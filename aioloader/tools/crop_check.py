@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.building import check_builder, entry_or_reason, is_reproduced
-from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
+from aioloader.crop_index.layout import FOLDER, RECORDS, folder_index, folder_key, record_index, shard_index
 from aioloader.crop_index.lookup import relative_name
-from aioloader.crop_index.places import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
+from aioloader.crop_index.writer import check_builder, entry_or_reason, is_reproduced
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import CropIndexError
 from aioloader.formats.recordio.dataset import RecordFileDataset
@@ -24,8 +23,8 @@ from aioloader.foundation.decodes import REFUSED
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.crop_images import FolderImages, image_paths
-from aioloader.tools.found_images import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
+from aioloader.tools.crops import FolderImages, image_paths
+from aioloader.tools.verify import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.tools.found_images import ImageFinder
+    from aioloader.tools.verify import ImageFinder
 
 _FITS, _STALE, _DAMAGED, _DIFFERENT, _REFUSED, _MISSING = range(6)
 _BATCH = 64

@@ -1,8 +1,4 @@
-"""Making of crop indexes for record files, shards of other formats and folders of images.
-
-The images are read by an ordinary loader, whose workers make the entries; the entries are written as they arrive. An
-interrupted run is continued by the next one, and entries of an earlier index are kept if they still fit.
-"""
+"""Images of a folder at any depth, each with its key in the crop index of the folder."""
 
 from __future__ import annotations
 
@@ -15,39 +11,94 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.building import check_builder, entry_or_reason, fits, is_intact, put
-from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
-from aioloader.crop_index.lookup import RecordCrops, relative_name
-from aioloader.crop_index.places import (
+from aioloader.crop_index.layout import (
+    FOLDER,
+    RECORDS,
     file_number,
     folder_index,
+    folder_key,
     given_index,
     record_index,
     shard_index,
 )
+from aioloader.crop_index.lookup import RecordCrops, relative_name
 from aioloader.crop_index.reader import CropIndex
-from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.crop_index.writer import CropIndexWriter, check_builder, entry_or_reason, fits, is_intact, put
 from aioloader.datasets.base import IndexedView
+from aioloader.datasets.files import FileDataset
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
+from aioloader.formats.folder.dataset import whole_files
+from aioloader.formats.folder.files import find_images
 from aioloader.formats.foreign import IMAGE_SUFFIXES
 from aioloader.formats.recordio.dataset import RecordFileDataset
+from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
-from aioloader.tools.crop_images import FolderImages, image_paths
-from aioloader.tools.found_images import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
 from aioloader.tools.paths import record_files_at, version_at
 from aioloader.tools.shards import openable, shard_sets
+from aioloader.tools.verify import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.datasets.files import FileDataset
+    from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
-    from aioloader.foundation.types import Array, IntArray, ItemLocation
-    from aioloader.tools.found_images import ImageFinder
+    from aioloader.tools.verify import ImageFinder
+
+
+class FolderImages(FileDataset):
+    """Dataset of image files.
+
+    Args:
+        root: the folder, or its URL.
+        paths: the files, or their URLs.
+        decoder: makes the samples; it is passed the key of each file.
+        keys: uint64 (n,), keys of the files.
+    """
+
+    def __init__(self, root: str, paths: Sequence[str], decoder: Decoder[Any], keys: Array) -> None:
+        super().__init__()
+        self._root = root
+        self._paths = paths
+        self._keys = keys
+        self._decoder = decoder
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        return self._decoder
+
+    def open_source(self) -> FetchingByteSource:
+        return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
+
+    @property
+    def reads_ahead(self) -> bool:
+        return is_url(self._root)
+
+    def spans(self, indices: IntArray) -> Spans:
+        return whole_files(indices)
+
+    def extras(self, indices: IntArray) -> Array:
+        return self._keys[indices]
+
+    def location(self, index: int) -> ItemLocation:
+        return ItemLocation(None, redact_url(self._paths[index]), None)
+
+
+def image_paths(root: str) -> list[str]:
+    """Return the images of a folder at any depth, sorted by their paths.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+        OSError: it cannot be listed.
+    """
+    return find_images(root).all_images(root)
+
 
 _BATCH = 32
 # Errors of a place that cannot be written to, for which another place is the remedy.

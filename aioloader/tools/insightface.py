@@ -27,7 +27,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.sources import Source
-from aioloader.packing.stream import encoded_in_order
+from aioloader.packing.writer import encoded_in_order
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
 from aioloader.transforms.decode import check_extents

@@ -15,8 +15,8 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from aioloader.crop_index.building import check_builder
-from aioloader.crop_index.places import record_index
+from aioloader.crop_index.layout import record_index
+from aioloader.crop_index.writer import check_builder
 from aioloader.datasets.fields import field_names
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
@@ -30,10 +30,9 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
 from aioloader.packing.encoding import Encoding, library_versions
-from aioloader.packing.errors import PackBusyError, PackError
 from aioloader.packing.fields_file import fields_place
 from aioloader.packing.plan import make_plan, other_shards, stem_of
-from aioloader.packing.report import Packed, PackReport, is_report
+from aioloader.packing.report import PackBusyError, Packed, PackError, PackReport, is_report
 from aioloader.packing.run import SYNC_S, Job, journal_of, run
 from aioloader.packing.samples import Samples
 from aioloader.packing.sources import (

@@ -15,8 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.validation import accepts_rng
-from aioloader.transforms.augmix import AugMix
-from aioloader.transforms.autoaugment import AutoAugment, AutoAugmentPolicy
+from aioloader.transforms.autoaugment import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TrivialAugmentWide,
+)
 from aioloader.transforms.base import (
     Compose,
     RandomApply,
@@ -52,7 +57,6 @@ from aioloader.transforms.geometry import (
 from aioloader.transforms.lazy_image import Scratch
 from aioloader.transforms.mixing import CutMix, MixUp
 from aioloader.transforms.padding import Pad
-from aioloader.transforms.policies import RandAugment, TrivialAugmentWide
 from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
 from aioloader.transforms.raw import encode_raw, raw_image
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor

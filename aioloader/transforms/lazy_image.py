@@ -34,8 +34,7 @@ from aioloader.foundation.decodes import (
 from aioloader.foundation.types import StageTimer
 from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
-from aioloader.jpeg.crop_rows import check_part, needed_rows, read_head
-from aioloader.jpeg.crop_window import cut_by_entry
+from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head
 from aioloader.jpeg.cut import RectangleDecoder
 from aioloader.jpeg.orientation import jpeg_orientation
 from aioloader.jpeg.turbojpeg import library_path
@@ -247,7 +246,7 @@ class LazyImageReader:
     def open_part(
         self, data: Any, path: str | None = None, *, entry: Any, rows: tuple[int, int]
     ) -> LazyImage:
-        """Open a JPEG of which only the headers and some rows of MCUs are there (see `aioloader.jpeg.crop_rows`).
+        """Open a JPEG of which only the headers and some rows of MCUs are there (see `aioloader.jpeg.crop_window`).
 
         Args:
             data: the part, bytes or a flat memoryview of bytes; the image reads from it later.

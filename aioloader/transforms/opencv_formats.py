@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.foundation.decoder_messages import decoder_messages
+from aioloader.foundation.decodes import decoder_messages
 from aioloader.transforms.formats import (
     CODESTREAM,
     ENDS_EARLY,

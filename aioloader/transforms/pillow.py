@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from aioloader.errors import DecodeError, MissingPackageError
-from aioloader.foundation.decoder_messages import decoder_messages
+from aioloader.foundation.decodes import decoder_messages
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.foreign_errors import add_note
+from aioloader.foundation.error_log import add_note
 
 if TYPE_CHECKING:
     from types import TracebackType

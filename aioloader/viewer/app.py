@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from aioloader.viewer.links import ServerLinks
-    from aioloader.viewer.rendering import RenderedImage
+    from aioloader.viewer.records import RenderedImage
+    from aioloader.viewer.site import ServerLinks
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 # Formats with a media type of the same name.

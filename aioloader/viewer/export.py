@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioloader import __version__
-from aioloader.viewer.links import StaticLinks
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
 from aioloader.viewer.records import label_text
-from aioloader.viewer.site import Listing, Options, Shown, Site
+from aioloader.viewer.site import Listing, Options, Shown, Site, StaticLinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.viewer.collection import Collection
     from aioloader.viewer.draws import Draw
-    from aioloader.viewer.rendering import RenderedImage
+    from aioloader.viewer.records import RenderedImage
 
 MARK = ".aioloader-view.json"
 _DRAWS = 4

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.viewer.draws import Draw, Pipeline
-    from aioloader.viewer.links import ServerLinks, StaticLinks
-    from aioloader.viewer.site import Listing, Shown, Site
+    from aioloader.viewer.site import Listing, ServerLinks, Shown, Site, StaticLinks
 
 LABELS_PER_PAGE = 500
 STATIC_FILES = {"view.css": "text/css", "icon.svg": "image/svg+xml"}

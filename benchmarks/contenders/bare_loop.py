@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import numpy as np
 
-from aioloader.tools.bare_loop import BareLoop, ImageWorker, Work
+from aioloader.tools.bench import BareLoop, ImageWorker, Work
 from benchmarks.contenders.contract import RecFile, Source
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from aioloader.errors import ImageReferenceError
-from aioloader.service.http_exchange import REDIRECTS, AgainError, BodyRoom, Response, exchange
+from aioloader.service.http_fetch import REDIRECTS, AgainError, BodyRoom, Response, exchange
 from aioloader.service.web_urls import parse_web_url, redirected
 from tests.fuzz.mutation import change
 from tests.fuzz.references import check_shown

@@ -13,9 +13,15 @@ import numpy as np
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.image.det_iterator import DetSampleSteps
-from aioloader.mxnet.io.det_augment import DetectionAugment
-from aioloader.mxnet.io.det_boxes import CropLimits, DetectionLabelError, LabelPadError, ObjectLabel, Rect
-from aioloader.mxnet.io.image_det_record_iter import _checked
+from aioloader.mxnet.io.augment import (
+    CropLimits,
+    DetectionAugment,
+    DetectionLabelError,
+    LabelPadError,
+    ObjectLabel,
+    Rect,
+)
+from aioloader.mxnet.io.image_record_iter import _checked
 from aioloader.mxnet.io.parameters import read_parameters
 from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS
 from aioloader.rng import Rng

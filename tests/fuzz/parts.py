@@ -15,8 +15,7 @@ import numpy as np
 from aioloader.errors import IncompleteItemError
 from aioloader.jpeg import read_frame
 from aioloader.jpeg.crop_entry import EntryHead
-from aioloader.jpeg.crop_rows import needed_rows, read_head, row_bytes
-from aioloader.jpeg.crop_window import cut_by_entry
+from aioloader.jpeg.crop_window import cut_by_entry, needed_rows, read_head, row_bytes
 from tests.fuzz.entries import PIECES, SEALED, damaged, pairs, sealed
 from tests.fuzz.jpeg_changes import changed
 from tests.fuzz.jpeg_oracle import (

@@ -9,8 +9,7 @@ import string
 from aioloader.errors import ImageServiceError
 from aioloader.service.addresses import kind_of_address, literal_address
 from aioloader.service.allowed import KINDS
-from aioloader.service.data_uris import decode_data_uri
-from aioloader.service.references import Reference, ReferenceReader
+from aioloader.service.references import Reference, ReferenceReader, decode_data_uri
 from aioloader.service.root_folder import RootFolder
 from aioloader.service.web_urls import parse_web_url
 from tests.fuzz.mutation import change

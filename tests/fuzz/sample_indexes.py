@@ -14,8 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from aioloader.sample_index.layout import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
-from aioloader.sample_index.store import index_beside, load_index, shard_state
+from aioloader.sample_index.store import (
+    IndexFault,
+    SampleIndex,
+    ShardState,
+    index_beside,
+    load_index,
+    pack_index,
+    shard_state,
+    unpack_index,
+)
 from tests.fuzz.mutation import change
 from tests.fuzz.target import Draw, Finding, corpus_of, most_memory, scratch_folder
 

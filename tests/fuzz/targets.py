@@ -42,7 +42,7 @@ TARGETS = {
         200_000,
         (
             "aioloader/jpeg/frame.py",
-            "aioloader/jpeg/restart_markers.py",
+            "aioloader/jpeg/cut.py",
             "aioloader/jpeg/cut.py",
             "aioloader/transforms/lazy_image.py",
             "aioloader/jpeg/turbojpeg.py",
@@ -74,7 +74,7 @@ TARGETS = {
         "tests.fuzz.parts:Parts",
         400_000,
         (
-            "aioloader/jpeg/crop_rows.py",
+            "aioloader/jpeg/crop_window.py",
             "aioloader/jpeg/crop_window.py",
             "aioloader/transforms/lazy_image.py",
         ),
@@ -93,7 +93,7 @@ TARGETS = {
     "sample-indexes": Entry(
         "tests.fuzz.sample_indexes:SampleIndexes",
         200_000,
-        ("aioloader/sample_index/layout.py", "aioloader/sample_index/store.py"),
+        ("aioloader/sample_index/store.py", "aioloader/sample_index/store.py"),
         1 << 33,
     ),
     "rows": Entry(
@@ -164,7 +164,7 @@ TARGETS = {
     "hub-answers": Entry(
         "tests.fuzz.hub_answers:HubAnswers", 1_000_000, ("aioloader/storage/remote/hub_answers.py",)
     ),
-    "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
+    "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/augment.py",)),
     "mds": Entry(
         "tests.fuzz.mds:Mds",
         300_000,
@@ -211,7 +211,7 @@ TARGETS = {
         (
             "aioloader/service/addresses.py",
             "aioloader/service/allowed.py",
-            "aioloader/service/data_uris.py",
+            "aioloader/service/references.py",
             "aioloader/service/root_folder.py",
             "aioloader/service/web_urls.py",
         ),
@@ -219,7 +219,7 @@ TARGETS = {
     "http-responses": Entry(
         "tests.fuzz.http_responses:Responses",
         100_000,
-        ("aioloader/service/http_exchange.py",),
+        ("aioloader/service/http_fetch.py",),
         0,
         "h11",
     ),

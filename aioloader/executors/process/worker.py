@@ -27,17 +27,16 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
+from aioloader.executors.process.child import answer_signals, write_stack
 from aioloader.executors.process.messages import Inbox, encode
 from aioloader.executors.process.parts import parts_of, without_large
-from aioloader.executors.process.stacks import answer_signals, write_stack
-from aioloader.executors.runner import Runner
+from aioloader.executors.runner import Runner, Spill
 from aioloader.executors.sent_memory import receive
 from aioloader.executors.shared_memory import control_array, private_after_fork
-from aioloader.executors.spill import Spill
-from aioloader.foundation.decoder_messages import decoder_messages
+from aioloader.foundation.decodes import decoder_messages
 from aioloader.foundation.descriptors import fill_streams, sent_descriptors
-from aioloader.foundation.error_log import TRACEBACK
-from aioloader.foundation.foreign_errors import (
+from aioloader.foundation.error_log import (
+    TRACEBACK,
     add_note,
     describe,
     detach,

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioloader.crop_index.places import is_index_file
+from aioloader.crop_index.layout import is_index_file
 from aioloader.formats.foreign import IMAGE_SUFFIXES, is_image_name
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioloader.errors import SampleFormatError
 from aioloader.formats.mds.index import LayoutFault, MDSColumn, SampleLayout, parse_table, table_nbytes
-from aioloader.storage.file_check import FileCheck
+from aioloader.storage.cache.unpacked import FileCheck
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from aioloader.formats.mds.sets import (
     open_set,
 )
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
-from aioloader.sample_index.layout import SampleIndex
-from aioloader.sample_index.store import open_index
+from aioloader.sample_index.store import SampleIndex, open_index
 from aioloader.storage.cache import CacheOptions
 from aioloader.storage.cache.unpacked import PackedFile, UnpackedFiles, file_blocks
 from aioloader.storage.local.descriptors import open_regular, read_into

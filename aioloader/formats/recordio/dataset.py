@@ -19,8 +19,7 @@ from aioloader.formats.recordio.partial_reads import CropReads
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
-from aioloader.sample_index.layout import SampleIndex
-from aioloader.sample_index.store import open_index
+from aioloader.sample_index.store import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url
@@ -386,7 +385,7 @@ class ImageRecordDataset(RecordFileDataset):
             return self._crops
         places: Sequence[str | None] = ()
         if remote and fetch:
-            from aioloader.crop_index.fetched import fetch_indexes
+            from aioloader.crop_index.lookup import fetch_indexes
 
             with self._asking():
                 places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])

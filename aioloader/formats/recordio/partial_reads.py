@@ -18,14 +18,14 @@ from aioloader.datasets.decoding import PARTS, RECORD_FIELDS
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import IntArray, PartialItems, Spans
 from aioloader.jpeg.crop_entry import CropEntryError
-from aioloader.jpeg.crop_rows import needed_rows, read_head, row_bytes
+from aioloader.jpeg.crop_window import needed_rows, read_head, row_bytes
 from aioloader.rng import Rng
 from aioloader.storage.records import doubtful
 from aioloader.transforms.decode import stored_box
 
 if TYPE_CHECKING:
     from aioloader.crop_index.lookup import RecordCrops
-    from aioloader.transforms.needed_region import NeededRegion
+    from aioloader.transforms.fused import NeededRegion
 
 # Saving less than this share of a record is not worth a second request or the check.
 _LEAST_SAVING: Final = 1 / 16

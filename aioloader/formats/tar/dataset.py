@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.formats.tar.samples import TarSamples
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.sample_index.layout import SampleIndex
+    from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
 
 _PLACES = "places"

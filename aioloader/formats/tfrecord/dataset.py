@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioloader.abc import FetchingByteSource
     from aioloader.errors import SampleFormatError
     from aioloader.foundation.types import IntArray
-    from aioloader.sample_index.layout import SampleIndex
+    from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
 
 _WHOLE_NBYTES = 64 << 20

@@ -17,8 +17,7 @@ from aioloader.errors import RemoteReadError
 from aioloader.formats.tfrecord.framing import FRAME_NBYTES, HEAD, HEAD_NBYTES, length_crc
 from aioloader.formats.tfrecord.scan import FileScan
 from aioloader.foundation.types import SpanKind, Spans
-from aioloader.sample_index.layout import SampleIndex
-from aioloader.sample_index.store import open_index
+from aioloader.sample_index.store import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular, opened_regular
 from aioloader.storage.urls import appended, beside, is_url, redact_url
 

@@ -1,10 +1,12 @@
-"""Torch datasets as datasets of this project, and the set-up of their worker processes."""
+"""Random generators of a dataset and of its collate function: seeded for every sample in worker processes."""
 
 from __future__ import annotations
 
 import pickle
 import reprlib
 import sys
+import warnings
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -17,17 +19,109 @@ from torch.utils.data._utils import worker as torch_worker
 
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
+from aioloader.executors.foreign_generators import find_generators, generator_state, seed_generator
 from aioloader.executors.process.worker import own_slot
 from aioloader.formats.arrays.dataset import ArrayDataset
-from aioloader.foundation.foreign_errors import add_note
-from aioloader.interop.torch._generators import OwnGenerators
+from aioloader.foundation.error_log import add_note
 from aioloader.interop.torch._samples import worker_stack
-from aioloader.interop.torch._settings import ScriptSettings
+from aioloader.rng import GLOBALS_DOMAIN, Rng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader.abc import MapDataset
+
+
+class OwnGenerators:
+    """Generators of one dataset in a worker process.
+
+    Their numbers follow from the state with which they were sent, and from epoch, index and position of the sample.
+
+    Args:
+        roots: the dataset and the functions, as they were sent.
+    """
+
+    def __init__(self, roots: Sequence[Any]) -> None:
+        self._roots = roots
+        self._sent = find_generators(roots)
+        self._seeds = [zlib.crc32(pickle.dumps(generator_state(each))) for each in self._sent]
+        self._all = list(zip(self._sent, self._seeds, strict=True))
+        self._rng = Rng(0)
+
+    def take_new(self, seed: int) -> None:
+        """Take the generators that the worker's set-up has made, which get `seed`."""
+        known = {id(each) for each in self._sent}
+        new = [each for each in find_generators(self._roots) if id(each) not in known]
+        self._all += [(each, seed) for each in new]
+
+    def seed(self, epoch: int, index: int, position: int) -> None:
+        """Seed them for a sample."""
+        for place, (generator, seed) in enumerate(self._all):
+            self._rng.seek(seed, epoch, index, GLOBALS_DOMAIN, position=position)
+            seed_generator(generator, int(self._rng.words(place + 1)[place]))
+
+
+# Attributes of modules that a script sets, if it has imported the module.
+_FLAGS = (
+    ("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES"),
+    ("PIL.ImageFile", "MAXBLOCK"),
+    ("PIL.Image", "MAX_IMAGE_PIXELS"),
+)
+
+
+def _flags() -> dict[tuple[str, str], Any]:
+    return {
+        (module, name): getattr(sys.modules[module], name)
+        for module, name in _FLAGS
+        if hasattr(sys.modules.get(module), name)
+    }
+
+
+def current_settings() -> tuple[Any, ...]:
+    """Return the settings whose changes need new workers: torch's default dtype, Pillow's flags, numpy's errors."""
+    return torch.get_default_dtype(), _flags(), np.geterr()
+
+
+def _sendable_filters() -> list[tuple[Any, ...]]:
+    found = []
+    for action, message, category, module, line in warnings.filters:
+        each = action, _pattern(message), category, _pattern(module), line
+        try:
+            cloudpickle.dumps(each)
+        except Exception:  # a category of the script's can be anything
+            continue
+        found.append(each)
+    return found
+
+
+def _pattern(text: Any) -> str:
+    return "" if text is None else str(getattr(text, "pattern", text))
+
+
+class ScriptSettings:
+    """Settings of this process. In a worker process they are set when they are unpickled.
+
+    They are `current_settings`, and the filters of warnings, of the thread that makes this object and at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._state = {"settings": current_settings(), "filters": _sendable_filters()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._state = state
+        if own_slot() is None:
+            return
+        dtype, flags, errors = state["settings"]
+        torch.set_default_dtype(dtype)
+        np.seterr(**errors)
+        for (module, name), value in flags.items():
+            setattr(__import__(module, fromlist=["_"]), name, value)
+        warnings.resetwarnings()
+        for action, message, category, module, line in reversed(state["filters"]):
+            warnings.filterwarnings(action, message, category, module, line)
 
 
 _ATOMS = frozenset([str, bytes, int, float, bool, type(None)])

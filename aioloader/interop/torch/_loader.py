@@ -29,9 +29,16 @@ from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import NotResumableError, OutputError, SampleError, StalledError, WorkerError
 from aioloader.executors.process.executor import ProcessExecutor
-from aioloader.foundation.foreign_errors import add_note
-from aioloader.interop.torch._changes import Changes
-from aioloader.interop.torch._items import Items, WorkerSetup, known_dataset, reads_batches, set_up_worker
+from aioloader.foundation.error_log import add_note
+from aioloader.interop.torch._changes import Changes, detached, unsendable
+from aioloader.interop.torch._items import (
+    Items,
+    WorkerSetup,
+    current_settings,
+    known_dataset,
+    reads_batches,
+    set_up_worker,
+)
 from aioloader.interop.torch._mover import as_tensors
 from aioloader.interop.torch._order import Order, prefetch
 from aioloader.interop.torch._samples import (
@@ -42,8 +49,6 @@ from aioloader.interop.torch._samples import (
     is_passed_draws,
     restore_batch,
 )
-from aioloader.interop.torch._sending import detached, unsendable
-from aioloader.interop.torch._settings import current_settings
 from aioloader.interop.torch._state import (
     STATE_VERSION,
     all_generators,

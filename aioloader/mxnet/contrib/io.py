@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from aioloader.mxnet.gluon.data.dataloader import DataLoader
 from aioloader.mxnet.io.backend_iter import filled
-from aioloader.mxnet.io.iterator import DataDesc, DataIter
-from aioloader.mxnet.io.states import HasState, inner_state
+from aioloader.mxnet.io.iterator import DataDesc, DataIter, HasState, inner_state
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:

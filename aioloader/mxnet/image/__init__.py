@@ -18,27 +18,36 @@ from aioloader.mxnet.image import detection
 from aioloader.mxnet.image._sample_steps import BrokenImageError
 from aioloader.mxnet.image.augmenter import (
     Augmenter,
+    BrightnessJitterAug,
     CastAug,
     CenterCropAug,
-    ForceResizeAug,
-    HorizontalFlipAug,
-    RandomCropAug,
-    RandomOrderAug,
-    RandomSizedCropAug,
-    ResizeAug,
-    SequentialAug,
-)
-from aioloader.mxnet.image.color import (
-    BrightnessJitterAug,
     ColorJitterAug,
     ColorNormalizeAug,
     ContrastJitterAug,
+    ForceResizeAug,
+    HorizontalFlipAug,
     HueJitterAug,
     LightingAug,
+    RandomCropAug,
     RandomGrayAug,
+    RandomOrderAug,
+    RandomSizedCropAug,
+    ResizeAug,
     SaturationJitterAug,
+    SequentialAug,
+    center_crop,
     color_normalize,
+    copyMakeBorder,
+    fixed_crop,
+    imresize,
+    imrotate,
+    random_crop,
+    random_rotate,
+    random_size_crop,
+    resize_short,
+    scale_down,
 )
+from aioloader.mxnet.image.augmenter import _get_interp_method as _get_interp_method
 from aioloader.mxnet.image.create import CreateAugmenter
 from aioloader.mxnet.image.decode import ImageDecodeError, imdecode, imread
 from aioloader.mxnet.image.detection import (
@@ -52,19 +61,6 @@ from aioloader.mxnet.image.detection import (
     DetRandomPadAug,
     DetRandomSelectAug,
     ImageDetIter,
-)
-from aioloader.mxnet.image.geometry import _get_interp_method as _get_interp_method
-from aioloader.mxnet.image.geometry import (
-    center_crop,
-    copyMakeBorder,
-    fixed_crop,
-    imresize,
-    imrotate,
-    random_crop,
-    random_rotate,
-    random_size_crop,
-    resize_short,
-    scale_down,
 )
 from aioloader.mxnet.image.iterator import ImageIter
 from aioloader.mxnet.outside import module_elsewhere

@@ -12,17 +12,15 @@ from aioloader.mxnet.image.augmenter import (
     Augmenter,
     CastAug,
     CenterCropAug,
-    HorizontalFlipAug,
-    RandomCropAug,
-    RandomSizedCropAug,
-    ResizeAug,
-)
-from aioloader.mxnet.image.color import (
     ColorJitterAug,
     ColorNormalizeAug,
+    HorizontalFlipAug,
     HueJitterAug,
     LightingAug,
+    RandomCropAug,
     RandomGrayAug,
+    RandomSizedCropAug,
+    ResizeAug,
 )
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from aioloader.mxnet.image._sample_steps import SampleSteps, skipping
 from aioloader.mxnet.image.create import augmenters
 from aioloader.mxnet.image.det_augmenter import CreateDetAugmenter
 from aioloader.mxnet.image.iterator import ImageIter
-from aioloader.mxnet.io.det_boxes import DetectionLabelError, ObjectLabel
+from aioloader.mxnet.io.augment import DetectionLabelError, ObjectLabel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from aioloader.mxnet.image.det_augmenter import (
     DetRandomSelectAug,
 )
 from aioloader.mxnet.image.det_iterator import ImageDetIter
-from aioloader.mxnet.io.det_boxes import DetectionLabelError
+from aioloader.mxnet.io.augment import DetectionLabelError
 
 __all__ = (
     "CreateDetAugmenter",

@@ -16,12 +16,16 @@ from __future__ import annotations
 from typing import Any
 
 from aioloader.mxnet.base import TooManyFailedError
+from aioloader.mxnet.io.augment import DetectionLabelError, LabelPadError
 from aioloader.mxnet.io.backend_iter import MXDataIter
-from aioloader.mxnet.io.det_boxes import DetectionLabelError, LabelPadError
 from aioloader.mxnet.io.file_iters import CSVIter, LibSVMIter, MNISTIter
-from aioloader.mxnet.io.image_batches import ImageRecordError
-from aioloader.mxnet.io.image_det_record_iter import ImageDetRecordIter
-from aioloader.mxnet.io.image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
+from aioloader.mxnet.io.image_record_iter import (
+    ImageDetRecordIter,
+    ImageRecordError,
+    ImageRecordInt8Iter,
+    ImageRecordIter,
+    ImageRecordUInt8Iter,
+)
 from aioloader.mxnet.io.image_records import MissingLabelError
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.ndarray_iter import NDArrayIter

@@ -12,9 +12,15 @@ from aioloader.datasets import ArrayDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import SampleError, error_report
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
+from aioloader.mxnet.io.iterator import (
+    STATE_VERSION,
+    DataBatch,
+    DataDesc,
+    DataIter,
+    check_state,
+    whole_number,
+)
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
-from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:

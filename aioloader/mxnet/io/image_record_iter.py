@@ -1,4 +1,4 @@
-"""`ImageRecordIter` and its variants: arguments to a dataset, transforms and a loader."""
+"""Batches of a record iterator: passes of `aioloader.DataLoader`, with the padding rows counted."""
 
 from __future__ import annotations
 
@@ -9,32 +9,184 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aioloader
+from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.formats.recordio.dataset import begins_with_a_record
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.options import error_limits
-from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
-from aioloader.mxnet.io.backend_iter import Batches, Description, MXDataIter
-from aioloader.mxnet.io.image_batches import ImageBatches
+from aioloader.mxnet.base import MXNetError, TooManyFailedError
+from aioloader.mxnet.io.augment import (
+    DetectionAugment,
+    LabelPadError,
+    augmentation,
+    check_augmentation,
+    check_interpolation,
+    without_randomness,
+)
+from aioloader.mxnet.io.backend_iter import Batches, Description, Loaded, MXDataIter, filled
+from aioloader.mxnet.io.file_iters import files_of, local_paths
 from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
+from aioloader.mxnet.io.iterator import whole_number
 from aioloader.mxnet.io.parameters import MissingParameterError, documented, read_parameters
 from aioloader.mxnet.io.record_parameters import (
+    DETECTION_PARAMETERS,
     IMAGE_PARAMETERS,
     INT8_PARAMETERS,
+    RANGES,
     UINT8_PARAMETERS,
     idle_here,
+    idle_in_detection,
 )
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
-from aioloader.mxnet.io.uris import files_of, local_paths
+from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.ndarray_file import load, save
 from aioloader.storage.urls import is_url
+from aioloader.transforms.interpolation import RANDOM
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aioloader.abc import MapDataset
     from aioloader.foundation.types import Array
+
+
+class ImageRecordError(SampleError, MXNetError):
+    """Error of a record that cannot be read, decoded or augmented; see `aioloader.SampleError`. An MXNetError too."""
+
+
+# Errors of the loader, and the classes that make them MXNet's errors too.
+_NAMES: tuple[tuple[type[Exception], type[MXNetError]], ...] = (
+    (SampleError, ImageRecordError),
+    (TooManyErrorsError, TooManyFailedError),
+)
+
+
+class ImageBatches(Batches):
+    """Batches of an `MXDataIter`, produced by `aioloader.DataLoader`.
+
+    Args:
+        loader: loader of the batches of `schedule`; its samples are (data, label, id, is padding), see `ImageRecords`.
+        schedule: the rows of each batch.
+        data_desc, label_desc: shape, including that of the batch, and dtype.
+        replaces: a record that fails is replaced by another one.
+    """
+
+    def __init__(
+        self,
+        loader: aioloader.DataLoader[Any],
+        schedule: RecordSchedule,
+        data_desc: Description,
+        label_desc: Description,
+        *,
+        replaces: bool,
+    ) -> None:
+        self.batch_size = data_desc[0][0]
+        self.data_desc = data_desc
+        self.label_desc = label_desc
+        self._loader = loader
+        self._schedule = schedule
+        self._replaces = replaces
+        self._pass_number = 0
+        self._place = self._here()
+        self._passed_over = 0
+        self._batches: Iterator[Any] | None = None
+        self._over = False
+        # Batches of the current pass that were not given yet; more if records that failed are left out.
+        self._left = 0
+
+    @property
+    def errors(self) -> Sequence[SampleError]:
+        """Return the errors of the records that failed so far."""
+        return self._loader.errors
+
+    def next(self) -> Loaded | None:
+        """Return the next batch of this pass; None at its end, and after an error until `reset`.
+
+        Raises:
+            MXNetError: a record failed, or too many.
+        """
+        if self._batches is None and not self._over:
+            self._begin()
+        if self._batches is None:
+            return None
+        try:
+            data, label, index, filling = next(self._batches)
+        except StopIteration:
+            self._end()
+            self._schedule.advance()
+            return None
+        except Exception as error:
+            self._end()
+            self._schedule.rewind()
+            for known, named in _NAMES:
+                if isinstance(error, known):
+                    # The same object under its MXNet class: attributes, notes and traceback stay.
+                    error.__class__ = named
+            raise
+        if self._replaces:  # a row and its replacement may differ in being padding, so the schedule counts
+            pad = self._schedule.pad(len(self._schedule) - self._left)
+        else:
+            pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
+        self._left -= 1
+        data, label = (from_numpy(filled(array, self.batch_size)) for array in (data, label))
+        taken = self._passed_over + self._loader.receipt().stop
+        return Loaded(data, label, pad, index, taken)
+
+    def reset(self) -> None:
+        """Begin the next pass, or return to the first record if this pass has not reached its end."""
+        if self._batches is not None:
+            self._end()
+            if self._left > 0:
+                self._schedule.rewind()
+            else:
+                self._schedule.advance()
+        self._over = False
+        self._begin()
+
+    def identity(self) -> dict[str, Any]:
+        state = self._loader.state_dict()
+        return {**self._schedule.identity(), "seed": state["seed"], "fingerprint": state["fingerprint"]}
+
+    def place(self) -> dict[str, int]:
+        return self._place
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        number = whole_number(place, "pass", 0, 1 << 62)
+        self._schedule.go_to(place, taken)
+        self._end()
+        self._pass_number = number
+        self._place = self._here()
+        if taken and not len(self._schedule):  # behind the last batch
+            self._schedule.advance()
+            self._pass_number += 1
+            return
+        self._over = False
+        self._begin()
+
+    def _here(self) -> dict[str, int]:
+        return {**self._schedule.place(), "pass": self._pass_number}
+
+    def close(self) -> None:
+        """Stop the workers; garbage collection of the loader does so too. May be called twice."""
+        self._end()
+        self._loader.close()
+
+    def _begin(self) -> None:
+        if not len(self._schedule):
+            self._over = True
+            return
+        self._place = self._here()
+        self._passed_over = self._schedule.passed_over
+        self._left = len(self._schedule)
+        self._loader.set_epoch(self._pass_number)
+        self._pass_number += 1
+        self._batches = iter(self._loader)
+
+    def _end(self) -> None:
+        """Deliver nothing more until `reset`."""
+        self._batches = None
+        self._over = True
+
 
 _SEEDS = 1 << 64
 # An odd number: parts with one seed have different orders, so that not always the same records meet in a step.
@@ -292,3 +444,99 @@ def ImageRecordInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
     """
     values = read_parameters("ImageRecordInt8Iter", INT8_PARAMETERS, args, joined_paths(kwargs), idle_here)
     return _make(values, "int8")
+
+
+_IN_FRONT = 4
+"""Numbers before a label: channels, height and width of the image, length of the label."""
+
+
+@documented(DETECTION_PARAMETERS)
+def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Return batches of the images and objects of .rec files, for detection.
+
+    A record's label is flat: header width, object width, more header values, then for each object class, left, top,
+    right, bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a
+    record without objects is valid too. The label of a row is channels, height and width of the image in it, the number
+    of values that follow, the label after augmentation, and padding. An image that is smaller than data_shape is in its
+    upper left corner.
+
+    Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
+    are those without effect here.
+
+    Each image goes through resize, colours, mirror, pad, crop, the final size and normalisation, in this order.
+
+    Returns:
+        an iterator of `DataBatch`: data float32 (batch_size, channels, height, width), labels float32 (batch_size,
+        4 + n).
+
+    Raises:
+        MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
+        LabelPadError: a label is wider than label_pad_width (an MXNetError and a ValueError).
+        MXNetError: an argument is wrong, or a file is missing or damaged.
+        ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its
+            cause may be a `DetectionLabelError`. Those of the first batch are raised at once, others while iterating.
+        TooManyFailedError: more records failed than `max_errors` (an MXNetError).
+    """
+    given = joined_paths(kwargs)
+    values = read_parameters("ImageDetRecordIter", DETECTION_PARAMETERS, args, given, idle_in_detection)
+    values = _checked(values)
+    width = values["label_width"] if values["label_width"] > 0 else None
+    source = RecordSource(values, width)
+    needed = _widest(source, width)
+    padded = values["label_pad_width"]
+    if padded <= 0:
+        padded = needed
+    if padded < needed:
+        raise LabelPadError(padded, needed)
+
+    def augmented(values: Mapping[str, Any], mean: Array | None, dtype: str) -> MapDataset[Any]:
+        return source.records.transform(DetectionAugment(values, padded, mean))
+
+    return source.iterator(augmented, _without_randomness(values), (_IN_FRONT + padded,))
+
+
+def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with everything random turned off."""
+    certain = {name: 0.0 if name.endswith("_prob") else value for name, value in values.items()}
+    if certain["inter_method"] == RANDOM:
+        certain["inter_method"] = 1
+    return certain
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments, those of the crop samplers with one value for each sampler."""
+    channels, height, width = values["data_shape"]
+    if channels not in (1, 3) or not height or not width:
+        raise MXNetError(
+            f"Invalid output shape [{channels},{height},{width}]: data_shape is (channels, height, width) with 1 or 3 "
+            "channels"
+        )
+    check_interpolation(values["inter_method"])
+    shifts = [name for name in ("hue", "saturation", "illumination") if values[f"random_{name}_prob"] > 0]
+    if shifts and channels != 3:
+        raise MXNetError(
+            f"random_{shifts[0]}_prob: only images of 3 channels can be changed so, not of {channels}"
+        )
+    count = values["num_crop_sampler"]
+    checked = dict(values)
+    for name in ("max_crop_trials", *(f"{side}_{name}" for name in RANGES for side in ("min", "max"))):
+        given = values[name]
+        if len(given) not in (1, count):
+            raise MXNetError(
+                f"{name} has {len(given)} values for num_crop_sampler={count}: give one value, or one for each sampler"
+            )
+        checked[name] = given if len(given) == count else given[:1] * count
+    for name in RANGES:
+        for least, greatest in zip(checked[f"min_{name}"], checked[f"max_{name}"], strict=True):
+            if least > greatest:
+                raise MXNetError(f"min_{name} {least:g} is more than max_{name} {greatest:g}")
+    return checked
+
+
+def _widest(source: RecordSource, width: int | None) -> int:
+    """Return the number of values of the widest label in the files, so that all parts agree."""
+    if width is not None:
+        return width
+    if source.labels is not None:
+        return source.labels.widest
+    return source.records.widest_label()

@@ -18,7 +18,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.formats.recordio.heads import read_heads
-from aioloader.foundation.foreign_errors import add_note
+from aioloader.foundation.error_log import add_note
 from aioloader.foundation.types import SpanKind
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides
-from aioloader.mxnet.io.iterator import DataDesc, DataIter
+from aioloader.mxnet.io.iterator import STATE_VERSION, DataDesc, DataIter, check_state, whole_number
 from aioloader.mxnet.io.schedule import LAST_BATCH
-from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.states import whole_number
+from aioloader.mxnet.io.iterator import whole_number
 from aioloader.pipeline.plan import BatchSchedule
 from aioloader.samplers.epoch_order import permute
 

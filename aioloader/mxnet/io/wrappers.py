@@ -6,11 +6,18 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
-from aioloader.foundation.thread_start import start_thread
+from aioloader.foundation.threads import start_thread
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides
-from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
-from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
+from aioloader.mxnet.io.iterator import (
+    STATE_VERSION,
+    DataBatch,
+    DataDesc,
+    DataIter,
+    check_state,
+    inner_state,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,21 +11,9 @@ from typing import Any
 
 import numpy
 
-from aioloader.mxnet.ndarray.absent import OPERATORS
-from aioloader.mxnet.ndarray.creation import (
-    arange,
-    array,
-    empty,
-    eye,
-    full,
-    linspace,
-    ones,
-    ones_like,
-    zeros,
-    zeros_like,
-)
 from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 from aioloader.mxnet.ndarray.operators import (
+    OPERATORS,
     Cast,
     Concat,
     ElementWiseSum,
@@ -38,6 +26,7 @@ from aioloader.mxnet.ndarray.operators import (
     abs,
     add,
     add_n,
+    arange,
     arccos,
     arccosh,
     arcsin,
@@ -47,6 +36,7 @@ from aioloader.mxnet.ndarray.operators import (
     argmax,
     argmin,
     argsort,
+    array,
     batch_dot,
     broadcast_add,
     broadcast_axes,
@@ -89,19 +79,23 @@ from aioloader.mxnet.ndarray.operators import (
     elemwise_div,
     elemwise_mul,
     elemwise_sub,
+    empty,
     equal,
     exp,
     expand_dims,
     expm1,
+    eye,
     fix,
     flatten,
     flip,
     floor,
+    full,
     gather_nd,
     greater,
     greater_equal,
     lesser,
     lesser_equal,
+    linspace,
     log,
     log1p,
     log2,
@@ -126,6 +120,8 @@ from aioloader.mxnet.ndarray.operators import (
     norm,
     not_equal,
     one_hot,
+    ones,
+    ones_like,
     pad,
     pick,
     power,
@@ -169,6 +165,8 @@ from aioloader.mxnet.ndarray.operators import (
     trunc,
     waitall,
     where,
+    zeros,
+    zeros_like,
 )
 from aioloader.mxnet.outside import module_elsewhere, outside_class, outside_module
 

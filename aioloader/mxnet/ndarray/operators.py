@@ -1,21 +1,23 @@
-"""Functions of `mx.nd` on NDArrays. Each returns a new array, or writes it to `out`."""
+"""Names of the operators of MXNet, most of them of networks, that `mx.nd` can only import: they raise when used."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.mxnet.context import Context, host_context
 from aioloader.mxnet.ndarray.ndarray import NDArray, as_ndarray, from_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
-
 __all__ = (
+    "OPERATORS",
     "Cast",
     "Concat",
     "ElementWiseSum",
@@ -28,6 +30,7 @@ __all__ = (
     "abs",
     "add",
     "add_n",
+    "arange",
     "arccos",
     "arccosh",
     "arcsin",
@@ -37,6 +40,7 @@ __all__ = (
     "argmax",
     "argmin",
     "argsort",
+    "array",
     "batch_dot",
     "broadcast_add",
     "broadcast_axes",
@@ -79,19 +83,23 @@ __all__ = (
     "elemwise_div",
     "elemwise_mul",
     "elemwise_sub",
+    "empty",
     "equal",
     "exp",
     "expand_dims",
     "expm1",
+    "eye",
     "fix",
     "flatten",
     "flip",
     "floor",
+    "full",
     "gather_nd",
     "greater",
     "greater_equal",
     "lesser",
     "lesser_equal",
+    "linspace",
     "log",
     "log1p",
     "log2",
@@ -116,6 +124,8 @@ __all__ = (
     "norm",
     "not_equal",
     "one_hot",
+    "ones",
+    "ones_like",
     "pad",
     "pick",
     "power",
@@ -159,7 +169,125 @@ __all__ = (
     "trunc",
     "waitall",
     "where",
+    "zeros",
+    "zeros_like",
 )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OPERATORS = _names("""
+    Activation BatchNorm BatchNorm_v1 BilinearSampler BlockGrad CTCLoss CachedOp Convolution Convolution_v1
+    Correlation Crop Custom Deconvolution Dropout Embedding FullyConnected GridGenerator GroupNorm
+    IdentityAttachKLSparseReg InstanceNorm LRN LayerNorm LeakyReLU LinearRegressionOutput LogisticRegressionOutput
+    MAERegressionOutput MakeLoss Pooling Pooling_v1 RNN ROIPooling SVMOutput SequenceLast SequenceMask
+    SequenceReverse Softmax SoftmaxActivation SoftmaxOutput SpatialTransformer UpSampling adam_update all_finite
+    amp_cast amp_multicast argmax_channel batch_take cast_storage choose_element_0index col2im crop ctc_loss
+    depth_to_space erf erfinv fill_element_0index from_dlpack ftml_update ftrl_update gamma gammaln
+    get_indexing_dispatch_code get_oshape_of_gather_nd_op hard_sigmoid histogram identity im2col
+    indexing_key_expand_implicit_axes khatri_rao lamb_update_phase1 lamb_update_phase2 linalg_det linalg_extractdiag
+    linalg_extracttrian linalg_gelqf linalg_gemm linalg_gemm2 linalg_inverse linalg_makediag linalg_maketrian
+    linalg_potrf linalg_potri linalg_slogdet linalg_sumlogdiag linalg_syrk linalg_trmm linalg_trsm log_softmax
+    make_loss moments mp_lamb_update_phase1 mp_lamb_update_phase2 mp_nag_mom_update mp_sgd_mom_update mp_sgd_update
+    multi_all_finite multi_lars multi_mp_sgd_mom_update multi_mp_sgd_update multi_sgd_mom_update multi_sgd_update
+    multi_sum_sq nag_mom_update onehot_encode preloaded_multi_mp_sgd_mom_update preloaded_multi_mp_sgd_update
+    preloaded_multi_sgd_mom_update preloaded_multi_sgd_update random_exponential random_gamma
+    random_generalized_negative_binomial random_negative_binomial random_pdf_dirichlet random_pdf_exponential
+    random_pdf_gamma random_pdf_generalized_negative_binomial random_pdf_negative_binomial random_pdf_normal
+    random_pdf_poisson random_pdf_uniform random_poisson ravel_multi_index relu reset_arrays rmsprop_update
+    rmspropalex_update sample_exponential sample_gamma sample_generalized_negative_binomial sample_multinomial
+    sample_negative_binomial sample_normal sample_poisson sample_uniform scatter_nd sgd_mom_update sgd_update
+    sigmoid signsgd_update signum_update smooth_l1 softmax softmax_cross_entropy softmin softsign space_to_depth
+    stop_gradient to_dlpack_for_read to_dlpack_for_write unravel_index
+""")
+
+
+Shape = int | Sequence[int]
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: npt.DTypeLike | None = None) -> NDArray:
+    """Return a new NDArray.
+
+    Args:
+        source_array: an array, or an object that numpy converts to one.
+        ctx: a context of this host.
+        dtype: default: that of an NDArray, float32 for everything else, numpy arrays included.
+    """
+    if dtype is None:
+        dtype = source_array.dtype if isinstance(source_array, NDArray) else np.float32
+    return _placed(np.array(source_array, dtype=dtype, order="C"), ctx)
+
+
+def _placed(made: npt.NDArray[Any], ctx: Context | None) -> NDArray:
+    placed = made.view(NDArray)
+    placed._context = host_context(ctx)
+    return placed
+
+
+def empty(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike | None = np.float32) -> NDArray:
+    """Return an array whose elements are not set."""
+    return _placed(np.empty(shape, dtype or np.float32), ctx)
+
+
+def zeros(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike | None = np.float32) -> NDArray:
+    """Return an array of zeros."""
+    return _placed(np.zeros(shape, dtype or np.float32), ctx)
+
+
+def ones(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike | None = np.float32) -> NDArray:
+    """Return an array of ones."""
+    return _placed(np.ones(shape, dtype or np.float32), ctx)
+
+
+def full(
+    shape: Shape, val: Any, ctx: Context | None = None, dtype: npt.DTypeLike | None = np.float32
+) -> NDArray:
+    """Return an array filled with `val`."""
+    return _placed(np.full(shape, val, dtype or np.float32), ctx)
+
+
+def zeros_like(data: Any) -> NDArray:
+    """Return zeros in the shape and dtype of `data`."""
+    return np.zeros_like(np.asarray(data), order="C").view(NDArray)
+
+
+def ones_like(data: Any) -> NDArray:
+    """Return ones in the shape and dtype of `data`."""
+    return np.ones_like(np.asarray(data), order="C").view(NDArray)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    ctx: Context | None = None,
+    dtype: npt.DTypeLike | None = np.float32,
+) -> NDArray:
+    """Return numbers from `start` up to but without `stop`, each `repeat` times."""
+    numbers = np.arange(start, stop, step) if stop is not None else np.arange(0, start, step)
+    return _placed(np.repeat(numbers, repeat).astype(dtype or np.float32), ctx)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    ctx: Context | None = None,
+    dtype: npt.DTypeLike | None = np.float32,
+) -> NDArray:
+    """Return `num` numbers at equal distances from `start` to `stop`."""
+    return _placed(np.linspace(start, stop, num, endpoint).astype(dtype or np.float32), ctx)
+
+
+def eye(
+    N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: npt.DTypeLike | None = np.float32
+) -> NDArray:
+    """Return ones on the diagonal `k` of a matrix of zeros with N rows and M columns, by default N."""
+    return _placed(np.eye(N, M or N, k, dtype or np.float32), ctx)
 
 
 def _function(method: str, name: str | None = None) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Span
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import fetch_with, plan_apart
-from aioloader.storage.local.whole_files import sample_status
+from aioloader.storage.local.source import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
 from aioloader.storage.urls import redact_url
 

@@ -1,20 +1,11 @@
-"""Decompressed copies of the files of a data set, in a directory with a limit, shared by all processes that use it.
-
-    DIR/unpacked-1/room, users          bytes taken, and the processes that make copies
-    DIR/unpacked-1/<set>-<version>/     one folder for each version of a data set
-        in-use                          locked by the processes that have the set open; contains its name
-        <file>.data                     a decompressed file
-
-The rules of `aioloader.storage.cache.disk_quota` decide on the space: to make some, sets that no process has open are
-evicted, the least recently used first. The copies of a set that is open stay, because every epoch reads all of them.
-
-No file in it is needed: the directory may be deleted while no process uses it.
-"""
+"""Check of the bytes of a file, while they are read, by their number and their hash."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import importlib
+import io
 import os
 import sys
 import threading
@@ -25,18 +16,211 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
-from aioloader.errors import SampleFormatError
-from aioloader.storage.decompression import BlockStream, DecompressionError, decompressed
-from aioloader.storage.file_check import FileCheck
+from aioloader.errors import MissingPackageError, SampleFormatError
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.made_files import FileMaker
 from aioloader.storage.urls import cache_name, redact_url
 from recordio._index_cache import cache_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from aioloader.storage.cache.disk_quota import DiskQuota
+
+
+class FileCheck:
+    """Check of bytes by their number, and by the first of their hashes that this Python can calculate.
+
+    Args:
+        hashes: name of an algorithm to the hexadecimal digest.
+
+    Attributes:
+        nbytes: number of bytes so far.
+    """
+
+    def __init__(self, hashes: Mapping[str, str]) -> None:
+        self.nbytes = 0
+        self._digest: Any = None
+        for name, expected in hashes.items():
+            # Those with a digest of any length need the length.
+            if name in hashlib.algorithms_available and not name.startswith("shake"):
+                with suppress(ValueError):
+                    self._digest = hashlib.new(name, usedforsecurity=False)
+                    self._name, self._expected = name, expected.lower()
+                    break
+
+    def add(self, block: bytes) -> None:
+        """Add bytes."""
+        self.nbytes += len(block)
+        if self._digest is not None:
+            self._digest.update(block)
+
+    def require(self, nbytes: int, path: str, what: str) -> None:
+        """Raise SampleFormatError unless number and hash of all bytes are those of the index.
+
+        Args:
+            nbytes: that there should be.
+            path: of the file, for errors.
+            what: the file, for errors.
+        """
+        if self.nbytes != nbytes:
+            raise SampleFormatError(
+                f"{what} does not have the size that index.json says; copy it again",
+                path=path,
+                expected=f"{nbytes} bytes",
+                found=self.nbytes,
+            )
+        if self._digest is not None and self._digest.hexdigest() != self._expected:
+            raise SampleFormatError(
+                f"{what} does not have the hash {self._name} that index.json says; copy it again",
+                path=path,
+                expected=self._expected,
+                found=self._digest.hexdigest(),
+            )
+
+
+_UNPACKED_NBYTES: Final = 1 << 20
+# Of what Brotli reads at a time.
+_INPUT_NBYTES: Final = 1 << 16
+_PACKAGES: Final = {"br": "brotli", "snappy": "cramjam", "zstd": "zstandard"}
+
+
+class DecompressionError(ValueError):
+    """Error raised for bytes that cannot be decompressed: damaged, cut short, or larger than announced."""
+
+
+class BlockStream(io.RawIOBase):
+    """Binary stream over blocks, for decompressors that read from a file. It cannot seek.
+
+    Args:
+        blocks: of bytes.
+        seen: called with each block.
+
+    Attributes:
+        error: the exception of `blocks`, or None; decompressors may replace it by another one.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], seen: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._blocks = blocks
+        self._seen = seen
+        self._block = memoryview(b"")
+        self.error: Exception | None = None
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Copy some of the next bytes; return their number, 0 at the end."""
+        while not len(self._block):
+            try:
+                block = next(self._blocks, None)
+            except Exception as error:
+                self.error = error
+                raise
+            if block is None:
+                return 0
+            self._seen(block)
+            self._block = memoryview(block)
+        count = min(len(buffer), len(self._block))
+        buffer[:count] = self._block[:count]
+        self._block = self._block[count:]
+        return count
+
+
+def decompressed(stream: BlockStream, codec: str, nbytes: int) -> Iterator[bytes]:
+    """Yield the bytes of a compressed file, in blocks of about a megabyte.
+
+    Args:
+        stream: the compressed bytes, to the end.
+        codec: "br", "bz2", "gz", "snappy" (without frames) or "zstd".
+        nbytes: number of bytes that the file must have. For snappy, which needs them, and all compressed bytes, in
+            memory.
+
+    Raises:
+        DecompressionError: the bytes are damaged, are cut short, or have another number.
+        MissingPackageError: the package that decompresses them is not installed.
+        OSError: they cannot be read.
+    """
+    done = 0
+    try:
+        for block in _CODECS[codec](stream, nbytes):
+            done += len(block)
+            if done > nbytes:
+                raise DecompressionError(f"it has more than the {nbytes} bytes that it should have")
+            yield block
+    except (ImportError, DecompressionError):
+        raise
+    except Exception as error:
+        # Each library has other errors for damage; some are OSError.
+        if stream.error is not None:
+            raise stream.error from None
+        raise DecompressionError(f"it is damaged: {error}") from None
+    if done < nbytes:
+        raise DecompressionError(f"it ends after {done} of the {nbytes} bytes that it should have")
+
+
+def _in_blocks(source: Any) -> Iterator[bytes]:
+    while block := source.read(_UNPACKED_NBYTES):
+        yield block
+
+
+def _gunzip(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+    import gzip
+
+    # It takes a short read for the end.
+    with io.BufferedReader(stream) as whole, gzip.GzipFile(fileobj=whole) as source:
+        yield from _in_blocks(source)
+
+
+def _bunzip2(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+    import bz2
+
+    with bz2.BZ2File(stream) as source:
+        yield from _in_blocks(source)
+
+
+def _unzstd(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+    # Windows of more than 128 MiB are refused by default.
+    decompressor = _library("zstd").ZstdDecompressor()
+    with decompressor.stream_reader(stream, read_across_frames=True, closefd=False) as source:
+        yield from _in_blocks(source)
+
+
+def _unbrotli(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+    decompressor = _library("br").Decompressor()
+    while not decompressor.is_finished():
+        # Output that was held back comes before further input is accepted.
+        ready = decompressor.can_accept_more_data()
+        block = stream.read(_INPUT_NBYTES) or b"" if ready else b""
+        yield decompressor.process(block, output_buffer_limit=_UNPACKED_NBYTES)
+        if ready and not block:
+            return  # cut short: the bytes are counted
+    if stream.read(1):
+        raise DecompressionError("bytes follow the end of the compressed data")
+
+
+def _unsnappy(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+    library = _library("snappy").snappy
+    data = stream.read()
+    announced = library.decompress_raw_len(data)
+    if announced != nbytes:
+        raise DecompressionError(f"it has {announced} bytes, and should have {nbytes}")
+    yield bytes(library.decompress_raw(data, output_len=nbytes))
+
+
+_CODECS: Final = {"br": _unbrotli, "bz2": _bunzip2, "gz": _gunzip, "snappy": _unsnappy, "zstd": _unzstd}
+
+
+def _library(codec: str) -> Any:
+    """Return the package that decompresses a format."""
+    name = _PACKAGES[codec]
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(name, extra="mds", what=f"decompressing {codec!r} needs") from error
+
 
 _LAYOUT: Final = "unpacked-1"
 _BLOCK_NBYTES: Final = 1 << 20
@@ -51,7 +235,7 @@ class PackedFile:
         path: the file, or its URL.
         state: text that changes whenever its bytes change.
         nbytes: its size.
-        codec: see `aioloader.storage.decompression.decompressed`; None: it is not compressed, and is copied.
+        codec: see `aioloader.storage.cache.unpacked.decompressed`; None: it is not compressed, and is copied.
         unpacked_nbytes: size of the decompressed file.
         hashes: name of an algorithm to the hexadecimal digest of the decompressed file.
         packed_hashes: the same for the compressed file.

@@ -1,11 +1,17 @@
-"""Byte source of local files: reads a whole batch by position in one thread hop, directly into its memory.
+"""Reads that bypass the page cache (O_DIRECT), for data much larger than memory, which would evict other pages.
 
-Record files stay open and are read by spans, neighbours merged; whole files (image folders) are opened, read and
-closed. A failure concerns one item only: its error is reported, and the other items are read.
+The system requires offset, length and memory in whole blocks. So each range is widened to blocks, all of them are read
+into aligned memory at once, and the requested bytes are copied from there. Ranges that the file system refuses are read
+in the ordinary way.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import mmap
+import os
+from collections import deque
 from functools import partial
 from operator import itemgetter
 from time import monotonic, perf_counter
@@ -16,12 +22,10 @@ import numpy as np
 from aioloader.errors import SpanTooShortError, single
 from aioloader.foundation.types import IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.layout import Read, fetch_with, lay_out, plan_apart
-from aioloader.storage.local.descriptors import Descriptors, read_into
-from aioloader.storage.local.direct import DirectReads
+from aioloader.storage.local.descriptors import Descriptors, check_regular, open_regular_file, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.mapped import Failures, MappedByteSource
 from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
-from aioloader.storage.local.whole_files import WholeFiles
 from aioloader.storage.records import (
     check_spans,
     cut_short,
@@ -34,8 +38,199 @@ from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from io import FileIO
 
     from aioloader.foundation.threads import Threads
+
+
+_logger = logging.getLogger(__name__)
+
+BLOCK = 4096
+"""Bytes; a multiple of the logical block of every common disk."""
+
+_FLAG = getattr(os, "O_DIRECT", 0)
+_AT_ONCE_NBYTES = 32 << 20
+_OPEN_DIRECT = 64
+
+
+class DirectReads:
+    """Reader of files that bypasses the page cache; used from any thread.
+
+    Args:
+        reader: reads many ranges at once.
+    """
+
+    def __init__(self, reader: KernelAioReader) -> None:
+        self._reader = reader
+        self._descriptors = Descriptors(_OPEN_DIRECT, flags=_FLAG)
+        self._idle: deque[mmap.mmap] = deque()
+        self._refused = not _FLAG
+
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+        self._descriptors.close()
+        self._idle.clear()
+
+    def read(self, path: str, reads: IntArray, out: memoryview) -> IntArray:
+        """Read ranges of a file.
+
+        Args:
+            path: of the file.
+            reads: int64 (n, 4), columns as in `aioloader.storage.layout.Read`; all of the same file.
+            out: writable bytes.
+
+        Returns:
+            int64 (n,), bytes read of each; fewer than requested where a read was refused or the file ends.
+        """
+        got = np.full(len(reads), -1, np.int64)
+        if self._refused or not self._reader.available or not len(reads):
+            return got
+        try:
+            with self._descriptors.borrow(int(reads[0, 0]), path) as fd:
+                for part in _parts(reads[:, 2]):
+                    got[part] = self._read_part(fd, reads[part], out)
+        except OSError as error:
+            # The ordinary read reports other errors, such as a missing file.
+            if error.errno == errno.EINVAL:
+                self._refused = True
+                _logger.warning(
+                    "%s: this file system has no direct reads; the loader uses ordinary reads", path
+                )
+        return got
+
+    def _read_part(self, fd: int, reads: IntArray, out: memoryview) -> IntArray:
+        _, offset, nbytes, place = reads.T
+        begin = offset & -BLOCK
+        size = -(-(offset + nbytes) // BLOCK) * BLOCK - begin
+        where = np.cumsum(size) - size
+        scratch = self._borrow(int(size.sum()))
+        try:
+            with memoryview(scratch) as memory:
+                read = self._reader.read(fd, np.stack((reads[:, 0], begin, size, where), axis=1), memory)
+                got: IntArray = np.clip(read - (offset - begin), -1, nbytes)
+                first = where + offset - begin
+                for at, held, to in zip(first.tolist(), got.tolist(), place.tolist(), strict=True):
+                    if held > 0:
+                        out[to : to + held] = memory[at : at + held]
+        finally:
+            self._idle.append(scratch)
+        return got
+
+    def _borrow(self, nbytes: int) -> mmap.mmap:
+        """Return memory of at least `nbytes` bytes that begins at a page."""
+        try:
+            scratch = self._idle.pop()
+        except IndexError:
+            scratch = None
+        return scratch if scratch is not None and len(scratch) >= nbytes else mmap.mmap(-1, max(nbytes, 1))
+
+
+def _parts(nbytes: IntArray) -> Iterator[slice]:
+    """Iterate over slices of at most 32 MiB, or of one range that is larger."""
+    ends = np.cumsum(nbytes)
+    low = 0
+    while low < len(nbytes):
+        done = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, done + _AT_ONCE_NBYTES, side="right")))
+        yield slice(low, high)
+        low = high
+
+
+_MAX_FILE_BYTES = 1 << 30
+_OPEN_AHEAD = 8
+
+
+class WholeFiles:
+    """Blocking reader of whole files; used from several threads at once.
+
+    Args:
+        paths: the files.
+
+    Attributes:
+        latency: of reads.
+        size_latency: of queries for a size.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self.latency, self.size_latency = ReadLatency(), ReadLatency()
+
+    def find_sizes(
+        self, file: IntArray, places: IntArray, length: IntArray, failures: list[tuple[int, BaseException]]
+    ) -> None:
+        """Query the sizes of some items.
+
+        Args:
+            file: int64 (n,), number of each item's file.
+            places: int64 (m,), numbers of the items to query.
+            length: int64 (n,), receives the sizes.
+            failures: receives (place, error) of items that cannot be read.
+        """
+        begin = perf_counter()
+        for place, number in zip(places.tolist(), file[places].tolist(), strict=True):
+            try:
+                length[place] = sample_status(self._paths[number]).st_size
+            except OSError as error:
+                failures.append((place, error))
+        self.size_latency.add(perf_counter() - begin, len(places), 0)
+
+    def read(self, reads: IntArray, out: memoryview) -> Iterator[tuple[Read, int | OSError]]:
+        """Read files.
+
+        Args:
+            reads: int64 (n, 4), see `aioloader.storage.layout.Read`; of a file that has grown, the planned bytes are
+                read.
+            out: memory.
+
+        Yields:
+            each read, and the number of its bytes or its error.
+        """
+        for low in range(0, len(reads), _OPEN_AHEAD):
+            yield from self._read(list(map(tuple, reads[low : low + _OPEN_AHEAD].tolist())), out)
+
+    def _read(self, reads: list[Read], out: memoryview) -> Iterator[tuple[Read, int | OSError]]:
+        begin = perf_counter()
+        ahead: dict[int, FileIO] = {}
+        try:
+            if self.latency.slow:
+                self._open_ahead(reads, ahead)
+            for read in reads:
+                number, _, nbytes, place = read
+                try:
+                    with (
+                        ahead.pop(place) if place in ahead else open_regular_file(self._paths[number]) as file
+                    ):
+                        held = read_into(file.fileno(), out[place : place + nbytes], 0)
+                except OSError as error:
+                    yield read, error
+                else:
+                    yield read, held
+        finally:
+            for file in ahead.values():
+                file.close()
+        self.latency.add(perf_counter() - begin, len(reads), sum(nbytes for _, _, nbytes, _ in reads))
+
+    def _open_ahead(self, reads: list[Read], opened: dict[int, FileIO]) -> None:
+        for number, _, nbytes, place in reads:
+            try:
+                opened[place] = open_regular_file(self._paths[number])
+            except OSError:
+                continue  # the read reports it
+            read_ahead(opened[place].fileno(), 0, nbytes)
+
+
+def sample_status(path: str) -> os.stat_result:
+    """Return the status of a file that is one sample.
+
+    Raises:
+        OSError: the file cannot be queried, is not a regular file, or is too large.
+    """
+    status = os.stat(path)
+    check_regular(status, path)
+    if status.st_size > _MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"{status.st_size} bytes are too many for one sample", path)
+    return status
+
 
 # Copying this many bytes from memory takes less time than a hop to a thread.
 _READ_HERE = 1 << 19

@@ -1,22 +1,17 @@
-"""Client that reads many ranges of objects at a time, until all of them have arrived or failed.
+"""Adaptive limit of the number of requests in flight, and the limiter that enforces it.
 
-Every range is one task. A limited number of them have a request in flight (`adaptive_limit`). After a failed request a
-task waits and tries again (`failures`) until the deadline that all ranges of a call share. A request that takes longer
-than nearly all others (`latency`) is hedged: it is sent a second time, and the first response counts; hedges are at
-most 5 % of all requests. Every response contains the version of the object, or the request was for that version only;
-another version is an error.
-
-obstore's own retries, and its merging of ranges, are not used: they report neither how many requests were sent nor how
-many attempts failed, apply one timeout to all requests of a store, and cannot hedge (docs/design.md, "Remote data").
-
-Runs in asyncio, because the client library does, with asyncio's task groups and timers: the work for each request
-matters here. On cancellation all tasks have ended before the call returns, and no response is delivered afterwards.
+The limit rises while more requests cost no latency and falls when the server is overloaded. The rule: every response
+that took about as long as responses take when few are in flight adds one (so the limit doubles in the time of one
+response). A response that took several times as long adds nothing and, at most once in the time of a response, cuts the
+limit by a tenth; from then on the limit grows by a few in the time of one response. A server that repeatedly reports
+that it is busy cuts the limit by a third. Single errors cut nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -28,7 +23,6 @@ from aioloader.errors import ForkedError, RemoteReadError
 from aioloader.foundation.opening import limited
 from aioloader.storage.cache.kept_answers import current_answers
 from aioloader.storage.hub_names import crowded_folders
-from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
 from aioloader.storage.remote.failures import (
     NO_SERVER,
     Kind,
@@ -37,7 +31,6 @@ from aioloader.storage.remote.failures import (
     classify,
     remote_error,
 )
-from aioloader.storage.remote.latency import Latencies
 from aioloader.storage.remote.transport import (
     Level,
     ListingPage,
@@ -52,6 +45,194 @@ from aioloader.storage.urls import is_hub
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
+
+
+_SLOW = 3.0
+_STEP = 16.0
+_FORGET_PER_S = 0.001
+_BUSY_SHARE = 0.1
+_MEMORY = 1 / 256
+
+
+class AdaptiveLimit:
+    """Number of requests that may be in flight. Pure.
+
+    Args:
+        start: at first.
+        least, most: its bounds.
+    """
+
+    def __init__(self, start: int = 32, least: int = 16, most: int = 256) -> None:
+        self._least = least
+        self._most = most
+        self._limit = float(start)
+        self._base_s = float("inf")
+        self._busy = 0.0
+        self._cut_at = float("-inf")
+        self._answered_at = float("inf")
+
+    @property
+    def limit(self) -> int:
+        """Return the number of requests that may be in flight now."""
+        return int(self._limit)
+
+    @property
+    def at_most(self) -> bool:
+        """Return whether the limit is at its upper bound."""
+        return self._limit >= self._most
+
+    def answered(self, latency_s: float, now: float, in_flight: int, answers: int = 1) -> None:
+        """Record that a response began to arrive.
+
+        Args:
+            latency_s: seconds from the request to its first bytes.
+            now: a monotonic clock, seconds.
+            in_flight: requests in flight; a limit that is not used up is not raised.
+            answers: number of responses that this one represents: the first bytes of the others were not observed.
+        """
+        self._busy -= self._busy * min(1.0, answers * _MEMORY)
+        forgotten = 1.0 + _FORGET_PER_S * max(0.0, now - self._answered_at)
+        self._answered_at = now
+        # At the lower bound our own requests do not delay each other: this is how long responses take now.
+        at_least = self._limit <= self._least
+        self._base_s = latency_s if at_least else min(latency_s, self._base_s * forgotten)
+        # Below a few milliseconds this process takes the time, not the server.
+        if latency_s <= max(_SLOW * self._base_s, self._base_s + 0.01):
+            if in_flight >= self._limit / 2 and self._busy <= _BUSY_SHARE:
+                step = 1.0 if self._cut_at == float("-inf") else _STEP / self._limit
+                self._limit = min(self._most, self._limit + answers * step)
+        else:
+            self._cut(0.9, now, latency_s)
+
+    def busy(self, now: float) -> None:
+        """Record that the server reported overload, or did not answer at all."""
+        self._busy += (1.0 - self._busy) * _MEMORY
+        if self._busy > _BUSY_SHARE:
+            self._cut(2 / 3, now, self._base_s if self._base_s < 60 else 1.0)
+
+    def _cut(self, factor: float, now: float, pause_s: float) -> None:
+        if now - self._cut_at >= pause_s:
+            self._cut_at = now
+            self._limit = max(self._least, self._limit * factor)
+
+
+class Limiter:
+    """Limiter that grants requests in the order in which they wait. Used from one event loop at a time.
+
+    Args:
+        adaptive_limit: the most requests in flight.
+
+    Attributes:
+        taken: requests in flight.
+    """
+
+    def __init__(self, adaptive_limit: AdaptiveLimit) -> None:
+        self._adaptive_limit = adaptive_limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.taken = 0
+
+    async def acquire(self) -> None:
+        """Wait until one more request may be sent. Nothing is acquired on cancellation."""
+        if self.taken < self._adaptive_limit.limit and not self._waiting:
+            self.taken += 1
+            return
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting.append(granted)
+        try:
+            await granted
+        except BaseException:
+            if granted.done() and not granted.cancelled():
+                self.release()
+            elif granted in self._waiting:
+                self._waiting.remove(granted)
+            raise
+
+    def release(self) -> None:
+        """Grant the place of a finished request to those that wait."""
+        self.taken -= 1
+        while self._waiting and self.taken < self._adaptive_limit.limit:
+            granted = self._waiting.popleft()
+            if not granted.done():  # else its waiter was cancelled and is about to remove it
+                self.taken += 1
+                granted.set_result(None)
+
+
+_KEPT = 512
+_FEW = 20
+_UNKNOWN_LATE_S = 0.5
+_LATE_PERCENTILE = 0.98
+_SORT_EVERY = 32
+
+_LEAST_GAP = 16 << 10
+_MOST_GAP = 1 << 20
+_UNKNOWN_GAP = 64 << 10
+
+
+class Latencies:
+    """Latencies of the latest requests that were answered.
+
+    Attributes:
+        late_s: seconds after which a request is late: longer than nearly all of the latest ones took.
+    """
+
+    def __init__(self) -> None:
+        self._first: deque[float] = deque(maxlen=_KEPT)
+        self._whole: deque[float] = deque(maxlen=_KEPT)
+        self.late_s = _UNKNOWN_LATE_S
+        self._usual_first_s = 0.0
+        self._due = _FEW
+        self._nbytes = 0.0
+        self._body_s = 0.0
+
+    def add(self, first_s: float | None, whole_s: float, nbytes: int) -> None:
+        """Add a request that was answered.
+
+        Args:
+            first_s: seconds to the first bytes of the answer; None if they were not observed.
+            whole_s: seconds to its last.
+            nbytes: its bytes.
+        """
+        self._whole.append(whole_s)
+        if first_s is not None:
+            self._first.append(first_s)
+            # Moving averages over some dozens of responses, of bytes and time separately: long bodies weigh more.
+            self._nbytes += (nbytes - self._nbytes) / 32
+            self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
+        self._due -= 1
+        if self._due <= 0:
+            self._due = _SORT_EVERY
+            ordered = sorted(self._whole)
+            self._usual_first_s = _percentile(sorted(self._first), 0.5) if self._first else 0.0
+            self.late_s = max(
+                1.5 * _percentile(ordered, _LATE_PERCENTILE), 2 * _percentile(ordered, 0.5), 0.02
+            )
+
+    def percentile(self, share: float) -> float | None:
+        """Return the seconds to the last byte that a share of the latest requests did not exceed; None without any."""
+        return _percentile(sorted(self._whole), share) if self._whole else None
+
+    @property
+    def known(self) -> bool:
+        """Return whether there were enough responses to estimate the usual latency."""
+        return len(self._whole) >= _FEW
+
+    def late_for(self, nbytes: int) -> float:
+        """Return `late_s` for a request of `nbytes` bytes; one that is larger than usual has more time."""
+        surplus = max(0.0, nbytes - self._nbytes)
+        return self.late_s + 2 * surplus * self._body_s / max(self._nbytes, 1.0)
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the bytes that one connection, as busy as now, receives while another request would wait."""
+        if not self.known:
+            return _UNKNOWN_GAP
+        worth = self._usual_first_s * self._nbytes / max(self._body_s, 1e-6)
+        return int(min(_MOST_GAP, max(_LEAST_GAP, worth)))
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
 
 T = TypeVar("T")
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.version import __version__
 from aioloader.tools.doctor.advice import Advice, advise
-from aioloader.tools.doctor.codecs import HEIGHT, WIDTH
-from aioloader.tools.doctor.facts import Facts, gather_facts
-from aioloader.tools.doctor.formats import format_rows
+from aioloader.tools.doctor.facts import HEIGHT, WIDTH, Facts, format_rows, gather_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from aioloader.crop_index.building import can_build
+from aioloader.crop_index.writer import can_build
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
 from aioloader.formats.recordio.dataset import begins_with_a_record

@@ -20,9 +20,7 @@ from aioloader.formats.list.dataset import read_list
 from aioloader.formats.opening import recognize
 from aioloader.storage.local.descriptors import open_regular_file
 from aioloader.storage.urls import is_url
-from aioloader.tools.inspect.crops import crop_indexes
-from aioloader.tools.inspect.images import images_in
-from aioloader.tools.inspect.report import Inspection, Options, labels_of, sizes_of
+from aioloader.tools.inspect.report import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
 from aioloader.tools.samples import evenly, fetch
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.shard_dataset import NumberKeys
 from aioloader.sample_index.store import IndexState, index_state
 from aioloader.storage.urls import redact_url
-from aioloader.tools.inspect.crops import crop_indexes
-from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import (
     FieldFacts,
     Inspection,
     Options,
     SampleIndexes,
+    crop_indexes,
+    images_in,
     labels_of,
     sizes_of,
 )
@@ -28,6 +28,8 @@ from aioloader.tools.samples import evenly, fetch_each, in_passes
 from aioloader.tools.shards import openable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.formats.base import Format
     from aioloader.foundation.types import IntArray
@@ -51,7 +53,7 @@ def inspect_shards(path: str, whole: ShardDataset, format: Format, options: Opti
         OSError: a shard cannot be read.
     """
     # Opening the shards makes the indexes that are missing.
-    indexes = None if whole.index_kind is None else _sample_indexes(whole)
+    indexes = None if whole.index_kind is None else _sample_indexes(whole.paths, whole.index_kind)
     fine, reasons = openable(whole)
     damage = list(reasons.values())
     name = f"{format.name} {format.noun}"
@@ -257,11 +259,11 @@ def _is_number(label: Any) -> bool:
     return isinstance(label, (int, float, np.number))
 
 
-def _sample_indexes(dataset: ShardDataset) -> SampleIndexes:
+def _sample_indexes(paths: Sequence[str], kind: str) -> SampleIndexes:
     """Examine the sample indexes of shards at their usual places."""
     counts: Counter[IndexState] = Counter()
-    for path in dataset.paths:
-        counts[index_state(path, version_at(path), dataset.index_kind)] += 1
+    for path in paths:
+        counts[index_state(path, version_at(path), kind)] += 1
     return SampleIndexes(
         adjacent=counts[IndexState.BESIDE],
         cached=counts[IndexState.CACHED],

@@ -10,9 +10,16 @@ import pytest
 
 import recordio
 from aioloader.crop_index import lookup
-from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
+from aioloader.crop_index.layout import (
+    FOLDER,
+    RECORDS,
+    file_number,
+    folder_index,
+    folder_key,
+    given_index,
+    record_index,
+)
 from aioloader.crop_index.lookup import open_folder_crops, open_record_crops, relative_name
-from aioloader.crop_index.places import file_number, folder_index, given_index, record_index
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.errors import CropIndexError, CropIndexWarning
 

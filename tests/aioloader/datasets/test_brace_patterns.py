@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import aioloader
 import recordio
-from aioloader.datasets.brace_patterns import expand_braces, has_braces
-from aioloader.datasets.shards import is_pattern, record_files
+from aioloader.datasets.shards import expand_braces, has_braces, is_pattern, record_files
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,8 @@ import simplejpeg
 import aioloader
 import recordio
 from aioloader import DataLoader, DecodeError, SampleError, transforms
-from aioloader.crop_index.building import can_build
-from aioloader.crop_index.layout import RECORDS
-from aioloader.crop_index.places import shard_index
-from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.crop_index.layout import RECORDS, shard_index
+from aioloader.crop_index.writer import CropIndexWriter, can_build
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.foundation.decodes import CUT
 from aioloader.samplers import IntervalSampler

@@ -14,7 +14,7 @@ import aioloader
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.formats.folder.files import find_images
-from aioloader.tools.crop_images import image_paths
+from aioloader.tools.crops import image_paths
 from aioloader.tools.inspect import inspect
 from aioloader.tools.pack import pack
 from aioloader.viewer.opening import open_collection

@@ -16,8 +16,7 @@ from aioloader.errors import ParquetError
 from aioloader.formats.parquet import footer as parquet_footers
 from aioloader.formats.parquet import row_groups, table
 from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
-from aioloader.sample_index.layout import SampleIndex
-from aioloader.sample_index.store import index_beside, shard_state, write_index
+from aioloader.sample_index.store import SampleIndex, index_beside, shard_state, write_index
 from tests.aioloader.datasets.parquet_files import images, jpeg, write, write_images
 from tests.conftest import RunOn
 

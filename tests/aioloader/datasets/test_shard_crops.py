@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from aioloader import DataLoader, transforms
-from aioloader.crop_index.building import can_build
-from aioloader.crop_index.layout import RECORDS
-from aioloader.crop_index.places import given_index, shard_index
+from aioloader.crop_index.layout import RECORDS, given_index, shard_index
 from aioloader.crop_index.reader import CropIndex
-from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.crop_index.writer import CropIndexWriter, can_build
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.decodes import CUT
 from aioloader.tools import crops as tool

@@ -394,7 +394,7 @@ def test_an_index_next_to_the_file_is_used(photos: list[Path], scans: list[str])
 def test_an_index_that_does_not_fit_is_replaced(
     photos: list[Path], scans: list[str], lengths: list[int]
 ) -> None:
-    from aioloader.sample_index.layout import SampleIndex
+    from aioloader.sample_index.store import SampleIndex
 
     state = shard_state(str(photos[0]))
     assert state is not None

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import DataLoader
-from aioloader.executors.memory_maps import dumps
+from aioloader.executors.file_maps import dumps
 
 SHAPE = (60, 50, 40)
 

@@ -8,8 +8,7 @@ import pytest
 
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError, SimpleDataset
 from aioloader.executors.process.child import pickled_program
-from aioloader.executors.ray.messages import pack_request, write_rows
-from aioloader.executors.ray.worker import RayWorker
+from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.foundation.pytree import flatten
 from aioloader.foundation.types import ChunkResult
 from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop

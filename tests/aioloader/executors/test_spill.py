@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.executors.process.worker import pack_value, unpack_value
-from aioloader.executors.spill import Spill
+from aioloader.executors.runner import Spill
 
 START = 4096
 

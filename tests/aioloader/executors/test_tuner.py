@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
+from aioloader.executors.auto import ExecutorTuner, Trial, describe_workers
 
 
 def tune(tuner, sample_s, allowed=1000):

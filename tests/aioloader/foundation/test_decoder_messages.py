@@ -14,7 +14,7 @@ import pytest
 
 import aioloader
 from aioloader.errors import DecodeError
-from aioloader.foundation.decoder_messages import DecoderMessages
+from aioloader.foundation.decodes import DecoderMessages
 from aioloader.transforms import decode_image
 
 if TYPE_CHECKING:

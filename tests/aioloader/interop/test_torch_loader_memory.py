@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.mapped_files import FilePlace
+from aioloader.executors.file_maps import FilePlace
 from aioloader.executors.sent_memory import SharedPlace
 from tests.aioloader.executors.test_sent_memory import needs_table, sent
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError
-from aioloader.jpeg.crop_rows import check_part, needed_rows, read_head, row_bytes
-from aioloader.jpeg.crop_window import cut_by_entry
+from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head, row_bytes
 from tests.aioloader.jpeg.entries import decoded, golden
 from tests.aioloader.jpeg.samples import frame_of
 

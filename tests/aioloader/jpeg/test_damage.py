@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aioloader import jpeg
 from aioloader.errors import DecodeError
-from aioloader.jpeg.restart_markers import interval_ends
+from aioloader.jpeg.cut import interval_ends
 from aioloader.transforms import decode_image
 from tests.aioloader.jpeg.samples import Damaged, boxes, crop, encode, frame_of, full, pixels, segment
 

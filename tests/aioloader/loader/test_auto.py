@@ -165,7 +165,7 @@ def test_workers_that_cannot_load_the_dataset_are_replaced_by_threads():
 
 
 def test_too_little_memory_for_processes(monkeypatch):
-    monkeypatch.setattr("aioloader.executors.tuning.auto.available_memory", lambda: 1 << 10)
+    monkeypatch.setattr("aioloader.executors.auto.available_memory", lambda: 1 << 10)
     with DataLoader(Numbers(200, 0.001), 5, executor="auto") as loader:
         assert len(list(loader)) == 40
         stats = loader.stats()

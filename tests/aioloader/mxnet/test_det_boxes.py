@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
-from aioloader.mxnet.io.det_boxes import CropLimits, DetectionLabelError, ObjectLabel, Rect
+from aioloader.mxnet.io.augment import CropLimits, DetectionLabelError, ObjectLabel, Rect
 
 ANY = CropLimits((0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
 

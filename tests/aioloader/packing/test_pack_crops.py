@@ -13,8 +13,8 @@ import pytest
 import recordio
 from aioloader import ImageRecordDataset
 from aioloader.cli import main
-from aioloader.crop_index.building import fits
 from aioloader.crop_index.reader import CropIndex
+from aioloader.crop_index.writer import fits
 from aioloader.packing import encoding
 from aioloader.tools.crops import index_crops
 from aioloader.tools.pack import PackReport, pack

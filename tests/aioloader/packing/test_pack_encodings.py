@@ -397,6 +397,6 @@ def test_what_does_not_fit_into_a_record_is_named(
         pack(photo_folder, tmp_path / "out")
     monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 24)
     pack(photo_folder, tmp_path / "out")
-    monkeypatch.setattr("aioloader.packing.stream.MOST_NBYTES", longest - 1)
+    monkeypatch.setattr("aioloader.packing.writer.MOST_NBYTES", longest - 1)
     with pytest.raises(OSError, match="too large for an image"):
         pack(photo_folder, tmp_path / "out")

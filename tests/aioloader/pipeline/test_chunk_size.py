@@ -4,7 +4,7 @@ import heapq
 
 import pytest
 
-from aioloader.pipeline.chunk_size import chunk_size
+from aioloader.pipeline.dispatch import chunk_size
 
 
 def number_of_chunks(samples, workers, sample_s, **place):

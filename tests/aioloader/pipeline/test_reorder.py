@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.pipeline.reorder import Reorder, ReorderError
+from aioloader.pipeline.epoch_runner import Reorder, ReorderError
 
 
 @given(st.permutations(range(8)))

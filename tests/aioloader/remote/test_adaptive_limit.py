@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
+from aioloader.storage.remote.client import AdaptiveLimit, Latencies
 from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, backoff_s, classify
-from aioloader.storage.remote.latency import Latencies
 
 
 def _serve(limit: AdaptiveLimit, rounds: int, latency_of: object, now: float = 0.0) -> float:

@@ -26,9 +26,8 @@ from aioloader.errors import (
 from aioloader.formats.folder.format import FORMAT as FOLDER
 from aioloader.formats.opening import recognize
 from aioloader.storage.remote.failures import Kind, RequestFailedError
-from aioloader.storage.remote.hub import HubResolver
+from aioloader.storage.remote.hub import HubRequests, HubResolver, _location_of
 from aioloader.storage.remote.hub_answers import Answer
-from aioloader.storage.remote.hub_requests import HubRequests, _location_of
 from aioloader.storage.remote.opening import describe_all, list_level, pin_urls, read_text
 from recordio.aio import AsyncRecordReader
 from tests.aioloader.remote.conftest import assert_same, epoch
@@ -637,6 +636,6 @@ def test_redirects_end(photos: HubSet) -> None:
 
 
 def test_an_answer_is_bounded(photos: HubSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioloader.storage.remote.hub_requests._MOST_NBYTES", 30)
+    monkeypatch.setattr("aioloader.storage.remote.hub._MOST_NBYTES", 30)
     with pytest.raises(RemoteReadError, match="more than 30 bytes"):
         aioloader.RecordFileDataset(photos.rec)

@@ -17,9 +17,8 @@ import pytest
 import aioloader
 import recordio
 from aioloader import transforms
-from aioloader.crop_index import fetched
-from aioloader.crop_index.layout import FOLDER, RECORDS
-from aioloader.crop_index.places import fetched_index, record_index
+from aioloader.crop_index import lookup as fetched
+from aioloader.crop_index.layout import FOLDER, RECORDS, fetched_index, record_index
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import CropIndexWarning, ObjectChangedError, SampleError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aioloader.cli import main
-from aioloader.crop_index.building import can_build
+from aioloader.crop_index.writer import can_build
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat
 
 pytestmark = pytest.mark.remote

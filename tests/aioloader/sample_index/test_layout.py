@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.sample_index.layout import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
+from aioloader.sample_index.store import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
 
 HEAD = struct.Struct("<8sIIII")
 STATE = ShardState(1000, "17-abc")

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aioloader.sample_index import scan_progress
-from aioloader.sample_index.scan_progress import ScanProgress
+from aioloader.sample_index import store as scan_progress
+from aioloader.sample_index.store import ScanProgress
 
 MIB = 1 << 20
 

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from aioloader.sample_index import store
-from aioloader.sample_index.layout import SampleIndex, ShardState, unpack_index
 from aioloader.sample_index.store import (
+    SampleIndex,
+    ShardState,
     cached_index,
     index_beside,
     load_index,
     open_index,
     shard_state,
+    unpack_index,
     write_index,
 )
 from aioloader.storage.remote.transport import Version
@@ -228,7 +230,7 @@ def test_an_object_is_identified_by_its_tag(cache: Path) -> None:
 _CHILD = """
 import os, sys, time
 import numpy as np
-from aioloader.sample_index.layout import SampleIndex
+from aioloader.sample_index.store import SampleIndex
 from aioloader.sample_index.store import open_index
 
 def scan():

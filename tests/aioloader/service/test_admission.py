@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ServiceClosedError, ServiceOverloadedError
-from aioloader.service.admission import Admission
+from aioloader.service.dispatcher import Admission
 from aioloader.service.jobs import Request
 from aioloader.service.references import Reference
 from aioloader.service.stats import ServiceCounters

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import ImageReferenceError, ImageTooLargeError
-from aioloader.service.data_uris import decode_data_uri, most_characters
+from aioloader.service.references import decode_data_uri, most_characters
 
 TYPES = ("", "image/png", "IMAGE/JPEG;q=1", "application/octet-stream", "image/svg+xml;charset=utf-8")
 

@@ -11,8 +11,7 @@ import pytest
 
 import aioloader
 from aioloader.errors import ImageFetchError, ImageReferenceError, ImageTooLargeError
-from aioloader.service.dataset_items import _OpenDataset
-from aioloader.service.references import ReferenceReader
+from aioloader.service.references import ReferenceReader, _OpenDataset
 from aioloader.transforms import encode_raw
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
 from tests.aioloader.service.images import jpeg

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from aioloader.errors import ImageServiceError
-from aioloader.service import fetched_cache
-from aioloader.service.fetched_cache import FetchedCache, KnownVersion
+from aioloader.service import http_fetch as fetched_cache
+from aioloader.service.http_fetch import FetchedCache, KnownVersion
 from aioloader.service.references import ReferenceReader
-from aioloader.storage.cache.options import CacheOptions
+from aioloader.storage.cache.disk import CacheOptions
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 

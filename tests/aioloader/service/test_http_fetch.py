@@ -23,10 +23,9 @@ from hypothesis import strategies as st
 
 import aioloader
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
-from aioloader.service import http_exchange
+from aioloader.service import http_fetch as http_exchange
 from aioloader.service.allowed import HostRule
-from aioloader.service.http_exchange import BodyRoom
-from aioloader.service.http_fetch import WebBytes, WebClient
+from aioloader.service.http_fetch import BodyRoom, WebBytes, WebClient
 from aioloader.service.web_urls import parse_web_url
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer

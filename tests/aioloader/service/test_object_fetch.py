@@ -15,7 +15,7 @@ from aioloader.errors import (
     ObjectMissingError,
     RemoteReadError,
 )
-from aioloader.service import http_exchange
+from aioloader.service import http_fetch as http_exchange
 from aioloader.service.object_fetch import ObjectClient
 from aioloader.service.references import HEAD_NBYTES, ReadImage, ReferenceReader
 from tests.aioloader.service.images import jpeg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.service.result_size import ResultSizes
+from aioloader.service.making import ResultSizes
 
 PIXELS = st.lists(st.integers(1, 50_000_000), min_size=1, max_size=20)
 

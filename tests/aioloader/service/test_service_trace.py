@@ -12,9 +12,9 @@ import pytest
 
 from aioloader import AsyncImageService, ImageService
 from aioloader.errors import ImageError, ImageTimeoutError
-from aioloader.observability import service_trace
-from aioloader.observability.service_trace import ServiceTrace
 from aioloader.observability.trace import Tracer
+from aioloader.service import stats as service_trace
+from aioloader.service.stats import ServiceTrace
 from aioloader.transforms import CenterCrop, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered
 from tests.aioloader.traces import (

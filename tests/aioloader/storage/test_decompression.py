@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.storage.decompression import BlockStream, DecompressionError, decompressed
+from aioloader.storage.cache.unpacked import BlockStream, DecompressionError, decompressed
 from tests.aioloader.formats.mds_sets import compress
 
 CODECS = ("br", "bz2", "gz", "snappy", "zstd")

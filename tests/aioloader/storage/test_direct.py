@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aioloader import ImageRecordDataset, RecordFileDataset
-from aioloader.storage.local.direct import BLOCK, DirectReads
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.page_cache import cached_pages
-from aioloader.storage.local.source import LocalByteSource
+from aioloader.storage.local.source import BLOCK, DirectReads, LocalByteSource
 from recordio import RecordWriter
 
 NBYTES = 20 * BLOCK + 123

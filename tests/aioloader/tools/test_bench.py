@@ -9,8 +9,17 @@ import pytest
 
 import recordio
 from aioloader.rng import Rng
-from aioloader.tools.bare_loop import BareLoop, ImageWorker, Work
-from aioloader.tools.bench import BenchReport, Setting, bench, bench_table, default_settings, turns
+from aioloader.tools.bench import (
+    BareLoop,
+    BenchReport,
+    ImageWorker,
+    Setting,
+    Work,
+    bench,
+    bench_table,
+    default_settings,
+    turns,
+)
 from aioloader.tools.draw import draw_folder, draw_image
 from aioloader.tools.pack import pack
 from aioloader.transforms import RandomResizedCrop

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from aioloader.tools.contact_sheet import contact_sheet, write_png
+from aioloader.tools.demo import contact_sheet, write_png
 
 
 def _images(count: int, height: int = 40, width: int = 60) -> np.ndarray:

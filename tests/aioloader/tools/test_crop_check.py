@@ -13,7 +13,7 @@ import pytest
 
 import recordio
 from aioloader.cli import main
-from aioloader.crop_index import building
+from aioloader.crop_index import writer as building
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter

@@ -19,13 +19,12 @@ import pytest
 
 import recordio
 from aioloader.cli import main
-from aioloader.crop_index.building import fits
 from aioloader.crop_index.layout import folder_key
 from aioloader.crop_index.reader import CropIndex
+from aioloader.crop_index.writer import fits
 from aioloader.errors import CropIndexBusyError, MissingPackageError
 from aioloader.tools import crops
-from aioloader.tools.crop_images import image_paths
-from aioloader.tools.crops import CropReport, index_crops
+from aioloader.tools.crops import CropReport, image_paths, index_crops
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 

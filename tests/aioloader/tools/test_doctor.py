@@ -16,8 +16,8 @@ from aioloader.foundation import host_limits
 from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
 from aioloader.tools.doctor import facts as doctor_facts
 from aioloader.tools.doctor.advice import advise
-from aioloader.tools.doctor.codecs import Codec, examine_codecs
 from aioloader.tools.doctor.facts import (
+    Codec,
     Cores,
     Facts,
     Limits,
@@ -25,6 +25,7 @@ from aioloader.tools.doctor.facts import (
     SharedMemory,
     Software,
     descriptors_needed,
+    examine_codecs,
     gather_facts,
     requirements_missed,
 )
@@ -422,7 +423,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
 @pytest.mark.slow
 def test_vector_code_that_is_switched_off_is_noticed() -> None:
     program = (
-        "from aioloader.tools.doctor.codecs import examine_codecs; print(examine_codecs(1, 0.06)[0].simd)"
+        "from aioloader.tools.doctor.facts import examine_codecs; print(examine_codecs(1, 0.06)[0].simd)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JSIMD_FORCENONE": "1"}
     command = [sys.executable, "-c", program]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioloader.tools.doctor.formats import PACKAGES, format_rows
+from aioloader.tools.doctor.facts import PACKAGES, format_rows
 
 ALWAYS = "RecordIO, tar, TFRecord, MDS, folders of images"
 

@@ -15,7 +15,7 @@ import pytest
 
 import aioloader
 from aioloader.cli import main
-from aioloader.crop_index.building import can_build
+from aioloader.crop_index.writer import can_build
 from tests.aioloader.datasets.tars import write_tar
 from tests.aioloader.format_sets import FORMATS, MDS, PARQUET, TAR, TFRECORD, Sample, SetFormat
 from tests.aioloader.formats import tfrecords

@@ -17,7 +17,7 @@ from aioloader.formats.recordio.heads import detection_label, key_range
 from aioloader.tools import samples
 from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect
-from aioloader.tools.inspect.images import is_progressive
+from aioloader.tools.inspect.report import is_progressive
 from aioloader.tools.samples import evenly, sample_headers
 from tests.conftest import with_orientation
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from aioloader.cli.inspect import _text
-from aioloader.crop_index.layout import RECORDS
-from aioloader.crop_index.places import shard_index
+from aioloader.crop_index.layout import RECORDS, shard_index
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.formats.tar.format import FORMAT as TAR
 from aioloader.tools.inspect import inspect

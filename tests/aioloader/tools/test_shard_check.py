@@ -12,10 +12,9 @@ import simplejpeg
 
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.tools import shard_check
-from aioloader.tools.shard_check import check_samples, check_shard
+from aioloader.tools import verify as shard_check
 from aioloader.tools.shards import openable
-from aioloader.tools.verify import ImageCheck
+from aioloader.tools.verify import ImageCheck, check_samples, check_shard
 from tests.aioloader.datasets.toy_shards import LENGTHS, ToyDataset, toy_sample, write_shard
 
 PICTURE: bytes = simplejpeg.encode_jpeg(np.full((16, 16, 3), 7, np.uint8))

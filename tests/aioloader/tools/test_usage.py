@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from aioloader.tools.usage import cpu_seconds, memory_nbytes, process_tree
+from aioloader.tools.bench import cpu_seconds, memory_nbytes, process_tree
 from benchmarks.process import started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

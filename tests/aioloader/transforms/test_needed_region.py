@@ -10,9 +10,8 @@ from aioloader import transforms
 from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import lazy_image
-from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.fused import ImagePlan, NeededRegion
 from aioloader.transforms.lazy_image import LazyImageReader
-from aioloader.transforms.needed_region import NeededRegion
 from tests.aioloader.jpeg.samples import encode
 from tests.aioloader.transforms.fusing import oriented
 

@@ -9,7 +9,7 @@ import pytest
 
 from aioloader.rng import Rng
 from aioloader.transforms import RandomAffine, RandomErasing, RandomPerspective, RandomRotation, functional
-from aioloader.transforms.warp import perspective_matrix
+from aioloader.transforms.projective import perspective_matrix
 
 
 def image(height: int = 20, width: int = 30, dtype: Any = np.uint8, channels: int = 3) -> Any:

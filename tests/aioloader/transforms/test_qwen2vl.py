@@ -28,7 +28,7 @@ from aioloader.transforms.formats import read_header
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.pillow import decode_by_pillow
-from aioloader.transforms.smart_resize import smart_resize
+from aioloader.transforms.qwen2vl import smart_resize
 from tests.aioloader.foundation.test_patches import plain_patches
 from tests.aioloader.jpeg.samples import encode, make_image
 from tests.aioloader.transforms.fusing import images, oriented

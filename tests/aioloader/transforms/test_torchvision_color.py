@@ -22,8 +22,7 @@ from aioloader.transforms import (
     ToDtype,
     TrivialAugmentWide,
 )
-from aioloader.transforms.augmix import mixed
-from aioloader.transforms.autoaugment import POLICIES
+from aioloader.transforms.autoaugment import POLICIES, augment, mixed
 from aioloader.transforms.blur import adjust_sharpness, gaussian_blur
 from aioloader.transforms.color import (
     adjust_brightness,
@@ -32,7 +31,6 @@ from aioloader.transforms.color import (
     adjust_saturation,
     to_gray,
 )
-from aioloader.transforms.policies import augment
 from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 from tests.aioloader.jpeg.samples import make_image
 from tests.torchvision_import import import_torchvision

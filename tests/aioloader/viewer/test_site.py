@@ -22,8 +22,7 @@ from aioloader.viewer import site as site_module
 from aioloader.viewer.collection import Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draws, as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
-from aioloader.viewer.records import box_table
-from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
+from aioloader.viewer.records import ImageRenderer, RenderedImage, box_table, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.conftest import RunOn
@@ -295,7 +294,7 @@ def test_a_page_does_not_wait_for_images_that_take_long(
 async def page_of(site: Site, query: str) -> tuple[int, str]:
     """Return status and text of the page with a query, of the application without a server."""
     app = pytest.importorskip("aioloader.viewer.app", reason="needs pip install 'aioloader[view]'")
-    links = pytest.importorskip("aioloader.viewer.links").ServerLinks("token")
+    links = pytest.importorskip("aioloader.viewer.site").ServerLinks("token")
     sent: list[Any] = []
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": query.encode(), "headers": []}
 

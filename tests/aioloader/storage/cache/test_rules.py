@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.storage.cache.disk_quota import Evictable, admit, choose_evicted
-from aioloader.storage.cache.entries import ENTRY, Entries
-from aioloader.storage.cache.segment import LINE_NBYTES, format_lines, parse_lines
+from aioloader.storage.cache.object_cache import ENTRY, LINE_NBYTES, Entries, format_lines, parse_lines
 
 numbers = st.integers(0, 2**62)
 spans = st.lists(

@@ -1,0 +1,149 @@
+"""Command line arguments: an option that several commands have, and types that parse a word or describe its problem."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from aioloader.errors import SampleError
+    from aioloader.observability.progress import ProgressBar
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_max_pixels(parser: argparse._ActionsContainer, text: str) -> None:
+    """Add the option for the largest number of pixels; its value is None if there is no limit."""
+    parser.add_argument(
+        "--max-pixels", type=_pixel_limit, default=178_956_970, metavar="N", help=f"{text}; 0: no limit"
+    )
+
+
+def natural(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return number
+
+
+def positive(text: str) -> int:
+    number = natural(text)
+    if not number:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def within(low: int, high: int, text: str) -> int:
+    number = natural(text)
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"must be {low} to {high}")
+    return number
+
+
+def _pixel_limit(text: str) -> int | None:
+    return natural(text) or None
+
+
+def real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def seconds(text: str) -> float:
+    value = real(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def share(text: str) -> float:
+    value = real(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError("must be between 0 and 1")
+    return value
+
+
+def error_limit(text: str) -> float:
+    from aioloader.loader.options import check_max_errors
+
+    try:
+        limit = int(text) if text.strip().isdigit() else float(text)
+        check_max_errors(limit)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of images nor a share less than 1"
+        ) from None
+    return limit
+
+
+def failure_line(error: SampleError, path: str) -> str:
+    """Return a line with the place of a failed image, and the reason.
+
+    Args:
+        error: its error.
+        path: the data set, for an error without a path.
+    """
+    place = error.path or path
+    if error.offset is not None:
+        key = "no key" if error.key is None else f"key {error.key!r}"
+        place += f": byte {error.offset}, {key}"
+    elif error.key is not None:
+        place += f": key {error.key!r}"
+    return f"{place}: {_without_place(error.reason, error.path)}"
+
+
+def _without_place(reason: str, path: str | None) -> str:
+    """Return the type of an error and its text without the place at its beginning: "PATH: " or "PATH, byte 7: "."""
+    kind, _, text = reason.partition(": ")
+    if not path or not text.startswith((f"{path}: ", f"{path}, byte ")):
+        return reason
+    return f"{kind}: {text[len(path) :].partition(': ')[2]}"
+
+
+class LateProgress:
+    """Progress bars of the parts of some work, one after the other, as a context manager.
+
+    Args:
+        label: the work, in a word or two.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._bar: ProgressBar | None = None
+
+    def __enter__(self) -> LateProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def begin(self, count: int) -> None:
+        """Show the bar of the next part, which has `count` images; nothing if it has none."""
+        from aioloader.observability.progress import ProgressBar
+
+        self._close()
+        self._bar = ProgressBar(self._label, count) if count else None
+
+    def tick(self, done: int) -> None:
+        """Show the number of images of this part that are done."""
+        if self._bar is not None:
+            self._bar.update(done)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes with its unit, such as "12 bytes", "3.4 kB" or "1,200.0 TB"."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:,.1f} {unit}"
+    return f"{nbytes:,} bytes"

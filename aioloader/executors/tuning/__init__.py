@@ -1,1 +1,0 @@
-"""Choice of the executor and of the number of workers by measurement."""
