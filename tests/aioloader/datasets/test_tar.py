@@ -17,7 +17,7 @@ import pytest
 import aioloader
 from aioloader import DataLoader, TarDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tar.header import index as tar_index
+from aioloader.formats.tar import index as tar_index
 from aioloader.sample_index.store import IndexState, index_beside, index_state, shard_state, write_index
 from aioloader.storage.cache import unpacked
 from tests.aioloader.datasets.conftest import pixels, png

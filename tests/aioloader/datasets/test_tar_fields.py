@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
+from aioloader.formats.tar import samples as tar_samples
 from aioloader.formats.tar.fields import TarFieldReader, compact_places, stored_places
-from aioloader.formats.tar.header import samples as tar_samples
 from aioloader.formats.tar.samples import group_members, samples_of_arrays
 from aioloader.foundation.types import ItemLocation
 from tests.aioloader.formats.tars import END, PATH, checked, filled, follow, header, member, read_sample

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aioloader import TarDataset
-from aioloader.formats.tar.header import index as tar_index
+from aioloader.formats.tar import index as tar_index
 from tests.aioloader.datasets.conftest import pixels
 from tests.aioloader.datasets.tars import members_of, photo, write_photos, write_tar
 

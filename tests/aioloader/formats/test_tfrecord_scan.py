@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
+from aioloader.formats.tfrecord import scan as tfrecord_scan
 from aioloader.formats.tfrecord.framing import HEAD_NBYTES
-from aioloader.formats.tfrecord.framing import scan as tfrecord_scan
 from aioloader.formats.tfrecord.scan import FileScan
 from tests.aioloader.formats.tfrecords import many_records, record
 

@@ -13,7 +13,7 @@ import pytest
 import aioloader
 from aioloader import TarDataset
 from aioloader.errors import ObjectChangedError, SampleFormatError
-from aioloader.formats.tar.header import index as tar_index
+from aioloader.formats.tar import index as tar_index
 from aioloader.storage.remote.opening import describe
 from tests.aioloader.datasets.tars import members_of, photo, write_tar
 from tests.aioloader.datasets.test_tar_lists import write_idx, write_json

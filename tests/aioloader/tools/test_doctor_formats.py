@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aioloader.tools.doctor.facts import PACKAGES, format_rows
+from aioloader.tools.doctor.facts import format_rows, requirements
 
-ALWAYS = "RecordIO, tar, TFRecord, MDS, folders of images"
+ALWAYS = "RecordIO, InsightFace, tar, TFRecord, MDS, image folder"
+PACKAGES = [each.package for each in requirements()]
 
 
 @pytest.mark.parametrize(
