@@ -25,9 +25,9 @@ from aioloader.foundation.version import __version__
 from aioloader.tools.pack import list_images
 from benchmarks.cases import CASES, chosen
 from benchmarks.environments import default_folder, names, ready
-from benchmarks.kept_settings import KeptSettings
 from benchmarks.log import Log, read_log
 from benchmarks.report import write_report
+from benchmarks.report_tables import KeptSettings
 from benchmarks.runner import Plan, Runner
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not options.report:
             code = _measure(options, path, words)
-        written = write_report(read_log(path), options.out, options.markdown)
+        written = write_report(read_log(path), options.out)
     except (ValueError, OSError) as error:
         print(f"benchmarks: error: {error}", file=sys.stderr)
         return 2
@@ -155,7 +155,7 @@ def _command(words: list[str]) -> str:
     shown, rest = ["python", "-m", "benchmarks"], iter(words)
     for word in rest:
         name, joined, _ = word.partition("=")
-        if name in ("--out", "--envs", "--scratch", "--markdown"):
+        if name in ("--out", "--envs", "--scratch"):
             if not joined:
                 next(rest, None)
         elif name == "--data":
@@ -228,9 +228,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--scratch", type=Path, default=cache / "data", metavar="DIR", help="folder for prepared data"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the Markdown report to this file too"
     )
     parser.add_argument(
         "--settings",

@@ -77,10 +77,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("112 x 112", "small-images"),
         ("^Measurements >", "image-service"),
     ),
-    "docs/index.md": (
-        ("as fast as torch", "photographs"),
-        ("records of 1 kB", "loaders"),
-    ),
+    "docs/index.md": (("as fast as torch", "photographs"),),
     "docs/packing.md": (("--optimize", "packing"), ("JPEGs' size", "crop-index")),
     "docs/remote.md": (
         ("30 s\\), a listing|`timeout`", "limit"),

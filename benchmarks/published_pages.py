@@ -16,8 +16,14 @@ from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import all_loaders, restore
 from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, plain_tables, summary, table
-from benchmarks.report import case_lines, target_lines, version_lines
-from benchmarks.text_format import busy_warning, machine_line, settings_note
+from benchmarks.report import (
+    busy_warning,
+    case_lines,
+    machine_line,
+    settings_note,
+    target_lines,
+    version_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

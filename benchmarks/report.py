@@ -1,4 +1,4 @@
-"""Report of a run: Markdown, JSON, plots and an HTML page, all from the log."""
+"""Report of a run: Markdown with plots, and JSON, all from the log."""
 
 from __future__ import annotations
 
@@ -7,34 +7,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from benchmarks.cases import CASES, resize_of
+from benchmarks.charts import draw_page
 from benchmarks.goals import Outcome, judge_goals, mark_peers
-from benchmarks.in_short import in_short
-from benchmarks.page import render_page
-from benchmarks.plots import draw_plots
-from benchmarks.results import Results, Row, summarise
-from benchmarks.text_format import (
-    busy_warning,
-    cpu_text,
-    goal_figure,
-    goal_found,
-    goal_verdict,
-    machine_line,
-    rate_text,
-    rate_unit,
-    setting_text,
-    settings_note,
-    spread_text,
-    versions_text,
-)
+from benchmarks.report_tables import setting_text
+from benchmarks.results import Results, Row, Spread, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
-    from benchmarks.results import Spread
-
 __all__ = ("case_lines", "render_json", "render_markdown", "target_lines", "version_lines", "write_report")
+
+_BUSY_CORES = 0.15
 
 METHOD = """\
 Every contender runs in a separate environment with pinned versions, and every measurement in a fresh process that
@@ -55,32 +40,24 @@ its peak. Data: the stored samples of an epoch. Lag: the delay of a task that wa
 loader's event loop."""
 
 
-def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path | None = None) -> list[Path]:
+def write_report(records: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Write all forms of the report.
 
     Args:
         records: of the log.
-        folder: receives ``report.md``, ``results.json``, ``page.html`` and the plots.
-        markdown: a further file for the Markdown, or None.
+        folder: receives ``report.md``, its plots and ``results.json``.
 
     Returns:
-        the written files; without plots if matplotlib is not installed.
+        the written files.
     """
     results = summarise(records)
     mark_peers(results)
     outcomes = judge_goals(results)
     folder.mkdir(parents=True, exist_ok=True)
-    text = render_markdown(results, outcomes)
-    written = {
-        folder / "report.md": text,
-        folder / "results.json": render_json(results, outcomes),
-        folder / "page.html": render_page(results, outcomes, METHOD),
-    }
-    if markdown is not None:
-        written[markdown] = text
-    for path, content in written.items():
-        path.write_text(content, encoding="utf-8")
-    return [*written, *draw_plots(results, folder)]
+    report, figures = folder / "report.md", folder / "results.json"
+    report.write_text(render_markdown(results, outcomes), encoding="utf-8")
+    figures.write_text(render_json(results, outcomes), encoding="utf-8")
+    return [report, figures, *draw_page(report, folder / "images" / "benchmarks")]
 
 
 def render_json(results: Results, outcomes: Sequence[Outcome]) -> str:
@@ -116,11 +93,6 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
     if warning:
         yield from (f"**{warning}**", "")
     yield from (METHOD, "")
-    short = in_short(results)
-    if short:
-        yield from ("## In short", "", "| work | aioloader |", "| --- | --- |")
-        yield from (f"| {work} | {text} |" for work, text in short)
-        yield ""
     if outcomes:
         yield from target_lines(outcomes)
     for case in results.cases:
@@ -142,7 +114,8 @@ def version_lines(results: Results) -> Iterator[str]:
     """Yield the section of the versions."""
     yield from ("## Versions", "", "| contender | Python | packages |", "| --- | --- | --- |")
     for name, facts in sorted(results.contenders.items()):
-        yield f"| {name} | {facts['python']} | {versions_text(facts['versions'])} |"
+        packages = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
+        yield f"| {name} | {facts['python']} | {packages} |"
 
 
 def _goal_line(outcome: Outcome) -> str:
@@ -215,7 +188,7 @@ def _figures(row: Row, has_index: bool) -> list[str]:
     if row.status == "pending":
         return ["not reached", *empty, "", "", "", "", "", ""]
     return [
-        rate_text(row),
+        spread_text(shown_rate(row), ".2f" if CASES[row.case].start else ",.0f"),
         *more,
         spread_text(row.of_bare, ".2f"),
         _times(row.ahead),
@@ -229,3 +202,106 @@ def _figures(row: Row, has_index: bool) -> list[str]:
 
 def _times(spread: Spread | None) -> str:
     return f"{spread_text(spread, '.2f')}x" if spread else ""
+
+
+# -- figures as text ---------------------------------------------------------------------------------------------------
+
+
+def rate_unit(case: str) -> str:
+    """Return the unit of a case's figures, mostly a rate per second."""
+    if CASES[case].start:
+        return "seconds, less is better"
+    return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
+
+
+def shown_rate(row: Row) -> Spread | None:
+    """Return the rate of a row in its case's unit."""
+    if row.rate is None:
+        return None
+    if CASES[row.case].start:
+        return Spread(1 / row.rate.median, 1 / row.rate.high, 1 / row.rate.low)
+    per = CASES[row.case].batch_size if CASES[row.case].store == "arrays" else 1
+    return Spread(*(value / per for value in row.rate))
+
+
+def spread_text(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
+    """Return "median (least to greatest)", or "" for None."""
+    if spread is None:
+        return ""
+    middle, low, high = (format(value * scale, form) for value in spread)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def cpu_text(row: Row) -> str:
+    """Return CPU microseconds per sample."""
+    if row.cpu_ms is None:
+        return ""
+    return f"{row.cpu_ms.median * 1e3:{',.0f' if row.cpu_ms.median >= 0.01 else '.2f'}}"
+
+
+def goal_found(outcome: Outcome) -> str:
+    """Return a goal's figure with its unit, with enough digits that a missed goal does not look reached."""
+    if outcome.found is None:
+        return ""
+    value, digits = outcome.found[0], 2
+    while (
+        outcome.verdict == "missed"
+        and digits < 6
+        and f"{value:.{digits}f}" == f"{outcome.goal.least:.{digits}f}"
+    ):
+        digits += 1
+    return goal_figure(outcome, value, digits)
+
+
+def goal_verdict(outcome: Outcome) -> str:
+    """Return the verdict on a goal as text."""
+    return {
+        "aim": "higher target reached",
+        "met": "reached",
+        "doubtful": "the peer is slower than expected",
+    }.get(outcome.verdict, outcome.verdict)
+
+
+def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:
+    """Return a goal's minimum or aim with its unit."""
+    if value is None:
+        return ""
+    unit = outcome.goal.unit
+    return f"{value:.{digits}f}{unit if unit == 'x' else ' ' + unit.replace('us', 'µs')}"
+
+
+def machine_line(run: dict[str, Any]) -> str:
+    """Return a description of the run's machine in one line."""
+    machine = run.get("machine", {})
+    cores = len(run.get("cores", ()))
+    return (
+        f"{cores} core{'' if cores == 1 else 's'} of {machine.get('cpu', 'an unknown CPU')}, "
+        f"{machine.get('system', '')}, Python {machine.get('python', '')}, {run.get('date', '')}"
+    )
+
+
+def settings_note(run: dict[str, Any]) -> str:
+    """Return a sentence on the settings that were taken from an earlier run, after a space, or ""."""
+    report = run.get("settings")
+    if not report:
+        return ""
+    return (
+        f" The best setting of each loader, of this project's too, was taken from an earlier report ({report}) and not "
+        "searched again, if its packages still have the same versions."
+    )
+
+
+def busy_warning(rows: list[Row]) -> str:
+    """Return a warning that names the contenders during whose measurements other programs were busy, or ""."""
+    measured = [row for row in rows if row.others_cpu_s is not None]
+    busy = [
+        f"{row.case} {row.title} ({row.others_cpu_s.median:.1f})"
+        for row in measured
+        if row.others_cpu_s is not None and row.others_cpu_s.median >= _BUSY_CORES
+    ]
+    if not busy:
+        return ""
+    return (
+        f"Other programs kept {_BUSY_CORES} cores or more busy during {len(busy)} of {len(measured)} measurements "
+        f"(medians of the rounds): do not rely on the figures of {', '.join(busy)}."
+    )

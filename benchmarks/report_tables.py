@@ -1,14 +1,23 @@
-"""Tables of a report in Markdown, read again: for plots, and for the settings that a run kept."""
+"""Tables of a report in Markdown, read again: for plots, and for settings that need not be searched again."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-__all__ = ("CaseTable", "contender_title", "read_case_tables", "read_rows", "read_table", "read_versions")
+__all__ = (
+    "CaseTable",
+    "KeptSettings",
+    "contender_title",
+    "read_case_tables",
+    "read_rows",
+    "read_table",
+    "setting_text",
+)
 
 _HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
 _NOTE = re.compile(r"^\[(\d+)\] (.+?) *$", re.MULTILINE)
@@ -56,11 +65,6 @@ def read_rows(text: str, heading: str) -> list[list[str]]:
     return _cells(text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0])[1:]
 
 
-def read_versions(text: str) -> dict[str, str]:
-    """Return the packages of each contender of a report, as text."""
-    return {name: packages for name, _, packages in read_rows(text, "Versions")}
-
-
 def contender_title(cell: str) -> str:
     """Return a contender's title from its cell: without emphasis and the numbers of notes."""
     return re.sub(r" \[\d+\]|\*\*", "", cell)
@@ -74,3 +78,68 @@ def _cells(section: str) -> list[list[str]]:
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
     ]
     return [cells[0], *cells[2:]] if cells else [[]]
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """Return a setting in one line."""
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in setting.items() if value not in (None, False, "")
+    )
+
+
+class KeptSettings:
+    """Settings of a report.
+
+    Args:
+        path: ``report.md`` of an earlier run, or the page docs/benchmarks-tables.md.
+
+    Raises:
+        ValueError: it is not a report.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        self._packages = {name: _versions(packages) for name, _, packages in read_rows(text, "Versions")}
+        self._texts = {
+            (table.case, contender_title(row["contender"])): row["setting"]
+            for table in read_case_tables(text)
+            for row in table.rows
+            if row[table.unit][:1].isdigit()
+        }
+        if not self._texts:
+            raise ValueError(f"{path} is not a report of `python -m benchmarks`: it has no figures")
+
+    def find(
+        self,
+        case: str,
+        title: str,
+        versions: Mapping[str, str],
+        settings: Sequence[Mapping[str, Any]],
+    ) -> Mapping[str, Any] | None:
+        """Return a contender's setting of the earlier run, if it is still one of its settings.
+
+        Args:
+            case: name of the case.
+            title: "NAME/VARIANT".
+            versions: versions of its packages. Those that the report names must be the same, except this project's own.
+            settings: its settings.
+
+        Returns:
+            None if it has to be searched: it was not measured, or a package or the settings have changed.
+        """
+        text = self._texts.get((case, title))
+        name = title.partition("/")[0]
+        before = self._packages.get(name, {})
+        if text is None or any(
+            versions.get(package, version) != version for package, version in before.items()
+        ):
+            return None
+        found = [setting for setting in settings if setting_text(setting) == text]
+        return found[0] if len(found) == 1 else None
+
+
+def _versions(packages: str) -> dict[str, str]:
+    """Return the version of each package in a text, except this project's."""
+    pairs = (package.rpartition(" ") for package in packages.split(", ") if package)
+    return {name: version for name, _, version in pairs if name != "aioloader"}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
     from benchmarks.contenders.contract import Source
-    from benchmarks.kept_settings import KeptSettings
     from benchmarks.log import Log, Record
+    from benchmarks.report_tables import KeptSettings
 
 __all__ = ("Plan", "Runner")
 

@@ -73,5 +73,5 @@ def test_the_images_of_the_site_are_those_of_its_figures() -> None:
     assert len(charts) == len(re.findall(r"^## [a-z0-9-]+: ", text, re.MULTILINE)) >= 9
     for chart in charts:
         found = (DOCS / "images" / "benchmarks" / f"{chart.case}.svg").read_text(encoding="utf-8")
-        assert found == chart.svg(), "run python -m benchmarks.charts"
-    assert with_images(text, charts) == text, "run python -m benchmarks.charts"
+        assert found == chart.svg(), "run python -m benchmarks.publish --pages"
+    assert with_images(text, charts) == text, "run python -m benchmarks.publish --pages"

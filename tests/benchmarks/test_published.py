@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks import publish
 from benchmarks.figures import ratios, spread, write_figures
-from benchmarks.kept_settings import KeptSettings
 from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures, places_of
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
@@ -31,7 +30,7 @@ from benchmarks.published_tables import (
     summary,
     value_text,
 )
-from benchmarks.report_tables import read_case_tables, read_rows
+from benchmarks.report_tables import KeptSettings, read_case_tables, read_rows
 from benchmarks.results import summarise
 from tests.benchmarks.test_report import INDEXED, RECORDS
 

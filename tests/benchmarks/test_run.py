@@ -56,7 +56,7 @@ def test_a_quick_run_and_how_it_goes_on(tmp_path: Path) -> None:
     assert thread["rate"][0] > 0
     assert thread["of_bare"][0] > 0
     assert thread["explain"]
-    assert "aioloader/thread" in (out / "page.html").read_text()
+    assert "aioloader/thread" in (out / "images" / "benchmarks" / "bytes.svg").read_text()
 
     # A second round is added; nothing of the first is measured again.
     before = [record for record in read_log(out / "log.jsonl") if record["kind"] == "round"]

@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[2]
         "many_workers --sleep",
         "first_batch",
         "fill",
-        "fused_path",
-        "damaged",
         "image_record_iter",
         "import_time",
         "index_open",
@@ -34,7 +32,6 @@ ROOT = Path(__file__).parents[2]
         "ragged",
         "resume",
         "scale",
-        "small_records",
         "tar_index",
         "tracing",
         "viewing",
@@ -49,7 +46,7 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
     if name == "crop_index":
         pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     command = [sys.executable, "-W", "error", "-m", *f"benchmarks.{name}".split(), "--smoke"]
-    if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing", "ragged"):
+    if name in ("bare_loop", "main_job", "first_batch", "packing", "ragged"):
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
