@@ -34,7 +34,7 @@ import numpy as np
 
 from aioloader.tools.draw import draw_image
 from aioloader.viewer.opening import open_collection
-from aioloader.viewer.records import ImageRenderer
+from aioloader.viewer.rendering import ImageRenderer
 from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from recordio import IRHeader, pack, serialize
 

@@ -1,4 +1,9 @@
-"""Tests of single values and arrays that batchify functions share."""
+"""Memory and draws of a batch: passed to the functions that take them.
+
+Tests of single values and arrays that batchify functions share.
+
+Collation to lists of separate samples.
+"""
 
 from __future__ import annotations
 

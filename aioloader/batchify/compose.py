@@ -1,4 +1,7 @@
-"""Collation, and changes of the batch after it."""
+"""Collation, and changes of the batch after it.
+
+Collation of tuples with one function for each field.
+"""
 
 from __future__ import annotations
 

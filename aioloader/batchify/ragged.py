@@ -1,4 +1,9 @@
-"""Nested lists of arrays, such as the images of prompts: flattened, with the parts of every list counted. Pure."""
+"""Collation of arrays of any shapes: their values behind one another in one array.
+
+Nested lists of arrays, such as the images of prompts: flattened, with the parts of every list counted. Pure.
+
+Collation of images to the patches that a vision transformer reads, in the order of Qwen2-VL.
+"""
 
 from __future__ import annotations
 

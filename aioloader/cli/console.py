@@ -1,4 +1,13 @@
-"""Command line arguments: an option that several commands have, and types that parse a word or describe its problem."""
+"""What commands share: arguments, lines about failures, a progress bar, sizes.
+
+Command line arguments: an option that several commands have, and types that parse a word or describe its problem.
+
+Lines about images that could not be read or decoded.
+
+Progress bar of work whose amount is known only once it has been prepared.
+
+Sizes in the output of commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Checks of crop indexes and images, as `aioloader verify` runs and prints them."""
+"""Command `aioloader verify`: find damage in a data set.
+
+Checks of crop indexes and images, as `aioloader verify` runs and prints them.
+
+Part of `aioloader verify` for shards of other formats than RecordIO.
+"""
 
 from __future__ import annotations
 

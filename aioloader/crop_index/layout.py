@@ -6,6 +6,8 @@ frame of a key.
 
 Rule: the header and the tables have a CRC-32; the entries have their own, which are checked when they are used. Sizes
 and offsets are compared with the size of the file before they are followed.
+
+Places of crop indexes: next to a record file, in the root of a folder, or in the user's cache directory for URLs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Crop indexes that lie next to remote record files: copies in the user's cache directory, one for each version.
+"""Entries of the items of a dataset, found in the crop indexes of its files.
+
+Crop indexes that lie next to remote record files: copies in the user's cache directory, one for each version.
 
 An index that cannot be fetched, is damaged or far too large costs speed, so it is a warning and no error; that there is
 none is neither.

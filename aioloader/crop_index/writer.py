@@ -1,4 +1,11 @@
-"""Making of the entries that go into a crop index."""
+"""Writer of the file of a crop index.
+
+The entries are appended to a partial file, each in a frame with a checksum. After a kill the frames up to the first
+damaged one are valid, and a later writer continues behind them. At the end the tables are appended, and the file gets
+its name.
+
+Making of the entries that go into a crop index.
+"""
 
 from __future__ import annotations
 

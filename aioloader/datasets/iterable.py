@@ -1,4 +1,6 @@
-"""Plain iterables as sources of samples: read in threads, several parts at a time, mixed in a buffer.
+"""Datasets over streams of samples: a socket, a queue, a database cursor, a generator.
+
+Plain iterables as sources of samples: read in threads, several parts at a time, mixed in a buffer.
 
 The order of the samples depends on the source, the number of readers and the seed only: readers take turns, sample by
 sample, regardless of which is faster.

@@ -1,4 +1,11 @@
-"""Partial reads of several joined datasets: each part leaves out what it knows that its samples do not need."""
+"""Several datasets, one behind the other, as one byte dataset: items, reads and decoding.
+
+Partial reads of several joined datasets: each part leaves out what it knows that its samples do not need.
+
+Decoder of the items of several joined datasets: each item is made as its own part makes it.
+
+The items of several datasets, one behind the other, as one byte dataset.
+"""
 
 from __future__ import annotations
 

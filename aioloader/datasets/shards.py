@@ -1,4 +1,6 @@
-"""Brace patterns in the names of files: ``train-{000..127}.tar``, ``{a,b}.rec``. Pure.
+"""Names of record files: shards, patterns and lists.
+
+Brace patterns in the names of files: ``train-{000..127}.tar``, ``{a,b}.rec``. Pure.
 
 The rules are those of brace expansion in bash (its manual, section "Brace Expansion"): ``{a,b}`` is each of the
 alternatives, ``{1..10}`` and ``{1..10..2}`` are numbers, ``{a..e}`` letters. If a number begins with 0, all of them

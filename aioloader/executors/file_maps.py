@@ -2,6 +2,15 @@
 
 Torch itself copies the memory of every tensor into the pickle. It is not imported here: only a program that has
 imported it can have tensors.
+
+Pickling of objects with memory maps: an array over a file is sent as the file's name and the place in it.
+
+Otherwise every worker receives a copy of the file's contents, which takes as long as reading it and needs as much
+memory.
+
+Files that memory of this process is mapped from: found in the system's table, whichever library made the map.
+
+Only Linux has the table. Elsewhere nothing is found, and memory is copied.
 """
 
 from __future__ import annotations

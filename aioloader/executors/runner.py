@@ -1,4 +1,7 @@
-"""Region of slab memory for the results of a chunk that have no row: the spill region."""
+"""Loop that makes a chunk of samples and writes them to their rows: the same code in every executor.
+
+Region of slab memory for the results of a chunk that have no row: the spill region.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class EncodedReader:
             if name == IMAGE:
                 values.append(data[end:])
             elif name == LABEL and end > _PREFIX:
-                values.append(_plain(np.load(io.BytesIO(data[_PREFIX:end]), allow_pickle=False)))
+                values.append(_plain(np.lib.format.read_array(io.BytesIO(data[_PREFIX:end]))))
             else:
                 raise MissingFieldError(
                     name, self.names(data, extra, location), key=location.key, path=location.path
@@ -312,7 +312,10 @@ def _plain(label: Any) -> Any:
 def _label_bytes(label: Any) -> bytes:
     file = io.BytesIO(bytes(_PREFIX))
     file.seek(_PREFIX)
-    np.save(file, np.asarray(label), allow_pickle=False)
+    array = np.asarray(label)
+    if array.dtype.hasobject:
+        raise ValueError(f"a label is a number, a text or an array of numbers, got {label!r}")
+    np.lib.format.write_array(file, array)
     data = bytearray(file.getbuffer())
     data[:_PREFIX] = (len(data) - _PREFIX).to_bytes(_PREFIX, "little")
     return bytes(data)

@@ -1,5 +1,9 @@
 """Building blocks for tasks of an event loop: notifications, reading sockets, shared ownership, coroutines made when
 first run, and the concurrent execution of the chunks of a batch.
+
+Tasks that live longer than the call that starts them: the supervisors of epochs and of image services.
+
+Such a task opens a task group and closes it, inside itself, so that no group is open across a caller's code.
 """
 
 from __future__ import annotations

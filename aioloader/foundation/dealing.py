@@ -1,4 +1,7 @@
-"""Rank of this process and world size, from the option ``shard``."""
+"""Batches of an epoch dealt out to the ranks in equal steps (pure).
+
+Rank of this process and world size, from the option ``shard``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
 """Ways in which an image is decoded, and reasons why it is not cut by a crop index: the keys of `Stats.decodes`.
 
 `aioloader.transforms.lazy_image` counts by them.
+
+Lines that C libraries write to standard error while they decode an image, given once, with the image's name.
+
+libpng, OpenJPEG and OpenCV write to descriptor 2 themselves, as many lines as an image has faults. Only a worker
+process may redirect the descriptor: in the user's process other threads write there.
 """
 
 from __future__ import annotations

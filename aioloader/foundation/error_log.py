@@ -1,4 +1,9 @@
-"""Exceptions of the caller's code, whose classes may refuse what other exceptions allow.
+"""Log of failed samples: all facts about each failure, in little memory.
+
+A loader records every failed sample of a run, and there may be hundreds of thousands. A raised exception refers to the
+frames of its traceback, and so to images and slab memory; its arguments may refer to them too.
+
+Exceptions of the caller's code, whose classes may refuse what other exceptions allow.
 
 A frozen dataclass forbids attributes, ``__str__`` may raise, a metaclass may hide the name. Nothing here raises because
 of such a class: the functions go through `BaseException` itself where the class refuses.

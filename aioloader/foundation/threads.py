@@ -1,4 +1,8 @@
-"""Starting a daemon thread, with a named error where the system refuses it."""
+"""Daemon threads that belong to one loader, awaited from asyncio or trio.
+
+Not the event loop's own threads, because those outlive the loader, are shared with the caller, and keep the
+interpreter from exiting while one of them is stuck.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +19,10 @@ import anyio
 
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.concurrency import Notify, loop_notifier
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def start_thread(target: Callable[..., object], name: str, *args: object) -> threading.Thread:
-    """Start a daemon thread that calls ``target(*args)``, and return it.
-
-    Raises:
-        ThreadStartError: the system refuses the thread.
-    """
-    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-    start(thread)
-    return thread
-
-
-def start(thread: threading.Thread) -> None:
-    """Start a thread that the caller made, who may have to end it when an interruption comes before this returns.
-
-    Raises:
-        ThreadStartError: the system refuses the thread.
-    """
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise ThreadStartError(thread.name) from error
 
 
 T = TypeVar("T")

@@ -1,4 +1,6 @@
-"""Compiled pass over the Huffman symbols of a scan, by numba; imported only where a crop index is made.
+"""Making of the entries of a crop index. Needs numba (extra ``crops``), which reading and using them does not.
+
+Compiled pass over the Huffman symbols of a scan, by numba; imported only where a crop index is made.
 
 Rule: no symbol becomes a coefficient. The pass notes the bit at which an MCU begins and the DC values before it, which
 is all that a decoder needs to begin there. Positions are bits from the start of the scan as stored: stuffed zeros and

@@ -1,4 +1,20 @@
-"""Rows of a JPEG that a crop needs, for readers that fetch only these and the headers.
+"""Cuts of a JPEG by its entry of a crop index: a smaller JPEG with the same pixels inside a crop.
+
+Rule: no symbol of the crop is decoded or moved inside its byte; parts of the file are put behind new headers, as one
+scan without restart markers, which a decoder reads fastest. Between two parts there is a *phantom MCU*: its DC
+differences lead from the values behind the last MCU of one part to those before the first MCU of the next, and its few
+small AC coefficients end at the bit of a byte at which that MCU begins. There are three kinds of cuts:
+
+- window: some MCUs of some rows, each row a part. The phantoms are the first column of the cut; or the last one, where
+  chroma is interpolated and the crop has the image's first column, which has no neighbour on its left. In that case
+  the first phantom ends a row of empty MCUs on top of the others.
+- band: whole rows, one part, below a row of empty MCUs that ends with a phantom.
+- intervals: whole rows of a file that has restart markers between rows. The markers are numbered again.
+
+The pixels of the box are those of a full decode, because a margin of one chroma sample is kept on each side on which
+the image continues (see `aioloader.jpeg.cut`); phantoms and empty MCUs affect no more than that margin. Pure.
+
+Rows of a JPEG that a crop needs, for readers that fetch only these and the headers.
 
 Rule: a part of a JPEG has its headers, and the bytes of some consecutive rows of MCUs right behind them. An entry of a
 crop index says where these bytes are, and has the CRC-32 of all bytes before each row. A CRC can be continued: begun

@@ -1,4 +1,25 @@
-"""Search of a scan for its restart markers.
+"""The smallest JPEG that has the pixels of a crop, the scale at which it may be decoded, and a decoder of a part of it.
+
+Rule: an early stop where data can be left out, else the whole file. The pixels of the box are those of a full decode.
+Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the chroma sample below. A margin
+of one chroma sample is therefore kept wherever the image continues, and where that margin crosses the border of an MCU,
+the next MCU is kept too.
+
+Early stop: the height in the frame header is lowered. The decoder reads the scan row of MCUs by row of MCUs and ends
+after the last row that the lowered height needs. Then it looks for the next marker and finds the EOI behind the bytes
+of the rows left out. It reports these bytes in a warning, the only one that may be accepted (`harmless`). The pixels
+above are those of a full decode, because a pixel depends only on the data of its MCU, on the data coded before it,
+and on a margin of one chroma sample.
+
+Of a file with restart markers, the intervals behind these rows are left out, and the last one that is kept ends with
+EOI instead of its restart marker. It can continue below the rows, and only then is the warning accepted. All restart
+markers are checked beforehand, as `decode_image` does it: where one is missing, the decoder fills in rows.
+
+Damage in the rows that are decoded is detected as far as a full decode detects it. A truncated file is detected,
+because without an EOI there is no early stop. Damage below the crop that leaves the EOI in place, and all restart
+markers, is not detected.
+
+Search of a scan for its restart markers.
 
 Rule: within entropy-coded data a byte 0xFF is followed by 0x00 (a stuffed zero), by another 0xFF (a fill byte) or by
 the number of a marker. Only restart markers are valid there, in cyclic order from RST0 to RST7; the first other marker

@@ -1,4 +1,7 @@
-"""Announcing the items of the next batches to a byte source that reads ahead."""
+"""Opening a loader in a thread: it can be left at any moment, and one that takes long is reported.
+
+Announcing the items of the next batches to a byte source that reads ahead.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from aioloader.errors import ThreadStartError
 from aioloader.foundation.caller import DeferredWarnings
 from aioloader.foundation.opening import Opening, current_opening
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.threads import Threads, start
+from aioloader.foundation.thread_start import start
+from aioloader.foundation.threads import Threads
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:

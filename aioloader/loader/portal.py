@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
-from aioloader.foundation.threads import start
+from aioloader.foundation.thread_start import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,10 @@
-"""Sentences about the ways in which images were decoded, and the gain of a crop index (pure)."""
+"""Metrics derived from a loader's counters: rates, shares, and estimated gains of changes (pure).
+
+`aioloader.metrics.Stats` documents the counters; `aioloader.explain` lists the modules that fill them. A gain is an
+upper bound from the counters: the rate of a resource that is never idle, limited by the next resource.
+
+Sentences about the ways in which images were decoded, and the gain of a crop index (pure).
+"""
 
 from __future__ import annotations
 

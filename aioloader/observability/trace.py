@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,9 @@
-"""Journal of packing: a file next to the partial files, locked by the packing process, from which a later one resumes.
+"""Record file that new records are appended to: what it has, and how the classes of the new images are numbered.
+
+The new file is a copy of the old one, continued under a partial name, and replaces it when it is complete. So the old
+file is valid at any moment, and an interrupted run is resumed like any other.
+
+Journal of packing: a file next to the partial files, locked by the packing process, from which a later one resumes.
 
 The first line identifies the job (arguments, and a digest of all sources). Each further line is a state, written after
 everything it describes was synced to disk. An incomplete line was being written when the process ended; it is ignored.

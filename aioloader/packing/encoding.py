@@ -1,4 +1,11 @@
-"""Operations on pixels for packing: decode, crop, resize, convert channels."""
+"""Encoding of one image for packing.
+
+Rule: an image's bytes change only where an option requires it. "keep" leaves them unchanged; a resize, a crop or a
+colour conversion re-encodes only the images that it changes; "raw" decodes; the name of a format re-encodes every
+image. A damaged image that has to be decoded is an error.
+
+Operations on pixels for packing: decode, crop, resize, convert channels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Errors of packing, and how those of images are reported, when they end packing, and how the journal stores them."""
+"""Report of packing, in Python and as a JSON object that is the same for the same images and options.
+
+Errors of packing, and how those of images are reported, when they end packing, and how the journal stores them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Encoding of a source's images with the loader, in any of its executors, in order.
+"""Writer of the record files of a packing job, with their indexes and lists, under temporary names.
+
+Records arrive in the order of their positions, so one file is open at a time. Data is synced to disk on request;
+a later process can resume from there.
+
+Encoding of a source's images with the loader, in any of its executors, in order.
 
 A sample of the dataset is an encoded image; the loader keeps the order, prefetches a few batches and supervises the
 workers. A file is read by the worker that encodes it: a separate reading thread costs more time than it saves. Samples

@@ -1,4 +1,9 @@
-"""Cancellation around async code of the caller: whose it is, and time for the code to end.
+"""Async transforms: awaited in the event loop, many at a time, between the parts of a chain that run in the executor.
+
+A chain is cut at its async transforms: the transforms before the first one and after the last one are segments of the
+executor's program. To the other stages `AsyncMapExecutor` is an executor: chunks go in, results come out.
+
+Cancellation around async code of the caller: whose it is, and time for the code to end.
 
 anyio cancels a task again at every await until it has left the scope. Code written for asyncio expects one
 cancellation, and awaits in its ``finally``, for example to close a connection. So under asyncio the first cancellation

@@ -1,4 +1,6 @@
-"""Choice of the size of chunks, from the number of batches in flight and of workers (pure).
+"""The stage "dispatch": cut a batch into chunks, have the executor run them, and learn from what they took.
+
+Choice of the size of chunks, from the number of batches in flight and of workers (pure).
 
 Each chunk costs the event loop the same, however many samples it has: a message, an answer and two wake-ups. So a batch
 is cut into as few chunks as keep all workers busy. That depends on how many batches share the workers:

@@ -1,6 +1,17 @@
-"""Thread that notices a sampler or a source that holds the event loop.
+"""An epoch with several batches in flight, and the steps of each batch: plan, fetch, dispatch, work, collate.
+
+An epoch with one batch at a time (`aioloader.pipeline.inline`) takes the same steps; it differs in how it waits for
+memory, and in what `source` and `run` of a `BatchTask` are.
+
+Task life: exactly one supervisor task opens the task group and closes it, entirely inside itself. The iterator only
+communicates with it: it takes deliveries and requests the end. So no group or cancel scope is ever open across a
+``yield``, ``__anext__`` or ``__aenter__`` of the caller, and errors reach the caller as themselves.
+
+Thread that notices a sampler or a source that holds the event loop.
 
 Nothing in the loop could report it: the watchdog waits for the same loop.
+
+The stage "reorder": results arrive in any order and leave in the order of their numbers, or as they come (pure).
 """
 
 from __future__ import annotations
@@ -23,7 +34,7 @@ from aioloader.foundation.concurrency import Notification, RefCount, deferred, l
 from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
 from aioloader.pipeline.collate import BatchRows, must_copy
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows

@@ -1,8 +1,19 @@
-"""Layout of the file of a sample index: named arrays, and the state of the shard that they describe. Pure.
+"""Places of sample indexes, and reading and writing them.
+
+An index is searched next to its shard (``NAME.samples``, written by ``aioloader index``), then in the user's cache
+directory. A copy that is damaged, or is that of another state of the shard, is ignored: the shard is scanned again. A
+file is written to a temporary name, synced and renamed, so that readers see a complete one or none.
+
+An index is read into memory and not mapped: reading a map behind the end of a file that another program truncates kills
+the process, and the checksum has to read all of it anyway.
+
+Layout of the file of a sample index: named arrays, and the state of the shard that they describe. Pure.
 
 The file has a fixed head (magic, version, length and CRC-32 of the description, CRC-32 of the arrays), the description
 (JSON) and the arrays, each at a multiple of 64 bytes; docs/format.md describes it. Sizes and offsets are compared with
 the size of the file before they are followed.
+
+Progress bar of the scans of shards, for scans that take long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Shapes of about one area with different aspect ratios, and the nearest of them for each image (pure)."""
+"""Sampler of batches whose items are alike: of about one length, or of one aspect ratio.
+
+Shapes of about one area with different aspect ratios, and the nearest of them for each image (pure).
+"""
 
 from __future__ import annotations
 

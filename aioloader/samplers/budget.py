@@ -1,4 +1,7 @@
-"""First fit within a window: batches of items within a budget, nearly in the order of their arrival. Pure."""
+"""Sampler of batches whose items together cost no more than a budget, such as a number of tokens or pixels.
+
+First fit within a window: batches of items within a budget, nearly in the order of their arrival. Pure.
+"""
 
 from __future__ import annotations
 

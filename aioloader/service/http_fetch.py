@@ -1,4 +1,10 @@
-"""Bytes of URLs that were read before, in the cache of remote data. Blocking, but for `known` and `remember`.
+"""Client for images on servers that nobody knows: one GET for each, to a checked address, within limits.
+
+The name of a host is resolved here, all addresses that it has are checked, and the connection goes to one of these. So
+a name that resolves to another address the next time gains nothing. The same is done for each redirect. No proxy of the
+environment is used, because the proxy would resolve the name.
+
+Bytes of URLs that were read before, in the cache of remote data. Blocking, but for `known` and `remember`.
 
 The bytes of an image are found by its URL and its version. Object storage says the version before the bytes are read.
 A server of HTTP is asked for the bytes unless the version is the known one (If-None-Match, RFC 9110, section 13.1.2).
@@ -7,6 +13,12 @@ in this process.
 
 The cache finds spans by numbers of 63 bits. A stranger could look for two URLs with the same number, so each span
 begins with a digest of URL and version, which is compared.
+
+One request of HTTP/1.1 and its response over a connection, within limits; the server may be hostile.
+
+The parser is that of the package h11, which waits for nothing. Limits hold for all that the server decides: bytes of
+the head, the number of interim responses, bytes of the body, the size of its chunks, and the time between two
+packets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Estimate of the bytes that a function's result will take, from the results before it."""
+"""Images made by an executor: bytes into slab memory, chunks to the workers, results out of it.
+
+Estimate of the bytes that a function's result will take, from the results before it.
+
+Decoder of the images of a service: an encoded image of any format becomes a sample of one element.
+"""
 
 from __future__ import annotations
 

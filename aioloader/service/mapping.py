@@ -1,4 +1,6 @@
-"""Feeds of `map` and `pack`: tasks that take prompts, ahead of the iterators that return what became of them.
+"""`AsyncImageService.map`: the images of many prompts, several prompts ahead of the caller.
+
+Feeds of `map` and `pack`: tasks that take prompts, ahead of the iterators that return what became of them.
 
 The iterator refers to the feed, and the feed not to the iterator, so that dropping the iterator ends the feed's tasks.
 """

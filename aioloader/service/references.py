@@ -1,4 +1,9 @@
-"""``data:`` URIs (RFC 2397): their bytes, within limits. Pure."""
+"""References to images: what a caller may pass to a service, and the bytes behind it.
+
+``data:`` URIs (RFC 2397): their bytes, within limits. Pure.
+
+Encoded images of items of datasets: read by the dataset's own source, or made by the dataset.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Counters of an image service, and what they say."""
+"""Counters of an image service, and what they say.
+
+The trace of an image service: images in flight, the chunks of the workers, and calls that wait for admission.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,19 @@
-"""CPU time and memory of a process and its descendants, read from /proc on Linux.
+"""Benchmark of a loader on the caller's files: the best executor and number of workers, and the distance to the bound.
+
+First every setting has one short turn. Then the best setting of each executor and the bare loop (see
+`aioloader.tools.bench`) alternate in rounds, so that their ratios compare measurements close in time. A turn uses a
+new loader: it is opened, warms up, is timed, and then the lag of its event loop and its memory are measured. The last
+two cost time themselves, so they are measured only after the timing.
+
+CPU time and memory of a process and its descendants, read from /proc on Linux.
 
 On other systems every function returns None or an empty result.
+
+Upper bound of loading speed: the minimal work for a training image, in a loop that does nothing else.
+
+Each process has its share of the encoded images in memory and repeats: draw a crop, decode into a reused buffer, resize
+into a reused array, flip about half of the images. There are no files, no order, no batches and no transport. A loader
+that decodes whole images cannot be faster; the difference is the cost of everything else that the loader does.
 """
 
 from __future__ import annotations

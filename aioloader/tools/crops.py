@@ -1,4 +1,10 @@
-"""Images of a folder at any depth, each with its key in the crop index of the folder."""
+"""Making of crop indexes for record files, shards of other formats and folders of images.
+
+The images are read by an ordinary loader, whose workers make the entries; the entries are written as they arrive. An
+interrupted run is continued by the next one, and entries of an earlier index are kept if they still fit.
+
+Images of a folder at any depth, each with its key in the crop index of the folder.
+"""
 
 from __future__ import annotations
 

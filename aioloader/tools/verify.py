@@ -1,6 +1,17 @@
-"""Encoded images in the items of datasets, with their keys in a crop index: of records, of files, of samples of shards.
+"""Check of a dataset that decodes every image in parallel and reports the damaged ones.
+
+The images are read by an ordinary loader that skips failed samples; its errors are the result. Of a record file it
+reads the valid records that `recordio.verify` found, by offset and length, so that damage to the file or its index
+hides none of them.
+
+Encoded images in the items of datasets, with their keys in a crop index: of records, of files, of samples of shards.
 
 Each finder is a part of a decoder, and is sent to the workers with it. It finds the key of an item in its extra.
+
+Check of shards of other formats than RecordIO: their structure, their samples, and every field of these.
+
+A dataset checks the structure of its files itself, see `ShardDataset.check_shard`. Samples are read by an ordinary
+loader that skips failed ones; its errors are the result.
 """
 
 from __future__ import annotations

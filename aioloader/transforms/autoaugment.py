@@ -1,6 +1,10 @@
-"""Policies of augmentation: RandAugment and TrivialAugmentWide, with torchvision's operations and magnitudes.
+"""AutoAugment: pairs of operations that were found by search on a data set, with torchvision's tables.
+
+Policies of augmentation: RandAugment and TrivialAugmentWide, with torchvision's operations and magnitudes.
 
 Each draws operations and magnitudes, and applies them one after the other. Images are uint8, (height, width, 3) RGB.
+
+AugMix: an image mixed with the results of several chains of drawn operations, as torchvision's.
 """
 
 from __future__ import annotations

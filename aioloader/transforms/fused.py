@@ -7,6 +7,11 @@ of float32 in one pass. An unknown transform runs unchanged, with the transforms
 
 A plan consists of a decode operation (`DecodeOp`), flips, and segments that follow. Unless foreign code comes later,
 they write into the row, or, if a pass to float32 (`PixelTable`) follows, into memory that is used again.
+
+The rectangle of an image that a chain of transforms needs, found from the image's extents and draws alone.
+
+Rule: the chain's own decode operation is run with an image that has extents and no pixels. So the draws are those of a
+`aioloader.transforms.fused.ImagePlan` with the same random generator.
 """
 
 from __future__ import annotations

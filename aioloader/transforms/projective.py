@@ -1,4 +1,6 @@
-"""Matrices of affine and perspective maps, and the sampling of an image by one, as torchvision does both. Pure.
+"""Rotation, affine and perspective transforms, with torchvision's names, arguments, draws and pixels.
+
+Matrices of affine and perspective maps, and the sampling of an image by one, as torchvision does both. Pure.
 
 A map is a matrix (3, 3) from places in the result to places in the source, in pixels from the upper left corner: the
 centre of the first pixel is (0.5, 0.5). A pixel of the result is read at the place of its centre. Places outside the

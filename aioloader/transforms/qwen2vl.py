@@ -1,4 +1,9 @@
-"""The size to which Qwen2-VL resizes an image before it is cut into patches. Pure."""
+"""Image processor of Qwen2-VL: decoded pixels in, normalised patches out, in one pass over the resized image.
+
+Pillow resizes, because the published results are those of its bicubic filter; OpenCV's does not antialias.
+
+The size to which Qwen2-VL resizes an image before it is cut into patches. Pure.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from aioloader.viewer.records import RenderedImage
+    from aioloader.viewer.rendering import RenderedImage
     from aioloader.viewer.site import ServerLinks
 
 _NUMBER = re.compile(r"[0-9]{1,15}")

@@ -18,7 +18,8 @@ from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes import BoxTransform
-from aioloader.viewer.records import IMAGE, Box, Record, RenderedImage, as_file, box_table
+from aioloader.viewer.records import IMAGE, Box, Record, box_table
+from aioloader.viewer.rendering import RenderedImage, as_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioloader.viewer.collection import Collection
     from aioloader.viewer.draws import Draw
-    from aioloader.viewer.records import RenderedImage
+    from aioloader.viewer.rendering import RenderedImage
 
 MARK = ".aioloader-view.json"
 _DRAWS = 4

@@ -1,4 +1,6 @@
-"""Check of requests: only a browser on this computer may read the pages.
+"""Server of a site for browsers on this computer, until Ctrl-C.
+
+Check of requests: only a browser on this computer may read the pages.
 
 A web page elsewhere can make a browser send a request to this server under a host name that resolves to 127.0.0.1. The
 Host header of such a request contains the other host name. Other pages may not embed images either: the existence of an

@@ -1,4 +1,10 @@
-"""Addresses of pages and images, on the server and in an export. No code here performs I/O."""
+"""Content of the pages, computed in threads and cached. The event loop only waits for the threads.
+
+One pool of threads reads; one makes small images and one the others, for which no page waits long. A separate thread
+finds all records and, after the first request for labels, reads the headers.
+
+Addresses of pages and images, on the server and in an export. No code here performs I/O.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +20,8 @@ from aioloader.foundation.threads import Threads
 from aioloader.viewer.collection import Collection, Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
-from aioloader.viewer.records import (
-    IMAGE,
-    ImageRenderer,
-    Record,
-    RenderedImage,
-    fitted,
-    label_text,
-    parse_label,
-)
+from aioloader.viewer.records import IMAGE, Record, label_text, parse_label
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:

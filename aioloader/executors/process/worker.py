@@ -27,9 +27,9 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
-from aioloader.executors.process.child import answer_signals, write_stack
 from aioloader.executors.process.messages import Inbox, encode
 from aioloader.executors.process.parts import parts_of, without_large
+from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.runner import Runner, Spill
 from aioloader.executors.sent_memory import receive
 from aioloader.executors.shared_memory import control_array, private_after_fork

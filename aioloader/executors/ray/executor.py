@@ -1,4 +1,11 @@
-"""All calls to Ray, in a separate thread: some of them block, and the event loop must stay free.
+"""Executor on the nodes of a Ray cluster.
+
+Each worker is an actor with its own memory. A chunk is sent as numbers and the bytes of its samples, its rows are sent
+back; the loader's program is sent once. Ray reports when an actor is gone, and `aioloader.executors.retry` decides
+which samples run again. An actor works on its chunks in the order in which they were sent, so one that dies dies of the
+first; the sample is not known.
+
+All calls to Ray, in a separate thread: some of them block, and the event loop must stay free.
 
 Only this thread reads from and writes to the memory of chunks in flight, and it does its jobs in order. So it does not
 touch a dropped chunk any more as soon as the job that drops it is done.

@@ -1,4 +1,6 @@
-"""Chunks that are sent to other machines, and their results: contents of the slab memory are sent by value. Pure.
+"""Actor that makes samples on a node of a Ray cluster. It does not import Ray.
+
+Chunks that are sent to other machines, and their results: contents of the slab memory are sent by value. Pure.
 
 A chunk refers to places in the slab memory, which other machines do not have. So the bytes of its samples are collected
 in one array, the places are changed to places in that array, and the rows are numbered from 0. The rows are sent back,

@@ -1,4 +1,9 @@
-"""Random generators of a dataset and of its collate function: seeded for every sample in worker processes."""
+"""Torch datasets as datasets of this project, and the set-up of their worker processes.
+
+Random generators of a dataset and of its collate function: seeded for every sample in worker processes.
+
+Settings of the script that torch's forked workers inherit, for workers that are new interpreters.
+"""
 
 from __future__ import annotations
 

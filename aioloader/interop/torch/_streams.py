@@ -1,4 +1,7 @@
-"""Batches of an IterableDataset as torch's worker processes make them, each with the position of the worker."""
+"""IterableDatasets of a torch loader: torch's own engine loads them, and each batch says where its worker is.
+
+Batches of an IterableDataset as torch's worker processes make them, each with the position of the worker.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
 """`Augmenter` and those that change an image's place, size or type; `create` has `CreateAugmenter`, which lists them.
 
 Draws come from Python's `random`, in MXNet's order, so that a call after ``random.seed(0)`` makes MXNet's choices.
+
+`color_normalize`, and the augmenters that change colours.
+
+Images (height, width, 3), RGB. Whole numbers become float32; results are not clipped to 0..255. Amounts come from
+Python's `random`, those of `LightingAug` from `numpy.random`, as in MXNet.
+
+Sizes, crops, borders and rotation of images: the functions of `mx.image`.
+
+Random rectangles are drawn from Python's `random`, x before y, as in MXNet. Rotation takes and returns float32,
+channels first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,19 @@
-"""Labels of detection records: objects with boxes, which change together with their image. Pure.
+"""Augmentation of `ImageRecordIter` as transforms of `aioloader.transforms`.
+
+Order (MXNet's): resize, affine, pad, crop, colour jitter, hue/lightness/saturation, principal colours, mirror,
+normalisation. Steps that the arguments do not request are omitted, so that the loader can fuse the remaining ones with
+decoding.
+
+Labels of detection records: objects with boxes, which change together with their image. Pure.
 
 Layout, flat float32: header width A >= 2 (A and B count), object width B >= 5, more header values, then the objects:
 class, left, top, right, bottom, more values; edges are shares of the image's extents. Objects whose box has no area, or
 infinite edges, are left out. A rectangle here is (x, y, width, height) in the same shares.
+
+Augmentation of `ImageDetRecordIter`: an image and its boxes, one step after the other.
+
+Order (MXNet's): resize, colours, mirror, pad, crop, the final size, normalisation. Every step with a probability draws
+once to decide whether it happens, regardless of its probability.
 """
 
 from __future__ import annotations

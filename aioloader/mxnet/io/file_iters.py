@@ -1,4 +1,7 @@
-"""Files that an argument such as `data_csv` names."""
+"""Iterators over files of rows, which they keep in memory: `CSVIter`, `LibSVMIter` and `MNISTIter`.
+
+Files that an argument such as `data_csv` names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Batches of a record iterator: passes of `aioloader.DataLoader`, with the padding rows counted."""
+"""`ImageRecordIter` and its variants: arguments to a dataset, transforms and a loader.
+
+Batches of a record iterator: passes of `aioloader.DataLoader`, with the padding rows counted.
+
+`ImageDetRecordIter`: images with objects in boxes.
+"""
 
 from __future__ import annotations
 

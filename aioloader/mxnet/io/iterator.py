@@ -1,4 +1,7 @@
-"""States of iterators as JSON objects: the parts common to all kinds. Pure."""
+"""`DataIter`: the base class of data iterators; their batches, and the descriptions of these.
+
+States of iterators as JSON objects: the parts common to all kinds. Pure.
+"""
 
 from __future__ import annotations
 

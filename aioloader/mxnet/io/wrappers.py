@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides
 from aioloader.mxnet.io.iterator import (

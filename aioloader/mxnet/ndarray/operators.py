@@ -1,4 +1,9 @@
-"""Names of the operators of MXNet, most of them of networks, that `mx.nd` can only import: they raise when used."""
+"""Functions of `mx.nd` on NDArrays. Each returns a new array, or writes it to `out`.
+
+Names of the operators of MXNet, most of them of networks, that `mx.nd` can only import: they raise when used.
+
+Functions that make NDArrays; new arrays are float32.
+"""
 
 from __future__ import annotations
 

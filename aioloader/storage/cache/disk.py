@@ -7,6 +7,8 @@
         <time>-<process>.lines         its journal: the place of each span
 
 No file in it is needed: the directory may be deleted while no process uses it.
+
+Options of a dataset's cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,30 @@
-"""Look-up of spans by offset and length, many at a time. Pure.
+"""Cached spans of one version of one object: a folder of segments, and the place of each span in them.
+
+Every process writes to its own segment and reads the segments of all. Reading needs no lock: a segment only grows,
+bytes that its journal lists never change, and a deleted file stays readable to a process that has it open.
+
+Look-up of spans by offset and length, many at a time. Pure.
 
 Most entries are in arrays sorted by offset; those added since are in a dictionary, which is merged into the arrays when
 it has grown. So a million entries take 60 MB, and a batch is looked up by a binary search.
+
+Segment of a cache: a file of bytes, its journal, and their writer. Only one process writes to a segment.
+
+Bytes are appended first and their lines after them. The journal is locked as long as a process writes to the segment,
+so that a segment without a writer is recognized, truncated to its last valid line, and continued.
+
+A line of the journal is the place of one span in the file of bytes. It has a fixed size and ends with a check of
+itself. A line that was cut short, never written (zeros), or damaged is therefore recognized, and costs only its own
+span. A line is written after the bytes that it describes, so the journal of a writer that was killed describes nothing
+that was not written; the bytes have a checksum all the same, because a machine that loses power may keep the line and
+lose the bytes.
+
+| field | type | meaning |
+| --- | --- | --- |
+| offset, length | i8 | the span in the object |
+| place | i8 | offset of its bytes in the data file |
+| crc | u4 | CRC-32 of the bytes |
+| check | u4 | of the fields before; odd, so that zeros are never a valid line |
 """
 
 from __future__ import annotations

@@ -1,4 +1,19 @@
-"""Check of the bytes of a file, while they are read, by their number and their hash."""
+"""Decompressed copies of the files of a data set, in a directory with a limit, shared by all processes that use it.
+
+    DIR/unpacked-1/room, users          bytes taken, and the processes that make copies
+    DIR/unpacked-1/<set>-<version>/     one folder for each version of a data set
+        in-use                          locked by the processes that have the set open; contains its name
+        <file>.data                     a decompressed file
+
+The rules of `aioloader.storage.cache.disk_quota` decide on the space: to make some, sets that no process has open are
+evicted, the least recently used first. The copies of a set that is open stay, because every epoch reads all of them.
+
+No file in it is needed: the directory may be deleted while no process uses it.
+
+Check of the bytes of a file, while they are read, by their number and their hash.
+
+Decompression of files in blocks of a bounded size: a small file cannot fill the memory or the disk.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,18 @@
-"""Reads that bypass the page cache (O_DIRECT), for data much larger than memory, which would evict other pages.
+"""Byte source of local files: reads a whole batch by position in one thread hop, directly into its memory.
+
+Record files stay open and are read by spans, neighbours merged; whole files (image folders) are opened, read and
+closed. A failure concerns one item only: its error is reported, and the other items are read.
+
+Reads that bypass the page cache (O_DIRECT), for data much larger than memory, which would evict other pages.
 
 The system requires offset, length and memory in whole blocks. So each range is widened to blocks, all of them are read
 into aligned memory at once, and the requested bytes are copied from there. Ranges that the file system refuses are read
 in the ordinary way.
+
+Reader of files that are one sample each: it gets their sizes, opens, reads and closes them.
+
+On a slow file system each of these steps waits. So the source splits a batch into parts that run concurrently, and
+several files are opened and read ahead before the first of them is read.
 """
 
 from __future__ import annotations

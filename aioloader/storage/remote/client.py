@@ -1,10 +1,26 @@
-"""Adaptive limit of the number of requests in flight, and the limiter that enforces it.
+"""Client that reads many ranges of objects at a time, until all of them have arrived or failed.
+
+Every range is one task. A limited number of them have a request in flight (`adaptive_limit`). After a failed request a
+task waits and tries again (`failures`) until the deadline that all ranges of a call share. A request that takes longer
+than nearly all others (`latency`) is hedged: it is sent a second time, and the first response counts; hedges are at
+most 5 % of all requests. Every response contains the version of the object, or the request was for that version only;
+another version is an error.
+
+obstore's own retries, and its merging of ranges, are not used: they report neither how many requests were sent nor how
+many attempts failed, apply one timeout to all requests of a store, and cannot hedge (docs/design.md, "Remote data").
+
+Runs in asyncio, because the client library does, with asyncio's task groups and timers: the work for each request
+matters here. On cancellation all tasks have ended before the call returns, and no response is delivered afterwards.
+
+Adaptive limit of the number of requests in flight, and the limiter that enforces it.
 
 The limit rises while more requests cost no latency and falls when the server is overloaded. The rule: every response
 that took about as long as responses take when few are in flight adds one (so the limit doubles in the time of one
 response). A response that took several times as long adds nothing and, at most once in the time of a response, cuts the
 limit by a tenth; from then on the limit grows by a few in the time of one response. A server that repeatedly reports
 that it is busy cuts the limit by a third. Single errors cut nothing.
+
+Latencies of requests: the usual ones, late ones, and the largest gap that is cheaper to read than to skip. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Blocking requests to the host of the Hugging Face Hub, by the standard library.
+"""Addresses of files on the Hugging Face Hub, and listings of its folders.
+
+The Hub answers a request for a large file with a redirect to a signed address on another host. Only the Hub's own
+host may see the user's token, and it limits how many requests it answers (a few thousand in five minutes), so the
+redirect is not followed for every range: the address is found once, its ranges are read through the client library
+without a token, and it is found again when its signature has expired. Small files are served by the Hub's own host.
+
+Names are read from one commit: a branch or tag is replaced by its commit when it is first used.
+
+Blocking requests to the host of the Hugging Face Hub, by the standard library.
 
 The client library follows redirects, and reports neither where they lead nor the headers of an answer. These requests
 follow redirects within the Hub's own origin (scheme, host and port) only: the token is sent to no other. They are few:

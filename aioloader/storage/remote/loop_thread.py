@@ -18,7 +18,7 @@ import anyio.lowlevel
 from aioloader.errors import ForkedError, LoaderClosedError
 from aioloader.foundation.concurrency import loop_notifier
 from aioloader.foundation.opening import current_opening
-from aioloader.foundation.threads import start_thread
+from aioloader.foundation.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

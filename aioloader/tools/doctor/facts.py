@@ -1,4 +1,11 @@
-"""Formats of data sets that can be read here, by the packages that are installed. Pure."""
+"""Facts of the machine and this Python that matter to a loader; `aioloader.tools.doctor.advice` interprets them.
+
+A fact that the system does not report is None, and `Facts.unreadable` contains the reason: nothing here raises.
+
+Formats of data sets that can be read here, by the packages that are installed. Pure.
+
+JPEG decoders of this installation: their versions, vector instructions and measured speed.
+"""
 
 from __future__ import annotations
 

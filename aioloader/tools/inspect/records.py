@@ -1,4 +1,7 @@
-"""Files of fields next to record files (`aioloader pack --fields`)."""
+"""Inspection of record files by their headers and a sample of their images.
+
+Files of fields next to record files (`aioloader pack --fields`).
+"""
 
 from __future__ import annotations
 

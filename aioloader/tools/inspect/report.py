@@ -1,4 +1,9 @@
-"""Options and result of `inspect` as plain values, and summaries of numbers. Pure."""
+"""Options and result of `inspect` as plain values, and summaries of numbers. Pure.
+
+Crop indexes of a data set, and the images that could have an entry.
+
+Formats and decoding times of a sample of images, decoded as by a loader.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Module:
 
 
 def sent(function):
-    from aioloader.interop.torch._changes import detached
+    from aioloader.interop.torch._sending import detached
 
     return pickle.loads(cloudpickle.dumps(detached(function)))
 
@@ -68,7 +68,7 @@ def test_a_method_is_sent_without_what_cannot_be_pickled(torch):
 
 
 def test_what_can_be_pickled_is_sent_as_it_is(torch):
-    from aioloader.interop.torch._changes import detached
+    from aioloader.interop.torch._sending import detached
 
     module = torch.nn.Linear(2, 1)
     for function in (sent, len, module, module.forward, Samples([1]).__getitem__, None):
@@ -196,7 +196,7 @@ print("steps", model.steps, "scale", model.last)
 
 @pytest.mark.parametrize("make", ["Value", "Lock", "Queue", "Event"])
 def test_what_only_forks_can_share_is_named_with_what_can_be_sent(torch, make):
-    from aioloader.interop.torch._changes import unsendable
+    from aioloader.interop.torch._sending import unsendable
 
     samples = Samples([1])
     context = multiprocessing.get_context("fork")

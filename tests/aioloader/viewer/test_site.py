@@ -22,7 +22,8 @@ from aioloader.viewer import site as site_module
 from aioloader.viewer.collection import Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draws, as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
-from aioloader.viewer.records import ImageRenderer, RenderedImage, box_table, fitted
+from aioloader.viewer.records import box_table
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.conftest import RunOn
