@@ -1,4 +1,4 @@
-"""What commands share: arguments, lines about failures, a progress bar, sizes.
+"""Console of the commands: shared arguments, lines about failures, a progress bar, sizes.
 
 Command line arguments: an option that several commands have, and types that parse a word or describe its problem.
 

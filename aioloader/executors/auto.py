@@ -1,10 +1,4 @@
-"""Rules for the choice of an executor and its number of workers: what to try next, and when to stop. Pure.
-
-A trial is a kind of executor with a number of workers, all of which are busy while it is measured. Its throughput is
-that of all workers if they are never idle: their number divided by the seconds that a sample takes one of them. Two
-threads that block each other take twice as long for a sample, and their throughput is that of one.
-
-Executor that finds the fastest executor and number of workers by doing the work of the first batches.
+"""Executor that finds the fastest executor and number of workers by doing the work of the first batches.
 
 Nothing is run only for the measurement: each chunk of the first batches runs once, in the executor that is being tried,
 and its result is delivered. So no sample is lost, made twice or drawn twice, whichever executors are tried and chosen.
@@ -13,6 +7,12 @@ The batches must not depend on the choice, which limits the trials. Code of the 
 generators of Python and numpy, which are only reproducible in worker processes: so it runs there from the first sample
 on, unless it cannot be sent there. Transforms of this package draw from the sample's own stream, and are tried in
 threads first, which start at once: if two of them are twice as fast as one, processes are not tried.
+
+Rules for the choice of an executor and its number of workers: what to try next, and when to stop.
+
+A trial is a kind of executor with a number of workers, all of which are busy while it is measured. Its throughput is
+that of all workers if they are never idle: their number divided by the seconds that a sample takes one of them. Two
+threads that block each other take twice as long for a sample, and their throughput is that of one.
 """
 
 from __future__ import annotations

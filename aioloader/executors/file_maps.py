@@ -1,16 +1,11 @@
-"""Pickling of torch's tensors for worker processes: without their memory, and with shared memory by its descriptor.
-
-Torch itself copies the memory of every tensor into the pickle. It is not imported here: only a program that has
-imported it can have tensors.
-
-Pickling of objects with memory maps: an array over a file is sent as the file's name and the place in it.
+"""Pickling of objects with memory maps: an array over a file is sent as the file's name and the place in it.
 
 Otherwise every worker receives a copy of the file's contents, which takes as long as reading it and needs as much
-memory.
+memory. The files are found in the system's table of maps, whichever library made the map; only Linux has the table.
+Elsewhere nothing is found, and memory is copied.
 
-Files that memory of this process is mapped from: found in the system's table, whichever library made the map.
-
-Only Linux has the table. Elsewhere nothing is found, and memory is copied.
+Torch's tensors are sent without their memory, and with shared memory by its descriptor; torch itself copies the memory
+of every tensor into the pickle. It is not imported here: only a program that has imported it can have tensors.
 """
 
 from __future__ import annotations

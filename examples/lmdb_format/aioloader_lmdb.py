@@ -1,4 +1,4 @@
-"""A format of one's own: LMDB databases, each value the label as a 64-bit number and the encoded image behind it.
+"""Format LMDB: databases; each value is the label as a 64-bit number and the encoded image behind it.
 
 pip install ./examples/lmdb_format
 python -m aioloader_lmdb photos photos.lmdb     # writes a database of a folder of class folders
