@@ -7,6 +7,9 @@ BATCHES batches in the middle of an epoch, sys.setprofile and threading.setprofi
 by module, in every thread of the parent and of the workers, where a sitecustomize module installs them. A module is on
 the path if its functions are called once a batch (0.75, for batches in flight at both ends), by the parent or by the
 workers together. ROOT is another checkout; ``-v`` lists the functions too.
+
+The last lines are about the parent: the calls of a batch, with and without those of anyio and the standard library, and
+the moves: how often the module of a call is another one than that of the call before it.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ if os.environ.get("PATH_MODULES"):
     os.close(_fd)
     _counts = {}
     _functions = {}
+    _totals = {"calls": 0, "own": 0, "moves": 0}
+    _latest = [""]
     _done = []
 
     def _dump():
@@ -41,7 +46,7 @@ if os.environ.get("PATH_MODULES"):
         path = f"{_folder}/{os.getpid()}.json"
         with open(path + ".part", "w") as file:
             functions = {name: dict(counts) for name, counts in dict(_functions).items()}
-            json.dump({"counts": dict(_counts), "functions": functions}, file)
+            json.dump({"counts": dict(_counts), "functions": functions, "totals": _totals}, file)
         os.rename(path + ".part", path)
 
     def _profile(frame, event, arg):
@@ -49,8 +54,12 @@ if os.environ.get("PATH_MODULES"):
             return
         state = _flag[0]
         if state == 1:
+            _totals["calls"] += 1
             name = frame.f_globals.get("__name__", "")
             if name.startswith(("aioloader", "recordio", "namedtuple_")):
+                _totals["own"] += 1
+                _totals["moves"] += name != _latest[0]
+                _latest[0] = name
                 _counts[name] = _counts.get(name, 0) + 1
                 mine = _functions.setdefault(name, {})
                 code = frame.f_code.co_qualname
@@ -182,6 +191,8 @@ def main() -> None:
     parent, worker = ({n for n in on_path[s] if n in both} for s in ("parent", "workers"))
     counts = f"{len(parent)} in the parent, {len(worker)} in the workers, {len(parent & worker)} in both"
     print(f"\nmodules on the path: {len(both)} ({counts})")
+    calls, own, moves = (found[done.pid]["totals"][name] / BATCHES for name in ("calls", "own", "moves"))
+    print(f"a batch in the parent: {calls:.0f} calls, {own:.0f} of this package, {moves:.0f} moves between modules")
 
 
 if __name__ == "__main__":
