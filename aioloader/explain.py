@@ -9,8 +9,8 @@ The counters are fields of `aioloader.metrics.Stats`. These modules fill them:
 
 - `aioloader.loader.epoch_iterator`, when the caller requests and receives a batch: `wait_s`, `consumer_s`, and `waits`,
   which is `wait_s` split by stage. `CallerMetrics.record_delivery` compares the time of the wait with the times in the
-  batch's timeline. `aioloader.pipeline.epoch_runner` calls `timeline.enter(stage)` where each stage of a batch begins:
-  "fetch", for example, in `BatchTask`, just before the batch is read.
+  batch's timeline. `aioloader.pipeline.batch_task` calls `timeline.enter(stage)` where each stage of a batch begins:
+  "fetch", for example, just before the batch is read.
 - `aioloader.pipeline.fetch`: `fetch_s`, `bytes_read`.
 - `aioloader.pipeline.epoch_runner`: `memory_wait_s`.
 - `aioloader.pipeline.dispatch`: `startup_s`, `dispatch_s`, and the executor's work: `decode_s`, `transforms`, `work_s`,

@@ -41,7 +41,8 @@ import aioloader
 import recordio
 from aioloader.executors import ProcessExecutor
 from aioloader.executors.process.child import ChildProcess
-from aioloader.executors.process.worker import Inbox, encode, pack_result, pack_value
+from aioloader.executors.process.messages import Inbox, encode, pack_value
+from aioloader.executors.sent_results import pack_result
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, ChunkResult
 from aioloader.samplers import RandomSampler
 from benchmarks.figures import add_json_option, write_figures

@@ -14,9 +14,9 @@ import anyio.lowlevel
 import numpy as np
 
 from aioloader.abc import BlockingByteSource, BlockingExecutor, ByteSource
+from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import may_lease
 from aioloader.pipeline.deliver import Delivery
-from aioloader.pipeline.epoch_runner import BatchTask
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:

@@ -34,20 +34,20 @@ from aioloader.executors.process.child import (
     read_stacks,
     sent_program,
 )
-from aioloader.executors.process.messages import encode
-from aioloader.executors.process.parts import PartBuffers
-from aioloader.executors.process.worker import (
+from aioloader.executors.process.messages import (
     CANCELLED,
     CURRENT,
     PLACE,
     STAGE,
+    PartBuffers,
     chunk_fields,
+    encode,
     pack_value,
-    read_error,
     stage_names,
     unpack_value,
 )
 from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSamples, WorkerDeath
+from aioloader.executors.sent_results import read_error
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred, read_each
 from aioloader.foundation.pytree import flatten

@@ -1,4 +1,4 @@
-"""Worker process: it receives chunks from its socket, runs them, and sends the results. And the messages of both ends.
+"""Worker process: it receives chunks from its socket, runs them, and sends the results.
 
 A separate thread listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in the
 middle of a long transform. It kills the processes that a transform may have started.
@@ -18,195 +18,42 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections import deque
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import cloudpickle
 import numpy as np
 
-from aioloader.errors import WorkerError
-from aioloader.executors.process.messages import Inbox, encode
-from aioloader.executors.process.parts import parts_of, without_large
+from aioloader.executors.process.messages import (
+    CANCELLED,
+    CURRENT,
+    PLACE,
+    SENT_FIELDS,
+    STAGE,
+    Inbox,
+    encode,
+    pack_value,
+    parts_of,
+    stage_names,
+    unpack_value,
+    without_large,
+)
 from aioloader.executors.process.stacks import answer_signals, write_stack
-from aioloader.executors.runner import Runner, Spill
+from aioloader.executors.runner import Runner
 from aioloader.executors.sent_memory import receive
+from aioloader.executors.sent_results import pack_result, portable_error
 from aioloader.executors.shared_memory import control_array, private_after_fork
 from aioloader.foundation.decodes import decoder_messages
 from aioloader.foundation.descriptors import fill_streams, sent_descriptors
-from aioloader.foundation.error_log import (
-    TRACEBACK,
-    add_note,
-    describe,
-    detach,
-    is_printable,
-    printable,
-    remove_note,
-    set_args,
-    traceback_of,
-)
 from aioloader.foundation.types import INDEX_TABLE_ROWS, Chunk, ChunkResult, RowLayout, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from aioloader.abc import Program
 
-# Words of a worker's row of control memory: the attempt in progress, the place of its sample, the number of the stage
-# (see `stage_names`), and for each lane the attempt that is cancelled.
-CURRENT, PLACE, STAGE, CANCELLED = range(4)
-# Fields of a chunk that are sent as they are.
-_SENT = ("batch", "rows", "extras", "bases", "custom_collate", "spill", "segment", "first")
-chunk_fields = attrgetter(*_SENT)
 _PARENT_CHECK_MS = 500
 _MOST_FDS = 253
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
-
-
-# -- messages, for both ends -------------------------------------------------------------------------------------------
-
-
-def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
-    """Pickle a value, and write its large buffers to the spill region as far as they fit.
-
-    Args:
-        value: anything that cloudpickle takes.
-        memory: the slab region, writable.
-        spill: (offset, nbytes) of the region for this chunk.
-
-    Returns:
-        the pickle; for each buffer its (offset, nbytes) in the region, or its bytes; the bytes of the region that
-        all buffers would need.
-    """
-    buffers: list[pickle.PickleBuffer] = []
-    blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    region = Spill(memory, spill)
-    needed = 0
-    places: list[Any] = []
-    raws = [buffer.raw() for buffer in buffers]
-    try:
-        # Arrays that were made in the region stay where they are, and the others are written behind them.
-        found = [region.place_of(raw) for raw in raws]
-        for place, raw in zip(found, raws, strict=True):
-            needed += region.extent(raw.nbytes)
-            places.append(place or region.write(raw) or bytes(raw))
-    finally:
-        for raw in raws:
-            raw.release()
-    return blob, places, needed
-
-
-def unpack_value(blob: bytes, buffers: list[Any]) -> Any:
-    """Return the value that `pack_value` packed, from a writable buffer for each place."""
-    return pickle.loads(blob, buffers=buffers)
-
-
-def stage_names(program: Program) -> list[str]:
-    """Return the name of each number in the word STAGE; the first one is for a stage that is not known."""
-    stages = [stage for leg in (program.stages, *program.later) for stage in leg]
-    return ["transform", "fetch", "decode", "collate", *(f"transform:{stage.name}" for stage in stages)]
-
-
-class _WithoutInit:
-    """Exception that is unpickled without its ``__init__``, whose arguments may differ from ``args``."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self._error), self._error.args, self._error.__dict__)
-
-
-def _restore(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
-    error = cls.__new__(cls, *args)
-    set_args(error, args)
-    error.__dict__.update(facts)
-    return error
-
-
-def portable_error(error: BaseException) -> bytes:
-    """Return a pickled exception with its traceback as a note; a `WorkerError` where it cannot be pickled."""
-    error = printable(error)
-    if error.__cause__ is None and error.__context__ is None:
-        # Without the exception's text, so that errors of the same place have the same note.
-        lines = [TRACEBACK, *traceback.format_tb(traceback_of(error))]
-    else:
-        lines = traceback.format_exception(error)  # chained exceptions are not sent
-    note = f"in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
-    add_note(error, note)
-    try:
-        for portable in (error, _WithoutInit(error)):
-            try:
-                blob: bytes = cloudpickle.dumps(portable)
-                loaded = pickle.loads(blob)
-            except BaseException:  # its class may do anything
-                continue
-            if isinstance(loaded, BaseException) and is_printable(loaded):
-                return blob
-    finally:
-        # The same object may be raised again.
-        remove_note(error, note)
-        detach(error)
-    replacement = WorkerError(f"{describe(error)} (the exception itself cannot be pickled)")
-    replacement.add_note(note)
-    blob = cloudpickle.dumps(replacement)
-    return blob
-
-
-def read_error(blob: bytes) -> BaseException:
-    """Return the exception that `portable_error` sent; a `WorkerError` where it cannot be read."""
-    try:
-        error: BaseException = pickle.loads(blob)
-    except (Exception, SystemExit) as cause:
-        error = WorkerError(f"a worker's exception cannot be read: {describe(cause)}")
-    return printable(error)
-
-
-def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Return a result as it is sent: (rows written, failures, packed values or None, counters).
-
-    Args:
-        result: of a chunk.
-        pack: pickles (values, objects, batch).
-
-    Raises:
-        WorkerError: the batch cannot be pickled.
-    """
-    failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
-    packed = None
-    if result.values or result.objects or result.batch is not None:
-        try:
-            packed = pack((result.values, result.objects, result.batch))
-        except Exception as error:
-            # One sample that cannot be pickled must not fail the others.
-            bad = pickling_errors(result.values)
-            failures += [(row, "collate", portable_error(cause)) for row, cause in bad.items()]
-            result.values = {row: value for row, value in result.values.items() if row not in bad}
-            if not bad:
-                raise WorkerError(
-                    f"a result cannot be sent back from a worker process: {error}; "
-                    "use executor='thread', or return arrays and plain values"
-                ) from error
-            packed = pack((result.values, result.objects, result.batch))
-    written = np.asarray(result.written, dtype=np.int32).tobytes()
-    return written, failures, packed, result.counters
-
-
-def pickling_errors(values: Mapping[int, Any]) -> dict[int, Exception]:
-    """Return the reason for each value that cannot be pickled, by its key."""
-    errors: dict[int, Exception] = {}
-    for key, value in values.items():
-        try:
-            cloudpickle.dumps(value, protocol=5)
-        except Exception as error:
-            errors[key] = error
-    return errors
-
-
-# -- in the worker -----------------------------------------------------------------------------------------------------
-
 
 _slot: int | None = None
 
@@ -478,6 +325,6 @@ def main(
             chunk = Chunk(
                 index_table=np.frombuffer(table, dtype=np.int64).reshape(INDEX_TABLE_ROWS, -1),
                 layout=worker.layouts.get(layout_number),
-                **dict(zip(_SENT, fields, strict=True)),
+                **dict(zip(SENT_FIELDS, fields, strict=True)),
             )
             worker.work(number, lane, chunk, packed)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from aioloader.errors import MissingPackageError, WorkerError
 from aioloader.executors.pool_base import CLOSE_S, Attempt, PoolExecutor, WorkerHandle
 from aioloader.executors.process.child import pickled_program
-from aioloader.executors.process.worker import read_error
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.executors.retry import Outcome, UnsendableSamples, WorkerDeath
+from aioloader.executors.sent_results import read_error
 from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 

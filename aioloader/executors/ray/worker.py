@@ -17,9 +17,9 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
-from aioloader.executors.process.worker import pack_result, portable_error, read_error
 from aioloader.executors.retry import UnreadableResult
 from aioloader.executors.runner import Runner
+from aioloader.executors.sent_results import pack_result, portable_error, read_error
 from aioloader.foundation.types import LENGTH, ROW, START, Array, Chunk, ChunkResult, Failure, RowLayout
 
 if TYPE_CHECKING:

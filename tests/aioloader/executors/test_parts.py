@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import aioloader
 from aioloader import batchify
-from aioloader.executors.process.parts import PART_NBYTES, PartBuffers, parts_of, without_large
+from aioloader.executors.process.messages import PART_NBYTES, PartBuffers, parts_of, without_large
 
 LENGTHS = st.sampled_from(
     [0, 1, PART_NBYTES - 1, PART_NBYTES, PART_NBYTES + 1, 2 * PART_NBYTES, 3 * PART_NBYTES + 7]

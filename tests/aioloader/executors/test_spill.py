@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.executors.process.worker import pack_value, unpack_value
+from aioloader.executors.process.messages import pack_value, unpack_value
 from aioloader.executors.runner import Spill
 
 START = 4096

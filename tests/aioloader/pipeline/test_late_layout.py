@@ -11,7 +11,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
 from aioloader.errors import SampleError
-from aioloader.pipeline import epoch_runner
+from aioloader.pipeline import batch_task
 from aioloader.pipeline.dispatch import Started
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Together:
 
 @pytest.fixture(autouse=True)
 def brief_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 0.02)
+    monkeypatch.setattr(batch_task, "_LAYOUT_PATIENCE_S", 0.02)
 
 
 @pytest.mark.parametrize("side", [3, 300])
@@ -154,7 +154,7 @@ class SlowFirst(Together):
 def test_out_of_order_a_slow_first_sample_does_not_hold_up_the_others(
     tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 60)
+    monkeypatch.setattr(batch_task, "_LAYOUT_PATIENCE_S", 60)
     dataset = SlowFirst(tmp_path, 1)
     with DataLoader(dataset, 1, executor=executor, num_workers=2, in_order=False) as loader:
         seen = []
@@ -169,7 +169,7 @@ def test_out_of_order_a_slow_first_sample_does_not_hold_up_the_others(
 def test_a_first_sample_that_is_in_time_shows_the_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch_runner, "_LAYOUT_PATIENCE_S", 60)
+    monkeypatch.setattr(batch_task, "_LAYOUT_PATIENCE_S", 60)
     with DataLoader(Together(tmp_path, 1), 4, executor="thread", num_workers=2) as loader:
         assert [n for _, numbers in loader for n in numbers.tolist()] == list(range(12))
 
