@@ -17,30 +17,17 @@ The path of a sample, in the order of the packages and modules:
 from __future__ import annotations
 
 import importlib
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.lazy_names import lazy_names
 from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
     from aioloader.costs import image_costs, image_sizes
-    from aioloader.datasets import (
-        ArrayDataset,
-        ConcatDataset,
-        Dataset,
-        ImageFolderDataset,
-        ImageListDataset,
-        ImageRecordDataset,
-        IterableDataset,
-        MDSDataset,
-        ParquetDataset,
-        RecordFileDataset,
-        SimpleDataset,
-        TarDataset,
-        TFRecordDataset,
-    )
+    from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
+    from aioloader.datasets.iterable import IterableDataset
     from aioloader.errors import (
         DecodeError,
         ImageError,
@@ -63,10 +50,18 @@ if TYPE_CHECKING:
         TooManyErrorsError,
         WorkerError,
     )
-    from aioloader.executors import ForeignRandomnessWarning
+    from aioloader.executors.foreign_generators import ForeignRandomnessWarning
+    from aioloader.formats.arrays.dataset import ArrayDataset
+    from aioloader.formats.folder.dataset import ImageFolderDataset
+    from aioloader.formats.list.dataset import ImageListDataset
+    from aioloader.formats.mds.dataset import MDSDataset
     from aioloader.formats.opening import open_dataset
-    from aioloader.images import images
+    from aioloader.formats.parquet.dataset import ParquetDataset
+    from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
+    from aioloader.formats.tar.dataset import TarDataset
+    from aioloader.formats.tfrecord.dataset import TFRecordDataset
     from aioloader.loader.async_loader import AsyncDataLoader
+    from aioloader.loader.images import images
     from aioloader.loader.sync_loader import DataLoader
     from aioloader.receipts import Receipt
     from aioloader.rng import Rng
@@ -125,59 +120,47 @@ __all__ = (
     "transforms",
 )
 
-# A worker process needs few of these names and starts faster if each is loaded at its first use. Everywhere else all
-# are loaded at once: a later import could block a running event loop.
-_NAMES_OF = {
-    "aioloader.costs": "image_costs image_sizes",
-    "aioloader.datasets": (
-        "ArrayDataset ConcatDataset Dataset ImageFolderDataset ImageListDataset ImageRecordDataset IterableDataset "
-        "MDSDataset ParquetDataset RecordFileDataset SimpleDataset TarDataset TFRecordDataset"
-    ),
-    "aioloader.formats.opening": "open_dataset",
-    "aioloader.errors": (
-        "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
-        "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError "
-        "LoaderError NotResumableError ReceiptError ResumeError SampleError ServiceClosedError ServiceMemoryError "
-        "ServiceOverloadedError TooManyErrorsError WorkerError"
-    ),
-    "aioloader.executors": "ForeignRandomnessWarning",
-    "aioloader.images": "images",
-    "aioloader.loader.async_loader": "AsyncDataLoader",
-    "aioloader.receipts": "Receipt",
-    "aioloader.rng": "Rng",
-    "aioloader.loader.sync_loader": "DataLoader",
-    "aioloader.service.async_service": "AsyncImageService",
-    "aioloader.service.sync_service": "ImageService",
-}
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_get, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.costs": "image_costs image_sizes",
+        "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
+        "aioloader.datasets.iterable": "IterableDataset",
+        "aioloader.errors": (
+            "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
+            "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError LoaderError NotResumableError "
+            "ReceiptError ResumeError SampleError ServiceClosedError ServiceMemoryError ServiceOverloadedError "
+            "TooManyErrorsError WorkerError"
+        ),
+        "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
+        "aioloader.formats.arrays.dataset": "ArrayDataset",
+        "aioloader.formats.folder.dataset": "ImageFolderDataset",
+        "aioloader.formats.list.dataset": "ImageListDataset",
+        "aioloader.formats.mds.dataset": "MDSDataset",
+        "aioloader.formats.opening": "open_dataset",
+        "aioloader.formats.parquet.dataset": "ParquetDataset",
+        "aioloader.formats.recordio.dataset": "ImageRecordDataset RecordFileDataset",
+        "aioloader.formats.tar.dataset": "TarDataset",
+        "aioloader.formats.tfrecord.dataset": "TFRecordDataset",
+        "aioloader.loader.async_loader": "AsyncDataLoader",
+        "aioloader.loader.images": "images",
+        "aioloader.loader.sync_loader": "DataLoader",
+        "aioloader.receipts": "Receipt",
+        "aioloader.rng": "Rng",
+        "aioloader.service.async_service": "AsyncImageService",
+        "aioloader.service.sync_service": "ImageService",
+    },
+)
 # Datasets of well-known files have their names in `aioloader.datasets` only; here for one more version.
 _DEPRECATED = frozenset({"CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "InsightFaceDataset"})
-_SUBMODULES = (
-    *("abc", "batchify", "datasets", "errors", "executors"),
-    *("metrics", "samplers", "storage", "transforms"),
-)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"aioloader.{name}")
-    if name in _DEPRECATED:
-        warnings.warn(
-            f"aioloader.{name} will not exist in aioloader 0.2: use aioloader.datasets.{name}",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return getattr(importlib.import_module("aioloader.datasets"), name)
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'aioloader' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-if "aioloader_worker" not in sys._xoptions:
-    for _name in (*_MODULE_OF, *_SUBMODULES):
-        __getattr__(_name)
+    if name not in _DEPRECATED:
+        return _get(name)
+    warnings.warn(
+        f"aioloader.{name} will not exist in aioloader 0.2: use aioloader.datasets.{name}",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(importlib.import_module("aioloader.datasets"), name)

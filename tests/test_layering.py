@@ -59,7 +59,7 @@ GROUPS = {
     "receipts": {"aioloader.receipts"},
     "loader": {"aioloader.loader"},
     "service": {"aioloader.service"},
-    "images": {"aioloader.images"},
+    "images": {"aioloader.loader.images"},
     "costs": {"aioloader.costs"},
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},

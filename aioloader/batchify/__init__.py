@@ -13,11 +13,16 @@ Samples of different shapes: `Ragged` puts their values behind one another, `Pad
 
 from __future__ import annotations
 
-from aioloader.batchify.allocation import Append, AsList
-from aioloader.batchify.compose import Compose, Group
-from aioloader.batchify.pad import Pad, PaddedBatch
-from aioloader.batchify.ragged import PatchBatch, Patches, Ragged, RaggedBatch
-from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.batchify.allocation import Append, AsList
+    from aioloader.batchify.compose import Compose, Group
+    from aioloader.batchify.pad import Pad, PaddedBatch
+    from aioloader.batchify.ragged import PatchBatch, Patches, Ragged, RaggedBatch
+    from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
 
 __all__ = (
     "Append",
@@ -33,4 +38,15 @@ __all__ = (
     "Stack",
     "default_batchify_fn",
     "stack_leaves",
+)
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.batchify.allocation": "Append AsList",
+        "aioloader.batchify.compose": "Compose Group",
+        "aioloader.batchify.pad": "Pad PaddedBatch",
+        "aioloader.batchify.ragged": "PatchBatch Patches Ragged RaggedBatch",
+        "aioloader.batchify.stack": "Stack default_batchify_fn stack_leaves",
+    },
 )

@@ -37,14 +37,11 @@ from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
 from aioloader.storage.local.descriptors import open_regular
-from aioloader.storage.remote.client import OPENING_S
-from aioloader.storage.remote.copies import Copier, ObjectCopy
-from aioloader.storage.remote.opening import client_and_thread
 from aioloader.storage.urls import beside, is_url, redact_url
 from recordio import MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import IntArray
 
@@ -76,6 +73,10 @@ def fetch_indexes(urls: Sequence[str], record_nbytes: Sequence[int]) -> list[str
     absent = [number for number, path in enumerate(found) if path is None]
     if not absent:
         return found
+    from aioloader.storage.remote.client import OPENING_S  # the workers need none of these
+    from aioloader.storage.remote.copies import Copier, ObjectCopy
+    from aioloader.storage.remote.opening import client_and_thread
+
     places = [beside(urls[number], SUFFIX) for number in absent]
     with client_and_thread() as (client, thread):
         versions, failures = thread.call(partial(client.describe_all, places, OPENING_S))
@@ -371,27 +372,6 @@ def open_folder_crops(
     if len(paths) and not any(_contains(keys, folder_key(relative_name(root, path))) for path in paths):
         raise CropIndexError("it has none of the images of this dataset", path=chosen)
     return FolderCrops(index, root)
-
-
-def warn_of_bad_entries(counts: Mapping[str, int], warned: set[str]) -> None:
-    """Issue a warning for each crop index whose entries do not fit their images, once.
-
-    Args:
-        counts: number of such entries by the path of the index.
-        warned: paths that need no warning any more; the others are added.
-
-    Warns:
-        CropIndexWarning: for each other path.
-    """
-    for path in tuple(counts):
-        if path not in warned:
-            warned.add(path)
-            warn_caller(
-                f"{path}: entries of this crop index are damaged, or do not belong to their images; these images are "
-                "decoded as without it. `aioloader verify` counts such entries, and `aioloader index --crops --remake` "
-                "makes all of them again",
-                CropIndexWarning,
-            )
 
 
 def _usable(path: str, kind: int) -> CropIndex | None:

@@ -5,8 +5,9 @@ Those of files are in the folders of their formats, and are imported when they a
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
@@ -45,30 +46,21 @@ __all__ = (
     "read_verification_pairs",
 )
 
-_NAMES_OF = {
-    "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
-    "aioloader.datasets.iterable": "IterableDataset",
-    "aioloader.formats.arrays.dataset": "ArrayDataset",
-    "aioloader.formats.arrays.vision": "CIFAR10 CIFAR100 MNIST FashionMNIST",
-    "aioloader.formats.folder.dataset": "ImageFolderDataset",
-    "aioloader.formats.insightface.dataset": "InsightFaceDataset",
-    "aioloader.formats.insightface.verification": "read_verification_pairs",
-    "aioloader.formats.list.dataset": "ImageListDataset",
-    "aioloader.formats.mds.dataset": "MDSDataset",
-    "aioloader.formats.parquet.dataset": "ParquetDataset",
-    "aioloader.formats.recordio.dataset": "ImageRecordDataset RecordFileDataset",
-    "aioloader.formats.tar.dataset": "TarDataset",
-    "aioloader.formats.tfrecord.dataset": "TFRecordDataset",
-}
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'aioloader.datasets' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
+        "aioloader.datasets.iterable": "IterableDataset",
+        "aioloader.formats.arrays.dataset": "ArrayDataset",
+        "aioloader.formats.arrays.vision": "CIFAR10 CIFAR100 MNIST FashionMNIST",
+        "aioloader.formats.folder.dataset": "ImageFolderDataset",
+        "aioloader.formats.insightface.dataset": "InsightFaceDataset",
+        "aioloader.formats.insightface.verification": "read_verification_pairs",
+        "aioloader.formats.list.dataset": "ImageListDataset",
+        "aioloader.formats.mds.dataset": "MDSDataset",
+        "aioloader.formats.parquet.dataset": "ParquetDataset",
+        "aioloader.formats.recordio.dataset": "ImageRecordDataset RecordFileDataset",
+        "aioloader.formats.tar.dataset": "TarDataset",
+        "aioloader.formats.tfrecord.dataset": "TFRecordDataset",
+    },
+)

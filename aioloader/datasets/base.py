@@ -17,7 +17,6 @@ import numpy as np
 
 from aioloader.abc import MapDataset, Sampler, StreamDataset
 from aioloader.datasets.bulk_items import samples_of
-from aioloader.datasets.joined import JoinedItems
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.derived import Derived
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
 
+    from aioloader.datasets.joined import JoinedItems
     from aioloader.foundation.types import Array, IntArray
 
     T_co = TypeVar("T_co", covariant=True, default=Any)
@@ -469,6 +469,8 @@ class ConcatDataset(View, Dataset[T_co]):
 
     @cached_property
     def _items(self) -> JoinedItems:
+        from aioloader.datasets.joined import JoinedItems  # most workers need none
+
         filled = [dataset for dataset in self.datasets if len(dataset)]
         return JoinedItems(filled or self.datasets[:1], type(self).__name__)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import FetchingByteSource, FusableDecoder, MapDataset
-from aioloader.crop_index.lookup import warn_of_bad_entries
 from aioloader.datasets.resolve import Resolved, resolve
+from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
 from aioloader.rng import default_rng
 

@@ -17,8 +17,8 @@ from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import EmptyDatasetError, SpanTooShortError
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.rng import default_rng
-from aioloader.storage.cache import Cache, CacheOptions, MemoryCache
-from aioloader.storage.cache.disk import MEMORY
+from aioloader.storage.cache.base import Cache, MemoryCache
+from aioloader.storage.cache.disk import MEMORY, CacheOptions
 from aioloader.storage.cache.kept_answers import AnswersInUse, KeptAnswers, current_answers
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource

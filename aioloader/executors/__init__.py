@@ -17,8 +17,9 @@ with its whole batch if that has a custom batchify function. The third death mak
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader.executors.foreign_generators import ForeignRandomnessWarning
@@ -37,24 +38,14 @@ __all__ = (
     "WorkerPool",
 )
 
-# A worker process imports this package, but none of these modules.
-_MODULE_OF = {
-    "ForeignRandomnessWarning": "foreign_generators",
-    "InlineExecutor": "inline",
-    "ProcessExecutor": "process.executor",
-    "RayExecutor": "ray.executor",
-    "ThreadExecutor": "thread",
-    "WorkerPool": "process.pool",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'aioloader.executors' has no attribute {name!r}")
-    module = importlib.import_module(f"aioloader.executors.{_MODULE_OF[name]}")
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
+        "aioloader.executors.inline": "InlineExecutor",
+        "aioloader.executors.process.executor": "ProcessExecutor",
+        "aioloader.executors.process.pool": "WorkerPool",
+        "aioloader.executors.ray.executor": "RayExecutor",
+        "aioloader.executors.thread": "ThreadExecutor",
+    },
+)

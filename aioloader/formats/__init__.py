@@ -4,7 +4,22 @@ A folder has all that knows its format: parser, index, dataset and check. `aiolo
 `open_dataset`, `images` and the commands ask.
 """
 
-from aioloader.formats.base import Format, register
-from aioloader.formats.encoded import EncodedDataset
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.formats.base import Format, register
+    from aioloader.formats.encoded import EncodedDataset
 
 __all__ = ("EncodedDataset", "Format", "register")
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.formats.base": "Format register",
+        "aioloader.formats.encoded": "EncodedDataset",
+    },
+)

@@ -17,10 +17,12 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from aioloader.errors import CropIndexWarning
+from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.error_log import add_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 CUT: Final = "cut"
@@ -73,6 +75,27 @@ def refused(reason: str) -> str:
 def kind_of(reason: str) -> str:
     """Return a reason without what the index says: one of the constants of this module, or a value of `BAD_ENTRIES`."""
     return REFUSED if reason.startswith(REFUSED) else reason
+
+
+def warn_of_bad_entries(counts: Mapping[str, int], warned: set[str]) -> None:
+    """Issue a warning for each crop index whose entries do not fit their images, once.
+
+    Args:
+        counts: number of such entries by the path of the index.
+        warned: paths that need no warning any more; the others are added.
+
+    Warns:
+        CropIndexWarning: for each other path.
+    """
+    for path in tuple(counts):
+        if path not in warned:
+            warned.add(path)
+            warn_caller(
+                f"{path}: entries of this crop index are damaged, or do not belong to their images; these images are "
+                "decoded as without it. `aioloader verify` counts such entries, and `aioloader index --crops --remake` "
+                "makes all of them again",
+                CropIndexWarning,
+            )
 
 
 # What a pipe holds; what is written beyond is dropped.

@@ -5,8 +5,24 @@ Both are thin front ends, `async_loader` and `sync_loader`, over `runtime`, whic
 over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoch.
 """
 
-from aioloader.loader.async_loader import AsyncDataLoader
-from aioloader.loader.epoch_iterator import AsyncBatches
-from aioloader.loader.sync_loader import DataLoader
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.loader.async_loader import AsyncDataLoader
+    from aioloader.loader.epoch_iterator import AsyncBatches
+    from aioloader.loader.sync_loader import DataLoader
 
 __all__ = ("AsyncBatches", "AsyncDataLoader", "DataLoader")
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.loader.async_loader": "AsyncDataLoader",
+        "aioloader.loader.epoch_iterator": "AsyncBatches",
+        "aioloader.loader.sync_loader": "DataLoader",
+    },
+)

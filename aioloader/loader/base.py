@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError, error_report
-from aioloader.executors import WorkerPool
+from aioloader.executors.process.pool import WorkerPool
 from aioloader.explain import explain
 from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.validation import advises

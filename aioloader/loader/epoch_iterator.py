@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio.to_thread
 
-from aioloader.crop_index.lookup import warn_of_bad_entries
 from aioloader.errors import SampleError, over_budget
+from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
 from aioloader.pipeline.deliver import Delivery, DeliveryLog

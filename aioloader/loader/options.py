@@ -14,8 +14,7 @@ from aioloader.foundation.dealing import check_shard, rank_and_world
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
-from aioloader.samplers import BatchSampler
-from aioloader.samplers.basic import is_computed, is_positional
+from aioloader.samplers.basic import BatchSampler, is_computed, is_positional
 from aioloader.samplers.dealt import DealtBatchSampler, dealt_by_sampler, dealt_twice
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.abc import Executor
-    from aioloader.executors import WorkerPool
+    from aioloader.executors.process.pool import WorkerPool
 
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)

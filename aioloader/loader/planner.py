@@ -33,8 +33,15 @@ from aioloader.pipeline.plan import (
     PositionalStream,
 )
 from aioloader.receipts import Receipt, add_digests, digest_of
-from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.basic import description_fingerprint, is_computed, is_positional, order_fingerprint
+from aioloader.samplers.basic import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    description_fingerprint,
+    is_computed,
+    is_positional,
+    order_fingerprint,
+)
 from aioloader.samplers.dealt import DealtBatchSampler, RankBatchSampler, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 

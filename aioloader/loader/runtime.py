@@ -37,14 +37,17 @@ from aioloader.abc import (
     RowBatchify,
     TunedExecutor,
 )
-from aioloader.batchify import AsList, Stack
+from aioloader.batchify.allocation import AsList
+from aioloader.batchify.stack import Stack
 from aioloader.datasets.joined import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
-from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.auto import AutoExecutor
+from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.owners import claim
+from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.executors.thread import ThreadExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.protocols import implements
 from aioloader.foundation.threads import Threads

@@ -17,10 +17,10 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.foundation.version import __version__
-from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
-from aioloader.transforms.decode import check_extents
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, decode_image
+from aioloader.transforms.formats import image_size, read_header
 from aioloader.transforms.lazy_image import Scratch
+from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from aioloader.errors import UnknownFormatError
+from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
 from aioloader.formats.foreign import IMAGE_SUFFIXES
 from aioloader.formats.list.dataset import inside_root, read_list

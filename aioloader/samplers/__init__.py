@@ -10,24 +10,31 @@ budget, `buckets` that of batches of like items, for which `aspect` finds shapes
 batches of one variant, such as an image size.
 """
 
-from aioloader.samplers.basic import (
-    BatchSampler,
-    FilterSampler,
-    IntervalSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-)
-from aioloader.samplers.blocks import BlockShuffleSampler
-from aioloader.samplers.buckets import BucketBatchSampler, aspect_shapes, nearest_shape
-from aioloader.samplers.budget import BudgetBatchSampler
-from aioloader.samplers.training import (
-    ClassBalancedSampler,
-    MixingSampler,
-    PKSampler,
-    WeightedRandomSampler,
-)
-from aioloader.samplers.variants import VariantBatchSampler
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.samplers.basic import (
+        BatchSampler,
+        FilterSampler,
+        IntervalSampler,
+        RandomSampler,
+        Sampler,
+        SequentialSampler,
+    )
+    from aioloader.samplers.blocks import BlockShuffleSampler
+    from aioloader.samplers.buckets import BucketBatchSampler, aspect_shapes, nearest_shape
+    from aioloader.samplers.budget import BudgetBatchSampler
+    from aioloader.samplers.training import (
+        ClassBalancedSampler,
+        MixingSampler,
+        PKSampler,
+        WeightedRandomSampler,
+    )
+    from aioloader.samplers.variants import VariantBatchSampler
 
 __all__ = (
     "BatchSampler",
@@ -46,4 +53,18 @@ __all__ = (
     "WeightedRandomSampler",
     "aspect_shapes",
     "nearest_shape",
+)
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.samplers.basic": (
+            "BatchSampler FilterSampler IntervalSampler RandomSampler Sampler SequentialSampler"
+        ),
+        "aioloader.samplers.blocks": "BlockShuffleSampler",
+        "aioloader.samplers.buckets": "BucketBatchSampler aspect_shapes nearest_shape",
+        "aioloader.samplers.budget": "BudgetBatchSampler",
+        "aioloader.samplers.training": "ClassBalancedSampler MixingSampler PKSampler WeightedRandomSampler",
+        "aioloader.samplers.variants": "VariantBatchSampler",
+    },
 )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
 from aioloader.errors import ServiceClosedError
-from aioloader.executors import ProcessExecutor, ThreadExecutor
 from aioloader.executors.owners import claim
+from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.executors.thread import ThreadExecutor
 from aioloader.foundation.threads import Threads
 from aioloader.loader.outputs import make_converter
 from aioloader.observability.trace import Tracer

@@ -1,6 +1,21 @@
 """Byte sources (`aioloader.abc.ByteSource`) of local files, remote objects, and caches of both."""
 
-from aioloader.storage.local.mapped import MappedByteSource
-from aioloader.storage.local.source import LocalByteSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.storage.local.mapped import MappedByteSource
+    from aioloader.storage.local.source import LocalByteSource
 
 __all__ = ("LocalByteSource", "MappedByteSource")
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.storage.local.mapped": "MappedByteSource",
+        "aioloader.storage.local.source": "LocalByteSource",
+    },
+)

@@ -38,15 +38,17 @@ from aioloader.errors import EmptyDatasetError, MissingFieldError, SpanTooShortE
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
-from aioloader.images import images
 from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.loader.images import images
 from aioloader.rng import Rng
 from aioloader.storage.urls import redact_url
 from aioloader.tools.lag import LagSummary, LoopLag
-from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomCrop, RandomResizedCrop, decode_image
 from aioloader.transforms.antialias import resize_antialiased
+from aioloader.transforms.decode import decode_image
+from aioloader.transforms.geometry import RandomCrop, RandomResizedCrop
 from aioloader.transforms.interpolation import CODES, FILTERED, interpolation_name
 from aioloader.transforms.raw import RAW_MAGIC
+from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence

@@ -28,7 +28,8 @@ from aioloader.observability.progress import ProgressBar
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
-from aioloader.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop
+from aioloader.transforms.base import Compose
+from aioloader.transforms.geometry import RandomHorizontalFlip, RandomResizedCrop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 import recordio
-from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import DecodeError, LoaderError, SampleError
+from aioloader.formats.insightface.dataset import InsightFaceDataset
 from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.sources import Source
 from aioloader.packing.writer import encoded_in_order
 from aioloader.tools.pack import PackError, list_images
-from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
-from aioloader.transforms.decode import check_extents
-from aioloader.transforms.formats import read_header
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, decode_image
+from aioloader.transforms.formats import image_size, read_header
 from recordio._partial_files import published
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from aioloader.packing.sources import (
 )
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, redact_url, sibling
-from aioloader.transforms import DEFAULT_MAX_PIXELS
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

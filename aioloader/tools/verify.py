@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.decoding import decode_here
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.files import FileDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.folder.dataset import ImageFolderDataset
+from aioloader.formats.recordio.dataset import ImageRecordDataset
 from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader

@@ -11,70 +11,70 @@ number of draws of each one, and their order, is part of its contract. Nothing h
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.validation import accepts_rng
-from aioloader.transforms.autoaugment import (
-    AugMix,
-    AutoAugment,
-    AutoAugmentPolicy,
-    RandAugment,
-    TrivialAugmentWide,
-)
-from aioloader.transforms.base import (
-    Compose,
-    RandomApply,
-    RandomChoice,
-    RandomOrder,
-    Transform,
-    bind,
-    is_native,
-)
-from aioloader.transforms.blur import GaussianBlur, RandomAdjustSharpness
-from aioloader.transforms.color import (
-    ColorJitter,
-    Grayscale,
-    RandomBrightness,
-    RandomContrast,
-    RandomGrayscale,
-    RandomHue,
-    RandomLighting,
-    RandomSaturation,
-)
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
-from aioloader.transforms.erasing import RandomErasing
-from aioloader.transforms.formats import image_size
-from aioloader.transforms.geometry import (
-    CenterCrop,
-    CropResize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-)
-from aioloader.transforms.lazy_image import Scratch
-from aioloader.transforms.mixing import CutMix, MixUp
-from aioloader.transforms.padding import Pad
-from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
-from aioloader.transforms.raw import encode_raw, raw_image
-from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor
-from aioloader.transforms.tone import (
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
-from aioloader.transforms.views import Views
+from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from aioloader.foundation.validation import accepts_rng
     from aioloader.transforms import boxes, functional
     from aioloader.transforms.albumentations import Albumentations
-    from aioloader.transforms.boxes import BoxTransform
+    from aioloader.transforms.autoaugment import (
+        AugMix,
+        AutoAugment,
+        AutoAugmentPolicy,
+        RandAugment,
+        TrivialAugmentWide,
+    )
+    from aioloader.transforms.base import (
+        Compose,
+        RandomApply,
+        RandomChoice,
+        RandomOrder,
+        Transform,
+        bind,
+        is_native,
+    )
+    from aioloader.transforms.blur import GaussianBlur, RandomAdjustSharpness
+    from aioloader.transforms.boxes.base import BoxTransform
+    from aioloader.transforms.color import (
+        ColorJitter,
+        Grayscale,
+        RandomBrightness,
+        RandomContrast,
+        RandomGrayscale,
+        RandomHue,
+        RandomLighting,
+        RandomSaturation,
+    )
+    from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
+    from aioloader.transforms.erasing import RandomErasing
+    from aioloader.transforms.formats import image_size
+    from aioloader.transforms.geometry import (
+        CenterCrop,
+        CropResize,
+        RandomCrop,
+        RandomHorizontalFlip,
+        RandomResizedCrop,
+        RandomVerticalFlip,
+        Resize,
+    )
     from aioloader.transforms.joint import JointCompose
+    from aioloader.transforms.lazy_image import Scratch
+    from aioloader.transforms.mixing import CutMix, MixUp
+    from aioloader.transforms.padding import Pad
+    from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
     from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
+    from aioloader.transforms.raw import encode_raw, raw_image
+    from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor
+    from aioloader.transforms.tone import (
+        RandomAutocontrast,
+        RandomEqualize,
+        RandomInvert,
+        RandomPosterize,
+        RandomSolarize,
+    )
+    from aioloader.transforms.views import Views
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
@@ -141,17 +141,42 @@ __all__ = (
     "raw_image",
 )
 
-# Few workers need these: they are imported when they are first used.
-_MODULE_OF = {
-    "Albumentations": "albumentations",
-    "BoxTransform": "boxes",
-    "PatchSpec": "qwen2vl",
-    "Qwen2VLImageProcessor": "qwen2vl",
-    "JointCompose": "joint",
-    "boxes": "",
-    "functional": "",
-}
-
+_get, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.foundation.validation": "accepts_rng",
+        "aioloader.transforms.autoaugment": (
+            "AugMix AutoAugment AutoAugmentPolicy RandAugment TrivialAugmentWide"
+        ),
+        "aioloader.transforms.base": "Compose RandomApply RandomChoice RandomOrder Transform bind is_native",
+        "aioloader.transforms.blur": "GaussianBlur RandomAdjustSharpness",
+        "aioloader.transforms.color": (
+            "ColorJitter Grayscale RandomBrightness RandomContrast RandomGrayscale RandomHue "
+            "RandomLighting RandomSaturation"
+        ),
+        "aioloader.transforms.decode": "DEFAULT_MAX_PIXELS decode_image",
+        "aioloader.transforms.erasing": "RandomErasing",
+        "aioloader.transforms.formats": "image_size",
+        "aioloader.transforms.geometry": (
+            "CenterCrop CropResize RandomCrop RandomHorizontalFlip RandomResizedCrop RandomVerticalFlip "
+            "Resize"
+        ),
+        "aioloader.transforms.lazy_image": "Scratch",
+        "aioloader.transforms.mixing": "CutMix MixUp",
+        "aioloader.transforms.padding": "Pad",
+        "aioloader.transforms.projective": "RandomAffine RandomPerspective RandomRotation",
+        "aioloader.transforms.raw": "encode_raw raw_image",
+        "aioloader.transforms.tensor": "IMAGENET_MEAN IMAGENET_STD Cast Normalize ToDtype ToTensor",
+        "aioloader.transforms.tone": (
+            "RandomAutocontrast RandomEqualize RandomInvert RandomPosterize RandomSolarize"
+        ),
+        "aioloader.transforms.views": "Views",
+        "aioloader.transforms.albumentations": "Albumentations",
+        "aioloader.transforms.boxes.base": "BoxTransform",
+        "aioloader.transforms.joint": "JointCompose",
+        "aioloader.transforms.qwen2vl": "PatchSpec Qwen2VLImageProcessor",
+    },
+)
 
 _ARRAYS = "leave it out, images are arrays from the start"
 _OTHERS = {
@@ -165,11 +190,9 @@ _OTHERS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        advice = _OTHERS.get(name)
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{'' if advice is None else f': {advice}'}"
-        )
-    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name] or name}")
-    value = globals()[name] = getattr(module, name) if _MODULE_OF[name] else module
-    return value
+    try:
+        return _get(name)
+    except AttributeError as error:
+        if name in _OTHERS:
+            raise AttributeError(f"{error}: {_OTHERS[name]}") from None
+        raise

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aioloader.errors import BitDepthWarning, DecodeError
-from aioloader.jpeg import harmless, markers_are_whole, read_frame
-from aioloader.jpeg.frame import count_components
+from aioloader.jpeg.cut import harmless, markers_are_whole
+from aioloader.jpeg.frame import count_components, read_frame
 from aioloader.transforms.base import drop_grey_axis
 from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.opencv_formats import decode_by_opencv, sample_bits

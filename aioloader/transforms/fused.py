@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from aioloader.foundation.decodes import NO_CROP, NO_INDEX
-from aioloader.jpeg import scale_for
+from aioloader.jpeg.cut import scale_for
 from aioloader.rng import Rng
 from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
 from aioloader.transforms.geometry import (

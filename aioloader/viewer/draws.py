@@ -14,10 +14,10 @@ import numpy as np
 from aioloader.abc import FusableDecoder, FusedDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.types import Array, ItemLocation, StageTimer
-from aioloader.images import image_chain
+from aioloader.loader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
-from aioloader.transforms.boxes import BoxTransform
+from aioloader.transforms.boxes.base import BoxTransform
 from aioloader.viewer.records import IMAGE, Box, Record, box_table
 from aioloader.viewer.rendering import RenderedImage, as_file
 

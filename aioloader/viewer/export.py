@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioloader import __version__
+from aioloader.foundation.version import __version__
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
 from aioloader.viewer.records import label_text
 from aioloader.viewer.site import Listing, Options, Shown, Site, StaticLinks

@@ -13,7 +13,7 @@ from aioloader.formats.insightface.format import FORMAT as INSIGHTFACE
 from aioloader.formats.opening import make_dataset, recognize
 from aioloader.formats.recordio.format import FORMAT as RECORDIO
 from aioloader.storage.urls import is_url, path_of
-from aioloader.transforms import DEFAULT_MAX_PIXELS
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.viewer.image_folder import ImageFolder
 from aioloader.viewer.record_files import FaceRecords, RecordFiles
 from aioloader.viewer.shard_samples import ShardSamples

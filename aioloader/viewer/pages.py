@@ -7,7 +7,7 @@ import os
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from aioloader import __version__
+from aioloader.foundation.version import __version__
 from aioloader.storage.urls import is_url, name_of
 from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record, label_text
 from aioloader.viewer.sample_fields import name_text, printable

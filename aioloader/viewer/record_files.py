@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.errors import LayoutError
+from aioloader.formats.insightface.dataset import InsightFaceDataset
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.foundation.types import SpanKind
 from aioloader.packing.report import class_names

@@ -31,7 +31,7 @@ from aioloader.formats.mds.sets import (
 )
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
 from aioloader.sample_index.store import SampleIndex, open_index
-from aioloader.storage.cache import CacheOptions
+from aioloader.storage.cache.disk import CacheOptions
 from aioloader.storage.cache.unpacked import PackedFile, UnpackedFiles, file_blocks
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import cache_name, is_url, redact_url
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Decoder, FetchingByteSource
     from aioloader.formats.mds.index import MDSColumn
-    from aioloader.storage.cache import Cache
+    from aioloader.storage.cache.base import Cache
     from aioloader.storage.remote.transport import Version
 
 

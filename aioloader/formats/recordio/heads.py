@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from aioloader.storage.cache import PlacedSpans
+from aioloader.storage.cache.base import PlacedSpans
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import cache_name, is_url
 from recordio import MAGIC
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.storage.cache import Cache
+    from aioloader.storage.cache.base import Cache
     from aioloader.storage.remote.transport import Version
 
 HEADER_NBYTES = 24

@@ -18,12 +18,13 @@ from aioloader.mxnet.base import UnusedOverrideError
 from aioloader.mxnet.image._arrays import as_float, as_image, own
 from aioloader.mxnet.image.augmenter import Augmenter, Described, ForceResizeAug, ResizeAug
 from aioloader.mxnet.image.create import finishing
-from aioloader.transforms.boxes import BoxTransform, RandomExpand, RandomObjectCrop
+from aioloader.transforms.boxes.transforms import RandomExpand, RandomObjectCrop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
+    from aioloader.transforms.boxes.base import BoxTransform
 
 
 class _PythonDraws:

@@ -7,9 +7,26 @@ the page Remote data.
 Needs the package obstore: ``pip install "aioloader[remote]"``.
 """
 
-from aioloader.storage.remote.openers import register
-from aioloader.storage.remote.source import RemoteByteSource
-from aioloader.storage.remote.stores import configure
-from aioloader.storage.urls import SCHEMES, is_url
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.storage.remote.openers import register
+    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.stores import configure
+    from aioloader.storage.urls import SCHEMES, is_url
 
 __all__ = ("SCHEMES", "RemoteByteSource", "configure", "is_url", "register")
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.storage.remote.openers": "register",
+        "aioloader.storage.remote.source": "RemoteByteSource",
+        "aioloader.storage.remote.stores": "configure",
+        "aioloader.storage.urls": "SCHEMES is_url",
+    },
+)

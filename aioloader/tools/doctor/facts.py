@@ -177,7 +177,7 @@ def _message(error: BaseException) -> str:
 def _simplejpeg(image: bytes, cores: int, seconds: float) -> Codec:
     import simplejpeg
 
-    from aioloader.transforms import decode_image
+    from aioloader.transforms.decode import decode_image
     from aioloader.transforms.lazy_image import Scratch
 
     def maker() -> Callable[[], object]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
-from aioloader.datasets import ImageFolderDataset
 from aioloader.errors import UnknownFormatError
+from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.formats.folder.files import has_loose_images
 from aioloader.formats.list.dataset import read_list
 from aioloader.formats.opening import recognize

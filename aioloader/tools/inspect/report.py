@@ -18,8 +18,7 @@ import numpy as np
 from aioloader.crop_index.layout import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError
-from aioloader.jpeg import read_frame
-from aioloader.jpeg.frame import SOF2
+from aioloader.jpeg.frame import SOF2, read_frame
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header
 from aioloader.transforms.lazy_image import Scratch

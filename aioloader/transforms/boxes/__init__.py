@@ -17,29 +17,36 @@ a dataset of such samples it is passed to ``dataset.transform``; ``batchify.Pad(
 - `transforms`: flips, resize, pad and crops, and crops and borders that depend on the boxes
 """
 
-from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, Moved, RandomApply
-from aioloader.transforms.boxes.geometry import (
-    as_boxes,
-    box_areas,
-    box_coverages,
-    crop_boxes,
-    flip_boxes,
-    move_boxes,
-    move_points,
-    resize_boxes,
-    shift_boxes,
-)
-from aioloader.transforms.boxes.transforms import (
-    CenterCrop,
-    Pad,
-    RandomCrop,
-    RandomExpand,
-    RandomHorizontalFlip,
-    RandomObjectCrop,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, Moved, RandomApply
+    from aioloader.transforms.boxes.geometry import (
+        as_boxes,
+        box_areas,
+        box_coverages,
+        crop_boxes,
+        flip_boxes,
+        move_boxes,
+        move_points,
+        resize_boxes,
+        shift_boxes,
+    )
+    from aioloader.transforms.boxes.transforms import (
+        CenterCrop,
+        Pad,
+        RandomCrop,
+        RandomExpand,
+        RandomHorizontalFlip,
+        RandomObjectCrop,
+        RandomResizedCrop,
+        RandomVerticalFlip,
+        Resize,
+    )
 
 __all__ = (
     "BoxTransform",
@@ -65,4 +72,19 @@ __all__ = (
     "move_points",
     "resize_boxes",
     "shift_boxes",
+)
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.transforms.boxes.base": "BoxTransform Compose ImageOnly Moved RandomApply",
+        "aioloader.transforms.boxes.geometry": (
+            "as_boxes box_areas box_coverages crop_boxes flip_boxes move_boxes move_points resize_boxes "
+            "shift_boxes"
+        ),
+        "aioloader.transforms.boxes.transforms": (
+            "CenterCrop Pad RandomCrop RandomExpand RandomHorizontalFlip RandomObjectCrop "
+            "RandomResizedCrop RandomVerticalFlip Resize"
+        ),
+    },
 )

@@ -13,7 +13,7 @@ from PIL import Image
 
 from aioloader.errors import SampleFormatError
 from aioloader.foundation.types import ItemLocation
-from aioloader.images import image_chain
+from aioloader.loader.images import image_chain
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.labels import Labels
 from aioloader.viewer.shard_samples import ShardSamples, label_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.validation import is_async
+from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.mxnet.ndarray import NDArray
-from aioloader.transforms import accepts_rng, is_native
+from aioloader.transforms.base import is_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,7 @@ from aioloader.mxnet.base import renamed
 from aioloader.mxnet.gluon.data._ndarray_stage import GivenTransform
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.rng import default_rng
-from aioloader.samplers import Sampler
-from aioloader.samplers.basic import is_positional
+from aioloader.samplers.basic import Sampler, is_positional
 from aioloader.samplers.training import class_labels
 from aioloader.storage.urls import path_of
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from aioloader import samplers
 from aioloader.mxnet.base import renamed
-from aioloader.samplers import FilterSampler, IntervalSampler, Sampler, SequentialSampler
+from aioloader.samplers.basic import FilterSampler, IntervalSampler, Sampler, SequentialSampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

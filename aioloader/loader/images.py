@@ -11,14 +11,9 @@ from aioloader.foundation.validation import keywords_of, refuse_unknown
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import OF_TORCH
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.transforms import (
-    DEFAULT_MAX_PIXELS,
-    CenterCrop,
-    Compose,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-)
+from aioloader.transforms.base import Compose
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from aioloader.transforms.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 
 if TYPE_CHECKING:
     import os
