@@ -80,7 +80,7 @@ def where(found: Import) -> str:
 def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
     """Yield the module names that calls of ``import_module`` and ``find_spec`` contain, and their lines.
 
-    A name is None where it is not a constant, and the part up to the first expression where it is an f-string.
+    A name is None where it is not a constant, and the part up to the first expression where it is an f-string or a sum.
     """
     for node in ast.walk(ast.parse(SOURCES[importer].read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not node.args:
@@ -91,5 +91,7 @@ def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
         name = node.args[0]
         if isinstance(name, ast.JoinedStr):
             name = name.values[0]
+        elif isinstance(name, ast.BinOp):
+            name = name.left
         constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
         yield name.value if constant else None, node.lineno

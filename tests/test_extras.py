@@ -39,16 +39,13 @@ CALLERS = {
 }
 # Modules that import by a name which is no constant; a package of others among these names needs a case below.
 BY_NAME = {
-    "aioloader",  # its own modules
-    "aioloader.formats.opening",  # its own modules
     "aioloader.executors.process.worker",  # the caller's main module
+    "aioloader.foundation.lazy_names",  # its own modules
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.cli.view",  # jinja2, starlette, uvicorn
     "aioloader.interop.torch._items",  # modules that the script has imported
     "aioloader.mxnet._import_alias",  # its own modules
-    "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
     "aioloader.mxnet.outside",  # its own modules
-    "aioloader.transforms",  # its own modules
     "aioloader.service.options",  # torch, jax
     "aioloader.storage.cache.unpacked",  # brotli, cramjam, zstandard
     "aioloader.viewer.draws",  # the caller's transform

@@ -8,6 +8,7 @@ imports for annotations count.
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -42,7 +43,7 @@ GROUPS = {
     "codecs": {"aioloader.jpeg.turbojpeg"},
     "transforms": {"aioloader.transforms"},
     "storage": {"aioloader.storage"},
-    "storage-rules": _of("aioloader.storage.cache", "base entries"),
+    "storage-rules": {"aioloader.storage.cache.base"},
     "remote": {"aioloader.storage.remote"},
     "crop-index": {"aioloader.crop_index"},
     "parsers": {
@@ -129,6 +130,7 @@ MAY_IMPORT = {
         "jpeg",
         "transforms",
         "storage",
+        "storage-rules",
         "remote",
         "crop-index",
         "sample-index",
@@ -144,6 +146,7 @@ MAY_IMPORT = {
         "jpeg",
         "transforms",
         "storage",
+        "storage-rules",
         "remote",
         "crop-index",
         "parsers",
@@ -234,7 +237,6 @@ LAZY_EXCEPTIONS = {
             "_generators",
             "_items",
             "_loader",
-            "_mover",
             "_order",
             "_samples",
             "_stream_parts",
@@ -465,7 +467,9 @@ def test_packages_export_what_they_import(package: str) -> None:
     bound = {
         alias.asname or alias.name
         for node in ast.walk(tree)  # also imports for type checkers only, because the names are loaded lazily
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[0] == package
+        and node.module != "aioloader.foundation.lazy_names"
         for alias in node.names
     }
     (exported,) = (
@@ -478,15 +482,42 @@ def test_packages_export_what_they_import(package: str) -> None:
     }
 
 
-def test_every_public_name_of_the_package_can_be_had() -> None:
-    import aioloader
+# Packages whose names are imported at their first use.
+LAZY_PACKAGES = [found.importer for found in ALL_IMPORTS if found.module == "aioloader.foundation.lazy_names"]
 
-    for name in (*aioloader.__all__, *aioloader._SUBMODULES):
-        assert getattr(aioloader, name) is not None
-        assert name in dir(aioloader) or name in aioloader._SUBMODULES
-    assert callable(aioloader.images)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = aioloader.nothing
+
+@pytest.mark.parametrize("package", [name for name in LAZY_PACKAGES if name != "aioloader.interop.torch"])
+def test_names_of_a_package_are_those_of_their_modules(package: str) -> None:
+    # What type checkers see, what `from package import *` gives, and what is loaded at the first use are the same.
+    tree = ast.parse(SOURCES[package].read_text(encoding="utf-8"))
+    typed = {
+        alias.name: f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in SOURCES else node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    module = importlib.import_module(package)
+    assert {"__version__", *typed} >= set(module.__all__) >= set(typed)
+    for name, origin in typed.items():
+        defined = importlib.import_module(str(origin))
+        assert getattr(module, name) is (defined if origin == f"{package}.{name}" else getattr(defined, name))
+        assert name in dir(module)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        _ = module.nothing
+
+
+def test_parts_of_the_library_import_names_from_where_they_are_defined() -> None:
+    # So that a name costs its own module, not the package's, and packages of names are in no circle.
+    wrong = [
+        where(found)
+        for found in ALL_IMPORTS
+        if found.module in LAZY_PACKAGES
+        and found.importer not in LAZY_PACKAGES
+        and _group(found.importer) in LIBRARY
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["InsightFaceDataset", "MNIST", "FashionMNIST", "CIFAR10", "CIFAR100"])

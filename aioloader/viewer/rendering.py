@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg import scale_for
+from aioloader.jpeg.cut import scale_for
 from aioloader.transforms.interpolation import AREA, LINEAR, resize_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.viewer.records import IMAGE, Record, failed

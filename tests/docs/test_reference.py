@@ -80,8 +80,8 @@ def test_every_public_name_has_an_entry(module: str) -> None:
     missing = []
     for name in _exported(module):
         places = {f"{module}.{name}"}
-        if module == "aioloader" and name in aioloader._MODULE_OF:
-            places.add(f"{aioloader._MODULE_OF[name]}.{name}")
+        if module == "aioloader":  # the pages of these two have their names
+            places |= {f"aioloader.datasets.{name}", f"aioloader.errors.{name}"}
         if name not in NO_ENTRY and not places & documented:
             missing.append(name)
     assert missing == []

@@ -247,7 +247,7 @@ class ChildProcess:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
         with _starting:
             return subprocess.Popen(
-                [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
+                [sys.executable, *flags, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs, memory.fd, *stack_fds, *fds),
                 env=environment,

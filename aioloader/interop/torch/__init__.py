@@ -6,13 +6,29 @@
 - `as_tensors`: a batch of arrays as tensors over the same memory
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioloader.foundation.lazy_names import lazy_names
 from aioloader.loader.outputs import needed
+
+if TYPE_CHECKING:
+    from aioloader.interop.torch._dataset import LoaderDataset
+    from aioloader.interop.torch._device import StatefulLoader, to_device
+    from aioloader.interop.torch._loader import DataLoader
+    from aioloader.loader.outputs import as_tensors
+
+__all__ = ("DataLoader", "LoaderDataset", "StatefulLoader", "as_tensors", "to_device")
 
 needed("torch")  # before the modules that import it, because its error names the extra to install
 
-from aioloader.interop.torch._dataset import LoaderDataset  # noqa: E402
-from aioloader.interop.torch._device import StatefulLoader, to_device  # noqa: E402
-from aioloader.interop.torch._loader import DataLoader  # noqa: E402
-from aioloader.interop.torch._mover import as_tensors  # noqa: E402
-
-__all__ = ("DataLoader", "LoaderDataset", "StatefulLoader", "as_tensors", "to_device")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aioloader.interop.torch._dataset": "LoaderDataset",
+        "aioloader.interop.torch._device": "StatefulLoader to_device",
+        "aioloader.interop.torch._loader": "DataLoader",
+        "aioloader.loader.outputs": "as_tensors",
+    },
+)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 import torch.utils.data
 
-from aioloader.interop.torch._mover import as_tensors
+from aioloader.loader.outputs import as_tensors
 from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:

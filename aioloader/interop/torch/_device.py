@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.to_thread
 
-from aioloader.interop.torch._mover import Mover
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import BaseLoader
+from aioloader.loader.outputs import Mover
 from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:

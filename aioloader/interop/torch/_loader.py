@@ -39,7 +39,6 @@ from aioloader.interop.torch._items import (
     reads_batches,
     set_up_worker,
 )
-from aioloader.interop.torch._mover import as_tensors
 from aioloader.interop.torch._order import Order, prefetch
 from aioloader.interop.torch._samples import (
     Collated,
@@ -62,6 +61,7 @@ from aioloader.interop.torch._state import (
 )
 from aioloader.interop.torch._streams import Streams
 from aioloader.loader import sync_loader as sync
+from aioloader.loader.outputs import as_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

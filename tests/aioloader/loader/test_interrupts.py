@@ -102,7 +102,7 @@ def workers_of(pid):
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or ()
-        if "aioloader_worker" in words and f", {pid}, " in words[-1]:
+        if words and "process.worker import main" in words[-1] and f"parent={pid}," in words[-1]:
             found.append(process)
     return found
 

@@ -1,0 +1,79 @@
+"""Tests of what is imported when: by a worker process, and by a loader between its making and its first batch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATASET = """
+import sys
+import numpy as np
+import aioloader
+
+class Loaded(aioloader.Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return np.frombuffer(" ".join(name for name in sys.modules).encode(), np.uint8)
+"""
+
+FIRST_BATCH = """
+import asyncio, json, sys
+import aioloader
+from aioloader import transforms
+
+async def main(executor, path):
+    chain = transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip()])
+    dataset = aioloader.ImageRecordDataset(path).transform_first(chain)
+    loader = aioloader.AsyncDataLoader(dataset, 2, shuffle=True, executor=executor)
+    before = set(sys.modules)
+    async with loader:
+        async for _ in loader:
+            break
+    print(json.dumps([name for name in set(sys.modules) - before if name.startswith("aioloader")]))
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def run(folder: Path, code: str, *arguments: object) -> Any:
+    (folder / "program.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "program.py", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_worker_whose_dataset_imports_the_package_loads_few_modules(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(DATASET, encoding="utf-8")
+    code = """
+import json
+import aioloader
+from mine import Loaded
+
+if __name__ == "__main__":
+    with aioloader.DataLoader(Loaded(), 1, num_workers=1) as loader:
+        for batch in loader:
+            print(json.dumps(batch.tobytes().decode().split()))
+"""
+    modules = run(tmp_path, code)
+    own = [name for name in modules if name.partition(".")[0] == "aioloader"]
+    assert "aioloader.datasets.base" in own
+    assert len(own) <= 60, sorted(own)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process", "auto"])
+def test_a_loader_imports_what_it_needs_when_it_is_made(
+    executor: str, photo_rec: Path, tmp_path: Path
+) -> None:
+    # Not for its first batch: an import would block the event loop.
+    assert run(tmp_path, FIRST_BATCH, executor, photo_rec) == []
