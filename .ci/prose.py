@@ -46,6 +46,7 @@ EVERYTHING = (
     "changes",
     ".github",
     "README.md",
+    "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",

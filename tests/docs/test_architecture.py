@@ -65,6 +65,14 @@ def test_the_table_of_the_folders_names_what_there_is() -> None:
     assert tops - shown == set()
 
 
+def test_the_architecture_page_names_what_there_is() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text))
+    tops = {f"aioloader/{name.partition('/')[0]}/" for name in _packages() if name != "recordio/"}
+    assert tops - named == set()
+    assert {name for name in named if not (_place(name).exists() or (PACKAGE / name).exists())} == set()
+
+
 def test_the_design_page_names_files_that_exist() -> None:
     text = PAGES["design.md"].read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", text))
