@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.foundation.validation import parse_nbytes
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "nbytes"),
     [
         ("50GB", 50 * 10**9),
@@ -27,7 +28,7 @@ def test_sizes_are_bytes(text: int | str, nbytes: int) -> None:
     assert parse_nbytes(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1e9", "1 000", "0", "0.1B", "1GBB", "nan", 0, -3])
+@with_cases("text", ["", "GB", "-1GB", "1e9", "1 000", "0", "0.1B", "1GBB", "nan", 0, -3])
 def test_what_is_no_size_is_refused(text: int | str) -> None:
     with pytest.raises(ValueError, match="cache_limit must be"):
         parse_nbytes(text, "cache_limit")

@@ -15,6 +15,7 @@ from aioloader.transforms.geometry import RandomResizedCrop
 from benchmarks.cases import CASES, MEAN, STD, Case
 from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
 from benchmarks.window_check import shrink
+from tests.cases import with_cases
 
 cv2 = pytest.importorskip("cv2")
 
@@ -276,7 +277,7 @@ LABELS = np.arange(64)
 RIGHT = np.zeros((64, 224, 224, 3), np.uint8)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "batch",
     [
         (RIGHT.astype(np.float32), LABELS),

@@ -18,6 +18,7 @@ from PIL import Image
 from benchmarks.cases import CASES
 from benchmarks.contenders import opencv, pillow
 from benchmarks.environments import CONTENDERS, names, read_needs
+from tests.cases import with_cases
 
 OWN = {"aioloader", "bare_loop"}  # they may import this project
 SHARED = {
@@ -41,7 +42,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", [*PEERS, "opencv", "contract"])
+@with_cases("name", [*PEERS, "opencv", "contract"])
 def test_a_peer_never_imports_this_project_but_for_the_contract(name: str) -> None:
     own = {
         module
@@ -53,7 +54,7 @@ def test_a_peer_never_imports_this_project_but_for_the_contract(name: str) -> No
     assert ours <= SHARED
 
 
-@pytest.mark.parametrize("name", names())
+@with_cases("name", names())
 def test_a_contender_defines_what_the_contract_names(name: str) -> None:
     defined = set()
     for node in ast.parse((CONTENDERS / f"{name}.py").read_text()).body:
@@ -64,7 +65,7 @@ def test_a_contender_defines_what_the_contract_names(name: str) -> None:
     assert {"VARIANTS", "PACKAGES", "supports", "settings", "prepare", "open_batches"} <= defined
 
 
-@pytest.mark.parametrize("name", PEERS)
+@with_cases("name", PEERS)
 def test_every_requirement_of_a_peer_is_pinned(name: str) -> None:
     needs = read_needs(CONTENDERS / f"{name}.txt")
     lines = [line for line in needs.text.splitlines() if line and not line.startswith("#")]
@@ -72,7 +73,7 @@ def test_every_requirement_of_a_peer_is_pinned(name: str) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9A-Za-z.+]+", line) for line in lines), lines
 
 
-@pytest.mark.parametrize("name", PEERS)
+@with_cases("name", PEERS)
 def test_what_a_peer_imports_is_required_or_comes_with_python(name: str) -> None:
     distributions = {
         "tensorflow": "tensorflow-cpu",

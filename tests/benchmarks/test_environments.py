@@ -14,6 +14,7 @@ from benchmarks.environments import EnvironmentFailure, Needs, ensure, names, ne
 from benchmarks.log import Log
 from benchmarks.report import write_report
 from benchmarks.runner import Plan, Runner
+from tests.cases import with_cases
 
 
 def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
     assert "ghost==1.0" in needs.text
 
 
-@pytest.mark.parametrize("name", names())
+@with_cases("name", names())
 def test_every_contender_pins_its_requirements(name: str) -> None:
     needs = needs_of(name)
     lines = [line.partition("#")[0].split(";")[0].strip() for line in needs.text.splitlines()]

@@ -15,6 +15,7 @@ from benchmarks.log import Log, read_log
 from benchmarks.report import goal_found, render_markdown, write_report
 from benchmarks.report_tables import KeptSettings
 from benchmarks.results import Results, summarise
+from tests.cases import with_cases
 
 RUN = {
     "kind": "run",
@@ -297,7 +298,7 @@ def test_the_json_holds_everything(tmp_path: Path) -> None:
     assert found["run"]["command"] == RUN["command"]
 
 
-@pytest.mark.parametrize("count", range(len(RECORDS)), ids=str)
+@with_cases("count", range(len(RECORDS)), ids=str)
 def test_any_beginning_of_a_log_makes_a_report(count: int) -> None:
     # A run can be interrupted anywhere.
     results = summarise(RECORDS[:count])

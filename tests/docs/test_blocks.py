@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.cases import with_cases
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 from tests.docs.worlds import WITH_FILES, WORDS, after, lay
 
@@ -140,7 +141,7 @@ def _cases() -> list[Any]:
 # --- checks of all blocks, run or not ---
 
 
-@pytest.mark.parametrize("page", PAGES)
+@with_cases("page", PAGES)
 def test_every_block_names_its_language_and_parses(page: str) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{block.place}: one of {sorted(LANGUAGES)}"
@@ -159,7 +160,7 @@ def test_no_program_hides_in_an_indented_block() -> None:
         assert outside == [], page
 
 
-@pytest.mark.parametrize("page", PAGES)
+@with_cases("page", PAGES)
 def test_no_line_of_a_paragraph_begins_like_an_item_of_a_list(page: str) -> None:
     """A line "503. A word" makes a list of the rest of its paragraph."""
     item = re.compile(r" *(?:([0-9]+)\.|[-+*]) ")
@@ -377,6 +378,6 @@ def test_optional_packages_are_known() -> None:
     assert [name for name in ("numpy", "cv2") if importlib.util.find_spec(name) is None] == []
 
 
-@pytest.mark.parametrize("block", blocks("recipes.md", "python"), ids=lambda block: block.place)
+@with_cases("block", blocks("recipes.md", "python"), ids=lambda block: block.place)
 def test_recipes_are_short(block: Block) -> None:
     assert len([line for line in block.code.splitlines() if line.strip()]) <= 8

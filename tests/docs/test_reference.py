@@ -7,9 +7,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-import pytest
-
 import aioloader
+from tests.cases import with_cases
 from tests.docs.blocks import ROOT
 
 PACKAGES = Path(aioloader.__file__).parents[1]
@@ -71,7 +70,7 @@ def test_nothing_is_in_the_reference_twice() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "module",
     ["aioloader", *(f"aioloader.{name}" for name in MODULES), "recordio", "recordio.aio", "recordio.errors"],
 )

@@ -6,10 +6,9 @@ import copy
 import inspect
 import pickle
 
-import pytest
-
 import recordio
 from recordio import errors
+from tests.cases import with_cases
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
 FACTS = {
@@ -25,7 +24,7 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@with_cases("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_errors_survive_pickling_with_their_facts_and_notes(cls: type[errors.RecordIOError]) -> None:
     facts = {name: FACTS[name] for name in inspect.signature(cls).parameters if name in FACTS}
     error = cls("what happened", **facts)
@@ -40,7 +39,7 @@ def test_errors_survive_pickling_with_their_facts_and_notes(cls: type[errors.Rec
     assert "what happened" in str(error)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("cls", "parent"),
     [
         (errors.CorruptRecordError, ValueError),

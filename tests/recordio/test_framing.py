@@ -28,6 +28,7 @@ from recordio import (
 )
 from recordio._framing import MAGIC_BYTES
 from recordio.errors import PayloadTypeError
+from tests.cases import with_cases
 from tests.recordio.sources import Memory
 
 M = "0a23d7ce"
@@ -55,7 +56,7 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize(("payload", "framed"), VECTORS.values(), ids=VECTORS.keys())
+@with_cases(("payload", "framed"), VECTORS.values(), ids=VECTORS.keys())
 def test_published_vectors_hold_in_both_directions(payload: str, framed: str) -> None:
     assert serialize(bytes.fromhex(payload)).hex() == framed.replace(" ", "")
     assert bytes(extract(bytes.fromhex(framed))).hex() == payload.replace(" ", "")
@@ -113,7 +114,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize(("data", "at", "kind"), HEADS.values(), ids=HEADS.keys())
+@with_cases(("data", "at", "kind"), HEADS.values(), ids=HEADS.keys())
 def test_damage_is_named_with_its_absolute_offset(
     data: bytes, at: int, kind: type[CorruptRecordError]
 ) -> None:

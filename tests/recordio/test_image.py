@@ -9,13 +9,14 @@ import pytest
 
 from recordio import IRHeader, pack, pack_img, unpack_img
 from recordio.errors import ImageEncodeError, MissingDependencyError
+from tests.cases import with_cases
 
 HEADER = IRHeader(0, 3.0, 7, 0)
 IMAGE = np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3)
 
 
-@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 3), (20, 30, 4)], ids=str)
-@pytest.mark.parametrize("quality", [3, 95])
+@with_cases("shape", [(20, 30), (20, 30, 1), (20, 30, 3), (20, 30, 4)], ids=str)
+@with_cases("quality", [3, 95])
 def test_png_is_lossless_at_any_level(shape: tuple[int, ...], quality: int) -> None:
     image = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
     header, back = unpack_img(pack_img(HEADER, image, quality, ".png"))
@@ -34,8 +35,8 @@ def test_jpeg_quality_counts_and_colours_keep_their_order(suffix: str) -> None:
     assert len(pack_img(HEADER, IMAGE, 10)) < len(pack_img(HEADER, IMAGE, 95))
 
 
-@pytest.mark.parametrize("iscolor", [-1, 0, 1])
-@pytest.mark.parametrize("body", [b"", b"no image", b"\xff\xd8\xff\xe0"], ids=["empty", "text", "cut"])
+@with_cases("iscolor", [-1, 0, 1])
+@with_cases("body", [b"", b"no image", b"\xff\xd8\xff\xe0"], ids=["empty", "text", "cut"])
 def test_an_image_that_cannot_be_decoded_is_none(body: bytes, iscolor: int) -> None:
     assert unpack_img(pack(HEADER, body), iscolor) == (HEADER, None)
 

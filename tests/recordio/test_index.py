@@ -30,6 +30,7 @@ from recordio._framing import UNKNOWN_SIZE
 from recordio._index_cache import CachedIndex, cache_directory
 from recordio._sansio import read_index_text
 from recordio.errors import DuplicateKeyWarning
+from tests.cases import with_cases
 
 PAIRS = st.lists(st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1)), max_size=30)
 
@@ -68,7 +69,7 @@ def test_any_text_is_parsed_as_by_the_line_rules_or_refused(text: bytes) -> None
     assert [int(line.strip().split(b"\t")[1]) for line in lines] == index.offsets.tolist()
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "keys", "offsets"),
     [
         (b"", [], []),
@@ -102,7 +103,7 @@ def test_accepted_forms(text: bytes, keys: list[object], offsets: list[int]) -> 
     assert isinstance(index.keys, list) == any(isinstance(key, str) for key in keys)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "line", "what"),
     [
         (b"0\t0\n\n1\t16\n", 2, "blank"),

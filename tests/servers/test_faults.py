@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import with_cases
 from tests.servers.faults import KINDS, Behaviour, Request, Rule, cut_at, decide
 from tests.servers.messages import Body, parse_head
 
@@ -63,8 +64,8 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "reply_to", "body"), MESSAGES)
-@pytest.mark.parametrize("piece_nbytes", [1, 2, 5, 1000])
+@with_cases(("raw", "reply_to", "body"), MESSAGES)
+@with_cases("piece_nbytes", [1, 2, 5, 1000])
 def test_a_message_ends_where_it_ends_however_it_comes(
     raw: bytes, reply_to: str | None, body: bytes, piece_nbytes: int
 ) -> None:

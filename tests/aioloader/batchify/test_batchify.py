@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from aioloader.batchify import Append, AsList, Group, Pad, Stack, default_batchify_fn, stack_leaves
 from aioloader.errors import BatchShapeError
+from tests.cases import with_cases
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -38,7 +39,7 @@ class Tensor:
         return np.asarray(self.values, dtype)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("values", "dtype"),
     [
         ([1, 2], np.int64),
@@ -63,7 +64,7 @@ def test_numbers_and_arrays_follow_numpys_dtypes(values: list[Any], dtype: Any) 
     assert np.array_equal(stacked, [np.asarray(value) for value in values])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "values",
     [
         ["a", "bc"],
@@ -186,7 +187,7 @@ def test_stack_writes_into_given_arrays() -> None:
     assert out[1].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("batchify", "samples", "out"),
     [
         (Stack(), [np.zeros(3), np.zeros(3)], np.empty((3, 3))),
@@ -205,7 +206,7 @@ def test_arrays_that_do_not_fit_are_refused(batchify: Any, samples: list[Any], o
         batchify(samples, out=out)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("pad", "samples", "expected"),
     [
         (Pad(), [[1, 2, 3], [4]], [[1, 2, 3], [4, 0, 0]]),

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from aioloader.batchify import Group, Pad, PaddedBatch, Stack
 from aioloader.errors import BatchShapeError
+from tests.cases import with_cases
 
 
 def padded(samples: list[Any], shape: tuple[int, ...], val: int) -> Any:
@@ -60,7 +61,7 @@ def test_every_sample_is_padded_at_its_end(
     assert batch.sizes.tolist() == [list(shape) for shape in shapes]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "shape"),
     [
         ({}, (2, 30, 50, 3)),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aioloader.batchify import PatchBatch, Patches
 from aioloader.errors import BatchDtypeError, BatchShapeError
+from tests.cases import with_cases
 
 
 def reference(image: Any, patch: int, merge: int, temporal: int) -> Any:
@@ -105,7 +106,7 @@ def test_other_fields_are_stacked_or_listed() -> None:
     assert texts == ["0", "1"]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("samples", "error", "text", "place"),
     [
         (

@@ -13,6 +13,7 @@ from aioloader.datasets.stage import Stage
 from aioloader.rng import Rng
 from aioloader.samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from aioloader.transforms import Cast
+from tests.cases import with_cases
 
 Pair = namedtuple("Pair", ["image", "label"])
 
@@ -207,7 +208,7 @@ def test_sample_takes_ranges_and_nothing() -> None:
     assert list(numbers(5).sample([])) == []
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("indices", "error", "message"),
     [
         ([1, 5], IndexError, r"sample\(\) got index 5, but the dataset has 5 samples"),

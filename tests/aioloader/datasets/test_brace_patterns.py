@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import aioloader
 import recordio
 from aioloader.datasets.shards import expand_braces, has_braces, is_pattern, record_files
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "expected"),
     [
         ("a.rec", ["a.rec"]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aioloader.datasets.fields import FieldKind, FieldsDecoder, as_label, field_names, field_value
 from aioloader.errors import DecodeError, SampleFormatError
 from aioloader.foundation.types import ItemLocation
+from tests.cases import with_cases
 
 HERE = ItemLocation("k7", "a.toy", 512)
 
@@ -33,7 +34,7 @@ def test_values_become_elements_of_a_sample() -> None:
     assert field_value(array, FieldKind.VALUE, "a", HERE) is array
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "data", "name"),
     [
         (FieldKind.TEXT, b"\xff", "text"),
@@ -74,7 +75,7 @@ def test_any_bytes_are_a_value_or_an_error(data: bytes, kind: FieldKind) -> None
         assert kind is not FieldKind.BYTES or found == data
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("value", "dtype", "expected"),
     [
         (3, None, np.int64(3)),
@@ -101,7 +102,7 @@ def test_a_label_that_is_not_a_number_stays_one() -> None:
     assert label(float("inf")) == np.float32("inf")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("value", "dtype", "expected"),
     [
         ([1, 2], None, np.array([1, 2])),
@@ -119,9 +120,7 @@ def test_array_labels(value: Any, dtype: str | None, expected: Any) -> None:
     assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
 
 
-@pytest.mark.parametrize(
-    "value", ["cat", b"cat", None, {"a": 1}, ["a", "b"], np.array(["a"]), 2**63, "x" * 1000]
-)
+@with_cases("value", ["cat", b"cat", None, {"a": 1}, ["a", "b"], np.array(["a"]), 2**63, "x" * 1000])
 def test_what_is_no_number_is_no_label(value: Any) -> None:
     with pytest.raises(
         SampleFormatError, match="the field 'label' of the sample 'k7' is not a label"
@@ -137,7 +136,7 @@ def test_lists_of_different_lengths_are_no_label() -> None:
         label([[1], [1, 2]])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("value", "dtype"),
     [
         (300, "uint8"),

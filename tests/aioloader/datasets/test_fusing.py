@@ -24,6 +24,7 @@ from aioloader.transforms import (
     RandomResizedCrop,
     ToTensor,
 )
+from tests.cases import with_cases
 
 TRAIN = Compose([RandomResizedCrop(24), RandomHorizontalFlip()])
 FLOAT = Compose([*TRAIN.transforms, ToTensor(), Normalize(0.5, 0.5)])
@@ -83,10 +84,8 @@ def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...
     return found
 
 
-@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "float32", "float64"])
-@pytest.mark.parametrize(
-    "label", [0.0, 3.0, -1.0, 127.0, 128.0, 300.0, 2.5, 2.0**62, float("nan"), float("inf")]
-)
+@with_cases("dtype", ["int64", "int8", "uint8", "float32", "float64"])
+@with_cases("label", [0.0, 3.0, -1.0, 127.0, 128.0, 300.0, 2.5, 2.0**62, float("nan"), float("inf")])
 def test_scalar_labels(dtype: str, label: float) -> None:
     record = framed(recordio.pack(recordio.IRHeader(0, label, 1, 0), jpeg(0)))
     check(ImageRecordDecoder(scalar_dtype=dtype), record, stages=(Stage(TRAIN, first=True),))

@@ -20,6 +20,7 @@ from aioloader.formats.insightface.layout import (
     slack,
 )
 from tests.aioloader.datasets.faces import Reader, numbers_record, plain_set, write_records
+from tests.cases import with_cases
 
 
 def test_without_a_header_every_record_is_an_image(tmp_path: Path, png: Any) -> None:
@@ -51,7 +52,7 @@ def test_mixed_identities_have_no_ranges(tmp_path: Path, png: Any) -> None:
         _ = dataset.identities
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("payload", "expected"),
     [
         (numbers_record(11, 15, 0), (11, 15)),

@@ -14,6 +14,7 @@ import recordio
 from aioloader.abc import BulkParser
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.foundation.types import ItemLocation
+from tests.cases import with_cases
 
 MAGIC = 0xCED7230A
 LABELS = [0.0, -0.0, 3.0, -1.0, 127.0, 128.0, 300.0, 2.5, 2.0**24, 2.0**31, 2.0**62, 2.0**63, 2.0**64]
@@ -58,7 +59,7 @@ def check(decoder: ImageRecordDecoder, records: list[bytes], gap: bytes = b"") -
     return [parsed is not None for parsed in together]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@with_cases("dtype", DTYPES)
 def test_scalar_labels(dtype: str) -> None:
     together = check(ImageRecordDecoder(scalar_dtype=dtype), [image_record(label) for label in LABELS])
     # A label of the usual kind is not left to the decoder.

@@ -19,9 +19,10 @@ from aioloader.formats.splits import by_split, pattern_for, split_of
 from aioloader.formats.tar.format import FORMAT as TAR
 from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from recordio import MAGIC
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "kind"),
     [
         ("train.rec", RECORDS),
@@ -57,7 +58,7 @@ def _tar(format: int, name: str = "000.jpg") -> bytes:
     return buffer.getvalue()[:HEAD_NBYTES]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("head", "kind"),
     [
         (MAGIC.to_bytes(4, "little") + bytes(28), RECORDS),
@@ -100,7 +101,7 @@ def test_any_bytes_are_taken(head: bytes) -> None:
     foreign_bytes(head)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("head", "what"),
     [
         (b"PK\x03\x04...", "ZIP"),
@@ -122,7 +123,7 @@ def test_first_bytes_of_other_formats(head: bytes, what: str) -> None:
     assert foreign.advice
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "what"),
     [
         ("a.zip", "ZIP"),
@@ -151,7 +152,7 @@ def test_names_without_meaning_are_no_other_format() -> None:
     assert foreign_name("train.tar") is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "split"),
     [
         ("train-00000-of-00004.tar", "train"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.datasets.shard_dataset import KeyTable, NumberKeys, ShardTable, TextKeys
+from tests.cases import with_cases
 
 
 def text_keys(keys: list[bytes]) -> TextKeys:
@@ -38,7 +39,7 @@ def test_ends_outside_the_text_match_nothing_else(ends: list[int]) -> None:
     assert keys.row_of("xyz") is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("key", "row"),
     [*(("0", 0), ("12", 12), ("99", 99)), *((key, None) for key in ("100", "-1", "+1", "01", "", "\u0661"))],
 )

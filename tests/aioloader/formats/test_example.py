@@ -29,6 +29,7 @@ from tests.aioloader.formats.tfrecords import (
     int64_list,
     varint,
 )
+from tests.cases import with_cases
 
 IMAGE = bytes(range(256)) * 20
 GROUP = b"\x2b\x08\x01\x2c"  # an unknown field: group 5
@@ -347,7 +348,7 @@ def test_any_bytes_are_an_example_or_a_fault(data: bytes) -> None:
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"\x0a\x05ab", "the features end behind the example"),

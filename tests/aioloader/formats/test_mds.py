@@ -24,6 +24,7 @@ from aioloader.formats.mds.index import (
     table_nbytes,
 )
 from tests.aioloader.formats.mds_sets import describe, file_of, sample_of, shard_of, size_of
+from tests.cases import with_cases
 
 COLUMNS = {"image": "jpeg", "label": "int"}
 RAW = shard_of([sample_of(COLUMNS, {"image": b"one", "label": bytes(8)})])
@@ -56,7 +57,7 @@ def test_an_index_without_shards_is_empty() -> None:
     assert parse_index(index(), "index.json").shards == ()
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"", "not JSON"),
@@ -102,7 +103,7 @@ def test_another_or_a_damaged_index_is_refused(data: bytes, text: str) -> None:
     assert str(caught.value).startswith("set/index.json: ")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "name",
     ["", ".", "..", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", "a\\..\\b", "C:\\a", "a\0b", "\ud800"],
 )

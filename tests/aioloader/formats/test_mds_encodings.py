@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from aioloader.formats.mds.encodings import EncodingKind, parse_encoding
+from tests.cases import with_cases
 
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -30,7 +31,7 @@ def decode(encoding: str, data: bytes) -> Any:
     return parse_encoding(encoding).decode(memoryview(data))
 
 
-@pytest.mark.parametrize("name", [*NUMBERS, *FLOATS])
+@with_cases("name", [*NUMBERS, *FLOATS])
 def test_numbers_are_numpy_scalars(name: str) -> None:
     value = np.dtype(name).type(101)
     found = decode(name, value.tobytes())
@@ -137,7 +138,7 @@ def test_pixels_are_those_of_pillow() -> None:
         np.testing.assert_array_equal(found.squeeze(), wanted, err_msg=mode)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"", "inside the extents"),
@@ -175,7 +176,7 @@ def test_pickled_values_are_refused() -> None:
         parse_encoding("pkl")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "name",
     [
         *(

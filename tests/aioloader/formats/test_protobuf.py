@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aioloader.formats.tfrecord.example import MessageFault, extent, skip_field, varint
 from tests.aioloader.formats import tfrecords
+from tests.cases import with_cases
 
 GROUP = {number: (bytes([number << 3 | 3]), bytes([number << 3 | 4])) for number in (1, 2)}
 
@@ -61,7 +62,7 @@ def test_unknown_fields_are_skipped(data: bytes) -> None:
                 skip_field(data[:size], 0, len(data))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"\x00\x01", "invalid number"),

@@ -21,9 +21,10 @@ from aioloader.formats.tar.header import (
     plain_names,
 )
 from tests.aioloader.formats.tars import checked, header, pax_record
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("field", "number"),
     [
         (b"00000000017\0", 15),
@@ -132,7 +133,7 @@ def test_a_sparse_file_of_pax_has_its_name_in_a_record() -> None:
     assert parse_pax(data) == PaxRecords(b"real.bin", sparse=True)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         b"x",

@@ -21,6 +21,7 @@ from aioloader.formats.tar.index import (
 )
 from aioloader.formats.tar.members import TarMembers
 from tests.aioloader.formats.tars import END, follow, header, member, pax, pax_record
+from tests.cases import with_cases
 
 PLAIN = (
     member(b"a/0.jpg", b"x" * 700)
@@ -96,7 +97,7 @@ def test_lists_of_members_with_other_names_of_the_same_facts_are_read() -> None:
             assert parse_webshart(json.dumps({"files": files}).encode(), len(PLAIN)) == LISTED
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         b"",
@@ -113,7 +114,7 @@ def test_other_files_of_the_name_are_not_indexes_of_wds2idx(data: bytes) -> None
     assert parse_wds2idx(data) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         b"",
@@ -131,7 +132,7 @@ def test_other_files_of_the_name_are_not_indexes_of_webshart(data: bytes) -> Non
     assert parse_webshart(data, 10240) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         WDS2IDX[:-1],
@@ -166,7 +167,7 @@ def index(entry: Any, **facts: Any) -> bytes:
     return json.dumps({"files": {"a.jpg": entry}, **facts}).encode()
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         WEBSHART[:-1],
@@ -263,7 +264,7 @@ def test_lists_of_tars_with_more_than_plain_members_are_not_used() -> None:
         assert listed_members([ListedMember(b"a.jpg", len(before) + BLOCK, 4)], len(before) + 2048) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "wrong",
     [
         ListedMember(b"b/1.jpg", 4609, 3),

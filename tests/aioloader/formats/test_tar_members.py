@@ -40,6 +40,7 @@ from tests.aioloader.formats.tars import (
     pax,
     pax_record,
 )
+from tests.cases import with_cases
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 READS = [BLOCK, 2048, 1 << 20]
@@ -298,7 +299,7 @@ def test_an_archive_without_an_end_is_refused() -> None:
     assert "head -c 1024 /dev/zero" in fault.reason
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "field",
     [
         b"77777777777\0",
@@ -314,16 +315,16 @@ def test_an_archive_without_an_end_is_refused() -> None:
         b"\n7\0\0\0\0\0\0\0\0\0\0",
     ],
 )
-@pytest.mark.parametrize("kind", [b"0", b"\0", b"7", b"S", b"V", b"L", b"x", b"g"])
-@pytest.mark.parametrize("before", [0, 8])
+@with_cases("kind", [b"0", b"\0", b"7", b"S", b"V", b"L", b"x", b"g"])
+@with_cases("before", [0, 8])
 def test_a_lying_size_is_refused(field: bytes, kind: bytes, before: int) -> None:
     data = b"".join(member(b"%d.jpg" % number, b"data") for number in range(before))
     fault = fault_of(data + header(b"x.jpg", kind=kind, size_field=field) + bytes(BLOCK) + END)
     assert fault.offset == before * 2 * BLOCK
 
 
-@pytest.mark.parametrize("before", [1, 8, 600])
-@pytest.mark.parametrize("place", [0, 130, 150, 156, 300, 511])
+@with_cases("before", [1, 8, 600])
+@with_cases("place", [0, 130, 150, 156, 300, 511])
 def test_an_edited_header_is_found(before: int, place: int) -> None:
     data = bytearray(b"".join(member(b"%d.jpg" % number, b"data") for number in range(before)))
     at = len(data)

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from aioloader.formats.tar.samples import (
     samples_of_arrays,
     split_name,
 )
+from tests.cases import with_cases
 
 
 def grouped(
@@ -74,7 +74,7 @@ def fields(samples: TarSamples) -> list[dict[str, tuple[int, int]]]:
     return found
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "found"),
     [
         ("a.jpg", ("a", "jpg")),
@@ -226,7 +226,7 @@ def changed(name: str, place: int, value: int) -> dict[str, Any]:
     return {**ARRAYS, name: array}
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "place", "value"),
     [
         ("offset", 1, -1),
@@ -266,7 +266,7 @@ def test_arrays_that_contradict_each_other_are_refused(name: str, place: int, va
     assert samples_of_arrays(changed(name, place, value)) is None
 
 
-@pytest.mark.parametrize("name", TarSamples._fields)
+@with_cases("name", TarSamples._fields)
 def test_arrays_of_other_shapes_and_dtypes_are_refused(name: str) -> None:
     array = ARRAYS[name]
     wrong = [array[:-1], array[:0], array[None], array.astype(np.float32), np.concatenate([array, array])]

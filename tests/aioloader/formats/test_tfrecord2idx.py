@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.formats.tfrecord.index import most_nbytes, parse_index
+from tests.cases import with_cases
 
 
 @given(st.lists(st.integers(16, 1 << 40), min_size=1, max_size=20))
@@ -22,7 +22,7 @@ def test_an_index_that_fits_is_read(lengths: list[int]) -> None:
     assert parse_index(text, offsets[-1] - 1) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "text",
     [
         b"",

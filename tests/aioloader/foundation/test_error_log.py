@@ -10,6 +10,7 @@ import pytest
 
 from aioloader import DataLoader, SampleError
 from aioloader.foundation.error_log import strip_exception
+from tests.cases import with_cases
 from tests.combinations import combinations
 from tests.executors import pool
 
@@ -58,7 +59,7 @@ class Watched(np.ndarray):
     """Array that supports weak references."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@with_cases("kind", KINDS)
 def test_what_an_exception_holds_is_let_go(kind):
     image = np.full((100, 100), 200, np.uint8).view(Watched)
     watch = weakref.ref(image)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from aioloader.jpeg.crop_entry import VERSION, CropEntryError, check_entry, checksum
 from tests.aioloader.jpeg.entries import golden
+from tests.cases import with_cases
 
 FILES = golden()
 NAMES = [name for name, _, _ in FILES]
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_changed_bit_of_the_entry_is_noticed(name, data, entry):
     rng = random.Random(name)
     for place in rng.sample(range(len(entry)), 60):
@@ -27,7 +28,7 @@ def test_a_changed_bit_of_the_entry_is_noticed(name, data, entry):
         assert caught.value.reason == "damaged"
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_changed_bit_of_the_image_is_noticed(name, data, entry):
     rng = random.Random(name)
     check_entry(entry, data)

@@ -12,6 +12,7 @@ from aioloader.jpeg.crop_entry import HEAD, CropEntryError
 from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head, row_bytes
 from tests.aioloader.jpeg.entries import decoded, golden
 from tests.aioloader.jpeg.samples import frame_of
+from tests.cases import with_cases
 
 FILES = golden()
 NAMES = [name for name, _, _ in FILES]
@@ -23,7 +24,7 @@ def _part(data: bytes, entry: bytes, rows: tuple[int, int]) -> bytes:
     return data[: head.scan_start] + data[head.scan_start + begin : head.scan_start + end]
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_the_head_describes_the_frame(name, data, entry):
     head, frame = read_head(entry), frame_of(data)
     assert (head.width, head.height, head.rows) == (frame.width, frame.height, frame.mcu_rows)
@@ -31,8 +32,8 @@ def test_the_head_describes_the_frame(name, data, entry):
     assert (head.scan_start, head.orientation) == (frame.scan_start, 1)
 
 
-@pytest.mark.parametrize("scale", [1, 2])
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases("scale", [1, 2])
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_cut_of_a_part_is_that_of_the_whole(name, data, entry, scale):
     head, frame = read_head(entry), frame_of(data)
     rng = random.Random(name)
@@ -51,7 +52,7 @@ def test_a_cut_of_a_part_is_that_of_the_whole(name, data, entry, scale):
     assert shorter
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_every_changed_byte_of_a_part_is_noticed(name, data, entry):
     head = read_head(entry)
     rng = random.Random(name)
@@ -91,7 +92,7 @@ def test_a_made_up_head_is_refused():
         read_head(entry[: HEAD.size])
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_part_decodes_to_the_same_pixels(name, data, entry):
     head, frame = read_head(entry), frame_of(data)
     whole = decoded(data, (head.width, head.height))

@@ -19,6 +19,7 @@ from aioloader.jpeg.crop_entry import HEAD, check_entry, encode_entry
 from aioloader.jpeg.huffman import NotIndexableError
 from tests.aioloader.jpeg.entries import compare, decoded, golden
 from tests.aioloader.jpeg.samples import KINDS, before_frame, encode, frame_of, make_image, segment
+from tests.cases import with_cases
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 
@@ -27,7 +28,7 @@ from aioloader.jpeg.crop_scan import build_entry, scan_points
 FILES = golden()
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=[name for name, _, _ in FILES])
+@with_cases(("name", "data", "entry"), FILES, ids=[name for name, _, _ in FILES])
 def test_golden_entries_are_made_again(name, data, entry):
     assert build_entry(data, interval=2) == build_entry(memoryview(data), interval=2) == entry
 
@@ -71,8 +72,8 @@ def test_cuts_of_any_jpeg_have_the_pixels_of_a_full_decode(data, interval, seed)
         compare(data, entry, box, image)
 
 
-@pytest.mark.parametrize("quality", [60, 95])
-@pytest.mark.parametrize("kind", KINDS)
+@with_cases("quality", [60, 95])
+@with_cases("kind", KINDS)
 def test_the_size_of_an_entry_is_nearest_to_a_twentieth_of_the_image(kind, quality):
     data = encode(640, 480, kind, quality=quality, blocks=False)
     entry = build_entry(data)
@@ -126,7 +127,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED)
+@with_cases(("data", "reason"), REFUSED.values(), ids=REFUSED)
 def test_other_images_are_refused_with_a_reason(data, reason):
     with pytest.raises(NotIndexableError, match=reason) as caught:
         build_entry(data)

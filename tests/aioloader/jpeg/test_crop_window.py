@@ -14,6 +14,7 @@ from aioloader.jpeg.crop_entry import HEAD, TABLES_AT, CropEntryError, check_ent
 from aioloader.jpeg.crop_window import cut_by_entry
 from tests.aioloader.jpeg.entries import compare, decoded, golden
 from tests.aioloader.jpeg.samples import frame_of
+from tests.cases import with_cases
 
 FILES = golden()
 IMAGES = {(name, scale): decoded(data, (131, 93), scale) for name, data, _ in FILES for scale in (1, 2, 4)}
@@ -54,7 +55,7 @@ def test_a_cut_that_is_shrunk_has_the_pixels_of_a_shrunk_image(name, data, entry
     compare(data, entry, box, IMAGES[name, scale], scale)
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_small_box_leaves_out_most_of_the_file(name, data, entry):
     cut = compare(data, entry, (72, 40, 8, 8), IMAGES[name, 1])
     assert cut is not None
@@ -62,7 +63,7 @@ def test_a_small_box_leaves_out_most_of_the_file(name, data, entry):
     assert len(cut.data) < len(data) / 2
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_wide_box_leaves_out_rows(name, data, entry):
     cut = compare(data, entry, (0, 40, 131, 8), IMAGES[name, 1])
     assert cut is not None
@@ -70,7 +71,7 @@ def test_a_wide_box_leaves_out_rows(name, data, entry):
     assert cut.height <= 64
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_box_of_everything_needs_no_cut(name, data, entry):
     assert cut_by_entry(data, frame_of(data), entry, (0, 0, 131, 93)) is None
 
@@ -82,7 +83,7 @@ def test_views_are_accepted(data_type):
     assert cut is not None
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry):
     """Anyone can write such an entry: it may give other pixels, but it never leaves its data, and never takes long."""
     rng = random.Random(name)

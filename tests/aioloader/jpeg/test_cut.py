@@ -22,6 +22,7 @@ from tests.aioloader.jpeg.samples import (
     full,
     pixels,
 )
+from tests.cases import with_cases
 
 
 @given(cases())
@@ -41,8 +42,8 @@ def test_many_crops_have_the_pixels_of_a_full_decode(case: Case):
     assert_cut_is_crop(case.data, case.box)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("restart", [0, 1, 2, 3, 6, 12])
+@with_cases("kind", KINDS)
+@with_cases("restart", [0, 1, 2, 3, 6, 12])
 def test_every_small_crop_of_a_small_image(kind, restart):
     data = encode(48, 40, kind, restart)
     image = full(data)
@@ -68,7 +69,7 @@ def test_an_image_without_restart_markers_is_cut_below_the_crop_only():
 
 
 # 25 MCUs of 16 x 16 pixels in a row; the crop and its margin need 11 rows of them, 275 MCUs.
-@pytest.mark.parametrize(
+@with_cases(
     ("restart", "intervals"),
     [(1, 275), (5, 55), (25, 11), (275, 1), (7, 40), (10, 28), (50, 6), (300, 1), (9999, 1)],
 )
@@ -143,7 +144,7 @@ def test_a_crop_that_is_shrunk_in_the_decoder_has_the_pixels_of_a_whole_that_is(
     assert np.array_equal(pixels(case.data, case.box, found, scale), crop(whole, case.box, scale))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("box", "target", "scale"),
     [
         ((224, 224), (224, 224), 1),

@@ -14,6 +14,7 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg.cut import interval_ends
 from aioloader.transforms import decode_image
 from tests.aioloader.jpeg.samples import Damaged, boxes, crop, encode, frame_of, full, pixels, segment
+from tests.cases import with_cases
 
 WIDTH, HEIGHT = 200, 150
 FILES = {
@@ -60,10 +61,8 @@ def test_a_file_cut_off_anywhere_is_left_to_a_full_decode(data):
             assert attempt(data[:stop], box) is None
 
 
-@pytest.mark.parametrize("data", FILES.values(), ids=FILES)
-@pytest.mark.parametrize(
-    "rest", [b"\0" * 5000, b"\xff" * 5000, b"\0", b"\xff"], ids=["zeros", "ones", "zero", "one"]
-)
+@with_cases("data", FILES.values(), ids=FILES)
+@with_cases("rest", [b"\0" * 5000, b"\xff" * 5000, b"\0", b"\xff"], ids=["zeros", "ones", "zero", "one"])
 def test_a_file_cut_off_and_filled_up_is_left_to_a_full_decode(data, rest):
     for stop in range(frame_of(data).scan_start, len(data) - 1, 37):
         for box in BOXES:
@@ -175,8 +174,8 @@ def test_damage_in_an_interval_below_the_crop_does_no_harm(name):
     assert attempt(bytes(odd), (180, 130, 20, 20)) is None
 
 
-@pytest.mark.parametrize("name", WITH_MARKERS)
-@pytest.mark.parametrize("number", [0, 2])
+@with_cases("name", WITH_MARKERS)
+@with_cases("number", [0, 2])
 def test_extra_bytes_before_a_restart_marker_are_left_to_a_full_decode(name, number):
     data = FILES[name]
     ends = interval_ends(data, frame_of(data))

@@ -26,6 +26,7 @@ from tests.aioloader.jpeg.samples import (
     pixels,
     segment,
 )
+from tests.cases import with_cases
 
 BOX = (170, 100, 50, 60)
 DATA = {restart: encode(400, 300, "420", restart) for restart in (0, 5)}
@@ -40,7 +41,7 @@ def cv2_jpeg(image, *options: int) -> bytes:
 # --- parsing ---
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "unit", "margins"),
     [
         ("444", (8, 8), (0, 0)),
@@ -51,7 +52,7 @@ def cv2_jpeg(image, *options: int) -> bytes:
         ("grey", (8, 8), (0, 0)),
     ],
 )
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (64, 64), (65, 63), (700, 333)])
+@with_cases(("width", "height"), [(1, 1), (64, 64), (65, 63), (700, 333)])
 def test_a_frame_says_how_large_the_image_and_its_units_are(kind, unit, margins, width, height):
     data = encode(width, height, kind)
     frame = frame_of(data)
@@ -161,9 +162,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("restart", [0, 5, 10])
-@pytest.mark.parametrize("kind", ["420", "444"])
+@with_cases("change", ODD.values(), ids=ODD)
+@with_cases("restart", [0, 5, 10])
+@with_cases("kind", ["420", "444"])
 def test_odd_files_are_cut_like_others(change, restart, kind):
     data = change(encode(400, 300, kind, restart))
     image = simplejpeg.decode_jpeg(data, strict=False)
@@ -296,7 +297,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE)
+@with_cases("data", WHOLE.values(), ids=WHOLE)
 def test_what_cannot_be_cut_is_left_to_the_decoder(data):
     assert jpeg.read_frame(data) is None
     assert jpeg.read_frame(memoryview(data)) is None

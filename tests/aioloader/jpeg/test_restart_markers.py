@@ -23,6 +23,7 @@ from tests.aioloader.jpeg.samples import (
     full,
     segment,
 )
+from tests.cases import with_cases
 
 DATA = encode(400, 300, "420", 5)
 SCAN = frame_of(DATA).scan_start
@@ -48,7 +49,7 @@ def test_every_interval_ends_with_its_marker(case: Case):
     assert case.data.count(b"\xff\xd0", frame.scan_start) == (len(ends) - 1 + 7) // 8
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         pytest.param(DATA[:-2], id="no EOI"),

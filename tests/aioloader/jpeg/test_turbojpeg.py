@@ -33,6 +33,7 @@ from tests.aioloader.jpeg.samples import (
     make_image,
     segment,
 )
+from tests.cases import with_cases
 
 installed = pytest.mark.skipif(
     library_path() is None, reason="no libjpeg-turbo of version 3; pip install 'aioloader[turbojpeg]'"
@@ -91,8 +92,8 @@ def test_many_rectangles_have_the_pixels_of_a_full_decode(case: Case, flag: int)
 
 
 @installed
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [(48, 40), (67, 33), (35, 71)])
+@with_cases("kind", KINDS)
+@with_cases("size", [(48, 40), (67, 33), (35, 71)])
 def test_every_small_rectangle_of_a_small_image(kind, size):
     width, height = size
     data = encode(width, height, kind, blocks=False)
@@ -107,8 +108,8 @@ def test_every_small_rectangle_of_a_small_image(kind, size):
 
 
 @installed
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["420", "422", "440"])
+@with_cases("orientation", range(1, 9))
+@with_cases("kind", ["420", "422", "440"])
 def test_every_orientation(kind, orientation):
     exif = (
         b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" + bytes((orientation, 0, 0, 0)) + b"\0\0\0\0"

@@ -9,6 +9,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset
 from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers, turns_of_the_loop
+from tests.cases import with_cases
 from tests.executors import pool
 
 # --- transforms ---
@@ -214,8 +215,8 @@ async def leave(way, loader):
             await task
 
 
-@pytest.mark.parametrize("way", ["break", "aclose", "timeout", "cancel"])
-@pytest.mark.parametrize("what", ["transform", "source"])
+@with_cases("way", ["break", "aclose", "timeout", "cancel"])
+@with_cases("what", ["transform", "source"])
 async def test_what_is_cancelled_may_await_in_its_finally(what, way):
     guests = Guests()
 

@@ -22,6 +22,7 @@ from aioloader.errors import BatchMemoryError
 from aioloader.tools.draw import draw_folder
 from aioloader.transforms import Resize
 from tests.aioloader.loader.samples import Numbers, collect, labels
+from tests.cases import with_cases
 from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -119,7 +120,7 @@ async def test_an_index_outside_of_the_dataset_is_an_error_at_its_place():
     assert labels(batches) == [[0, 1]]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "message"),
     [
         ({}, "batch_size must be specified unless batch_sampler is specified"),

@@ -18,6 +18,7 @@ from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import StalledError
 from aioloader.transforms import Cast, Compose, RandomApply, Transform
 from tests.aioloader.loader.samples import BACKENDS, Numbers, collect, everything, labels, numbers
+from tests.cases import with_cases
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -208,7 +209,7 @@ async def generator(x):
     yield x
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("make", "error", "message"),
     [
         (lambda: numbers().transform(generator), TypeError, "generator is an async generator"),
@@ -308,9 +309,9 @@ def test_an_error_comes_at_its_place_and_names_the_sample_and_the_function(backe
     assert caught.value.position == 6
 
 
-@pytest.mark.parametrize("then", [None, lambda x: x + 0])
-@pytest.mark.parametrize("batchify", [None, np.array])
-@pytest.mark.parametrize(
+@with_cases("then", [None, lambda x: x + 0])
+@with_cases("batchify", [None, np.array])
+@with_cases(
     ("policy", "expected"),
     [
         ("skip", [[0, 2, 3], [4, 5, 7], [8, 9, 10, 11]]),

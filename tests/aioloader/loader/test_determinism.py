@@ -15,6 +15,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageRecordDataset
 from aioloader.transforms import ColorJitter, Compose, RandomHorizontalFlip, RandomResizedCrop
+from tests.cases import with_cases
 from tests.combinations import combinations
 from tests.executors import pool
 
@@ -211,7 +212,7 @@ DRAWING = {
 }
 
 
-@pytest.mark.parametrize("kind", DRAWING)
+@with_cases("kind", DRAWING)
 def test_generators_of_foreign_code_are_seeded_for_every_sample(kind):
     """The number of workers, and the state that a generator has, change nothing."""
     made = []

@@ -20,6 +20,7 @@ from aioloader import DataLoader, LoaderError, SampleError, SimpleDataset
 from aioloader.errors import StalledError
 from tests.aioloader.cluster import wait_until
 from tests.aioloader.loader.programs import run_program
+from tests.cases import with_cases
 from tests.executors import pool
 
 # Workers need not import this module and its imports at every start.
@@ -86,10 +87,8 @@ def ways(executor: str) -> list[str]:
     return ["made", "freed", "batchify"] if executor == "thread" else ["made", "freed", "pickled", "batchify"]
 
 
-@pytest.mark.parametrize("first", [0, 4])
-@pytest.mark.parametrize(
-    ("executor", "way"), [(executor, way) for executor in EXECUTORS for way in ways(executor)]
-)
+@with_cases("first", [0, 4])
+@with_cases(("executor", "way"), [(executor, way) for executor in EXECUTORS for way in ways(executor)])
 def test_the_first_sample_that_hangs_ends_the_pass(executor: str, way: str, first: int) -> None:
     options: dict[str, Any] = {"batchify_fn": hanging_batchify} if way == "batchify" else {}
     dataset = SimpleDataset(range(SAMPLES)).transform(Hanging(way, 99 if way == "batchify" else first))

@@ -12,6 +12,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SimpleDataset
 from aioloader.errors import ResumeError
+from tests.cases import with_cases
 
 COUNT, BATCH = 40, 4
 WAIT_S = 20.0
@@ -49,8 +50,8 @@ def test_a_slow_batch_holds_up_no_other() -> None:
     assert sorted(seen) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]
 
 
-@pytest.mark.parametrize("sampling", ["shuffle", "batch_sampler", "rank"])
-@pytest.mark.parametrize("taken", [1, 4, 8])
+@with_cases("sampling", ["shuffle", "batch_sampler", "rank"])
+@with_cases("taken", [1, 4, 8])
 def test_a_state_names_the_batches_that_were_taken(sampling: str, taken: int) -> None:
     more: dict[str, Any] = {"shuffle": True, "seed": 3}
     if sampling == "batch_sampler":

@@ -12,6 +12,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SampleError
 from tests.aioloader.loader.samples import BACKENDS, collect
+from tests.cases import with_cases
 from tests.executors import pool
 
 WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
@@ -46,9 +47,9 @@ def as_lists(batches):
     return [np.asarray(batch).tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("executor", ["inline", "process"])  # without work for the executor: none is started
-@pytest.mark.parametrize(
+@with_cases("backend", BACKENDS)
+@with_cases("executor", ["inline", "process"])  # without work for the executor: none is started
+@with_cases(
     ("last_batch", "expected"),
     [
         ("keep", [[[0, 1, 2], [3, 4, 5], [6]]] * 2),
@@ -319,7 +320,7 @@ def test_a_loader_takes_it_in_its_wrapping_only(given):
 # --- options that need indices ---
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "name"),
     [
         ({"shuffle": True}, "shuffle"),
@@ -328,7 +329,7 @@ def test_a_loader_takes_it_in_its_wrapping_only(given):
         ({"shard": (0, 2)}, "shard"),
     ],
 )
-@pytest.mark.parametrize("cls", [AsyncDataLoader, DataLoader])
+@with_cases("cls", [AsyncDataLoader, DataLoader])
 def test_options_that_need_numbers_are_refused(cls, options, name):
     with pytest.raises(ValueError, match=f"^{name} needs a dataset whose samples have indices"):
         cls(IterableDataset(Numbers(3)), **{"batch_size": 2, **options})

@@ -17,6 +17,7 @@ from aioloader.samplers import (
     WeightedRandomSampler,
 )
 from aioloader.transforms import Compose, RandomCrop
+from tests.cases import with_cases
 from tests.executors import pool
 
 pytestmark = pytest.mark.filterwarnings("ignore::aioloader.ForeignRandomnessWarning")
@@ -101,8 +102,8 @@ def test_copies_of_a_sample_draw_differently_with_every_batch_sampler(name):
         assert pairs(again) == first
 
 
-@pytest.mark.parametrize("transform", [draw, draw_globally, draw_async])
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@with_cases("transform", [draw, draw_globally, draw_async])
+@with_cases("executor", ["inline", "thread", "process"])
 def test_copies_of_a_sample_draw_the_same_with_every_executor(executor, transform):
     if transform is draw_globally and executor != "process":
         pytest.skip("the generators of a shared interpreter are not seeded")
@@ -130,8 +131,8 @@ def test_copies_of_a_sample_draw_the_same_over_ranks(name, world):
     assert len({number for _, number in found}) == len(found)
 
 
-@pytest.mark.parametrize("name", [*SAMPLERS, *BATCH_SAMPLERS])
-@pytest.mark.parametrize("taken", [1, 2])
+@with_cases("name", [*SAMPLERS, *BATCH_SAMPLERS])
+@with_cases("taken", [1, 2])
 def test_copies_of_a_sample_draw_the_same_after_a_resume(name, taken):
     def made():
         if name in SAMPLERS:

@@ -12,6 +12,7 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SimpleDataset, samplers
+from tests.cases import with_cases
 
 DATA = SimpleDataset(list(range(10)))
 LOADERS = [AsyncDataLoader, DataLoader]
@@ -65,7 +66,7 @@ def test_collate_fn_is_batchify_fn() -> None:
     assert list(DataLoader[Any](DATA, 5, collate_fn=sum, num_workers=0)) == [10, 35]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "kind", "text"),
     [
         ({"drop_last": True, "last_batch": "keep"}, ValueError, "pass one of them"),
@@ -82,7 +83,7 @@ def test_collate_fn_is_batchify_fn() -> None:
         ({"device": "cpu", "output": list}, ValueError, "let your function move the batch"),
     ],
 )
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_contradictions_are_refused(
     loader: Any, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
@@ -90,7 +91,7 @@ def test_contradictions_are_refused(
         loader(DATA, 2, **options)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "text"),
     [
         ("persistent_workers", "workers live as long as the loader"),
@@ -102,7 +103,7 @@ def test_contradictions_are_refused(
         ("snapshot_every_n_steps", "after every one"),
     ],
 )
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_arguments_of_torchs_loaders_are_explained(loader: Any, name: str, text: str) -> None:
     with pytest.raises(TypeError, match=f"{loader.__name__} has no argument {name}: .*{text}"):
         loader(DATA, 2, **{name: True})
@@ -165,7 +166,7 @@ def test_a_sampler_of_one_rank_excludes_a_shard(loader: Any) -> None:
     loader(DATA, 2, sampler=OfRank(0, 1))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "given",
     [
         *([0, 1, 2], (3, 4), np.arange(3), range(3), samplers.SequentialSampler(10), Indices(0, 1)),
@@ -192,9 +193,7 @@ def test_a_batch_sampler_is_no_sampler(given: Any) -> None:
         batches(batch_size=2, sampler=given, num_workers=0)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["x", "0", b"1", 0.5, np.float32(1.5), float("nan"), float("inf"), None, np.True_]
-)
+@with_cases("wrong", ["x", "0", b"1", 0.5, np.float32(1.5), float("nan"), float("inf"), None, np.True_])
 def test_what_a_sampler_yields_is_named(wrong: Any) -> None:
     text = f"Indices must yield indices, whole numbers, and yielded {re.escape(repr(wrong))}"
     with pytest.raises(TypeError, match=text):
@@ -215,7 +214,7 @@ def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
         batches(batch_sampler=Indices([far]), num_workers=0)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("given", "text"),
     [
         (SimpleDataset, r"the class SimpleDataset: pass an object of it"),
@@ -229,7 +228,7 @@ def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
         (Path("photos"), r"a PosixPath is not a dataset"),
     ],
 )
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_what_is_no_dataset_is_refused(loader: Any, given: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         loader(given, 2)

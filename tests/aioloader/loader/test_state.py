@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aioloader import DataLoader, ResumeError
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.cases import with_cases
 
 
 def loader(n=30, batch=4, **options):
@@ -153,7 +154,7 @@ def test_a_loop_that_sets_every_epoch_resumes_its_first_one():
     assert flat(second) == flat(loader())
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("field", "value"),
     [
         ("version", 99),
@@ -202,7 +203,7 @@ def test_another_seed_is_refused_once_workers_have_theirs():
     assert used.state_dict() == before  # a refused state changes nothing
 
 
-@pytest.mark.parametrize("field", list(loader().state_dict()))
+@with_cases("field", list(loader().state_dict()))
 def test_a_state_without_one_of_its_entries_is_refused_by_name(field):
     state = loader().state_dict()
     del state[field]
@@ -211,7 +212,7 @@ def test_a_state_without_one_of_its_entries_is_refused_by_name(field):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("field", "value"),
     [
         ("carry", [0, 3]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
 from aioloader.mxnet import nd
+from tests.cases import with_cases
 
 VIEWS: dict[str, Any] = {
     "row": lambda x: x[1],
@@ -83,7 +84,7 @@ def example() -> Any:
     return nd.array(np.arange(6).reshape(2, 3))
 
 
-@pytest.mark.parametrize("name", [*VIEWS, *COPIES])
+@with_cases("name", [*VIEWS, *COPIES])
 def test_what_shares_memory(name: str) -> None:
     array = example()
     before = array.asnumpy()
@@ -240,7 +241,7 @@ RESULTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@with_cases("name", RESULTS)
 def test_results_are_mxnets(name: str) -> None:
     make, expected = RESULTS[name]
     found = make()

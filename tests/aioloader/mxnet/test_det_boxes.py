@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.io.augment import CropLimits, DetectionLabelError, ObjectLabel, Rect
+from tests.cases import with_cases
 
 ANY = CropLimits((0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
 
@@ -21,7 +22,7 @@ def label(*boxes: tuple[float, float, float, float]) -> ObjectLabel:
     return ObjectLabel(np.array([2, 5, *np.ravel(objects)], np.float32))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("values", "reason"),
     [
         ([], "Not enough label packed in img_list or rec file"),

@@ -18,6 +18,7 @@ from aioloader.mxnet.io import UnusedParameterWarning
 from aioloader.transforms import lazy_image
 from tests.aioloader.crop_index.samples import write_record_files
 from tests.aioloader.mxnet.image_records import AUG, GOLDEN, make, numbered, write
+from tests.cases import with_cases
 from tests.conftest import with_orientation
 
 FACTS = json.loads((GOLDEN / "manifest.json").read_text())["files"]["aug_expected.npz"]["configs"]
@@ -25,7 +26,7 @@ FACTS = json.loads((GOLDEN / "manifest.json").read_text())["files"]["aug_expecte
 CUBIC = {"resize28_cubic": 1, "resize28_auto9": 1}
 
 
-@pytest.mark.parametrize("name", FACTS)
+@with_cases("name", FACTS)
 def test_pixels_are_mxnet_s(name: str) -> None:
     facts = FACTS[name]
     arguments = {"data_shape": (3, 24, 24), "batch_size": 4, "executor": "inline", **facts["args"]}

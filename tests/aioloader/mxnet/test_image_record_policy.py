@@ -13,6 +13,7 @@ import aioloader.mxnet as mx
 from aioloader.errors import TooManyErrorsError
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from tests.aioloader.mxnet.image_records import make, make_det, numbered, write
+from tests.cases import with_cases
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
@@ -77,9 +78,9 @@ def test_left_out_records_are_counted_by_the_pad(tmp_path: Path) -> None:
     assert found == [([0, 2, 3, 0], 1), ([8, 0, 0, 0], 3)]
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 7])
-@pytest.mark.parametrize("round_batch", [True, False])
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@with_cases("size", [1, 3, 4, 7])
+@with_cases("round_batch", [True, False])
+@with_cases("parts", [1, 2, 3])
 def test_the_planned_pad_is_that_of_the_rows(size: int, round_batch: bool, parts: int) -> None:
     for number in range(parts):
         schedule = RecordSchedule(part_of(10, parts, number), size, round_batch, seed=1)

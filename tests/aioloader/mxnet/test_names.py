@@ -14,6 +14,7 @@ import pytest
 import aioloader.mxnet as mx
 from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.context import current_context
+from tests.cases import with_cases
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +51,7 @@ def test_every_public_name_is_there() -> None:
         _ = mx.nothing
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("use", "name"),
     [
         (lambda: mx.sym.Variable("data"), r"mx\.sym\.Variable"),

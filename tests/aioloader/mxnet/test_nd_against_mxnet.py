@@ -12,6 +12,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from tests.aioloader.mxnet import nd_cases
+from tests.cases import with_cases
 
 EXPECTED: dict[str, Any] = dict(json.loads(Path(__file__).with_name("nd_expected.json").read_text()))
 CASES = {f"{dtype}: {expression}": (expression, dtype) for expression, dtype in nd_cases.cases()}
@@ -72,7 +73,7 @@ def test_documented_differences_are_of_few_kinds() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(set(mx.nd.__all__) - {"NDArray", "waitall"}))
+@with_cases("name", sorted(set(mx.nd.__all__) - {"NDArray", "waitall"}))
 def test_every_function_of_nd_is_compared(name: str) -> None:
     assert any(f".{name}(" in expression for expression, _ in CASES.values())
 

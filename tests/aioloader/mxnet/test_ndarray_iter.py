@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
+from tests.cases import with_cases
 
 
 def passes(iterator: Any, count: int) -> list[list[tuple[list[int], int]]]:
@@ -103,9 +104,9 @@ def made(kind: str, image: bool) -> tuple[Any, Any]:
     return data, labels
 
 
-@pytest.mark.parametrize(("kind", "with_label"), [*product(["NDArray", "ndarray"], [True, False])])
+@with_cases(("kind", "with_label"), [*product(["NDArray", "ndarray"], [True, False])])
 # Batches of two epochs, and the counts of the first and the last of ten classes in the first epoch.
-@pytest.mark.parametrize(
+@with_cases(
     ("handle", "counts", "first", "last"),
     [("pad", [8, 8], 124, 100), ("discard", [7, 7], 100, 0), ("roll_over", [7, 8], 100, 0)],
 )
@@ -269,7 +270,7 @@ def test_the_functions_of_a_data_iter() -> None:
 # --- refused arguments ---
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("arguments", "kind", "text"),
     [
         (([],), AssertionError, "no data"),

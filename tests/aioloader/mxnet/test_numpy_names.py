@@ -9,6 +9,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet import np, npx
+from tests.cases import with_cases
 
 # Expression in np: dtype and shape of the result.
 MADE = {
@@ -35,7 +36,7 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("expression", MADE)
+@with_cases("expression", MADE)
 def test_results_are_ndarrays(expression: str) -> None:
     made = eval(expression)
     assert isinstance(made, np.ndarray)

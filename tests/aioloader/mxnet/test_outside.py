@@ -15,6 +15,7 @@ import aioloader.mxnet as mx
 from aioloader.mxnet import autograd, init, metric, mod, sym
 from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.gluon import loss, nn
+from tests.cases import with_cases
 
 LIBRARY = """
     from typing import List, Optional, Union
@@ -121,9 +122,7 @@ def test_a_library_with_networks_is_imported_and_loads_data(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "where", [mod, sym, autograd, init, metric, loss, nn, mx.gluon.contrib.nn, mx.contrib.amp]
-)
+@with_cases("where", [mod, sym, autograd, init, metric, loss, nn, mx.gluon.contrib.nn, mx.contrib.amp])
 def test_every_name_can_be_named_and_raises_when_used(where: Any) -> None:
     kind = where.Anything
     assert where.Anything is kind

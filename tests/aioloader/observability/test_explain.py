@@ -9,6 +9,7 @@ import pytest
 from aioloader import ArrayDataset, DataLoader
 from aioloader.explain import explain
 from aioloader.metrics import LoaderConfig, Metrics
+from tests.cases import with_cases
 
 WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
 QUIET = dataclasses.replace(
@@ -93,14 +94,14 @@ def named(text):
     return [word for word in WORDS if word in first]
 
 
-@pytest.mark.parametrize("name", CASES)
+@with_cases("name", CASES)
 def test_the_first_sentence_names_the_limit_and_nothing_else(name):
     text = explain(case(name))
     assert named(text) == [CASES[name][0]], text
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("name", CASES)
+@with_cases("name", CASES)
 def test_every_explanation_says_what_a_change_would_give(name):
     assert re.search(r"about \d+(\.\d)?x|hardly more", explain(case(name)))
 
@@ -357,10 +358,8 @@ def test_before_the_first_batch_there_is_nothing_to_explain():
     assert "Nothing" in explain(Metrics().snapshot(2, 0, (0, 0, 0)))
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(
-    "field", ["seconds", "wait_s", "consumer_s", "samples", "decode_s", "work_s", "cpu_s"]
-)
+@with_cases("name", CASES)
+@with_cases("field", ["seconds", "wait_s", "consumer_s", "samples", "decode_s", "work_s", "cpu_s"])
 def test_no_counters_make_it_fail(name, field):
     assert explain(case(name, **{field: 0}))
     assert explain(case(name, **{field: 1}))

@@ -17,6 +17,7 @@ from aioloader.cli import main
 from aioloader.packing.plan import Plan, make_plan
 from aioloader.tools.pack import list_images, pack
 from tests.aioloader.packing.test_pack_failures import folder
+from tests.cases import with_cases
 
 OUT = Path("set.rec")
 
@@ -73,7 +74,7 @@ def test_every_image_is_in_one_place(
         assert all(each == sorted(each) for each in found.values())
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "names"),
     [
         ({}, ["set"]),

@@ -32,6 +32,7 @@ from tests.aioloader.packing.sample_sets import (
     write_tar,
     write_tars,
 )
+from tests.cases import with_cases
 from tests.executors import pool
 
 
@@ -225,7 +226,7 @@ def test_an_earlier_file_of_fields_is_named(
 LOCATION = ItemLocation("key", "a.tar", 512)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("label", "numbers"),
     [
         (np.int64(3), (3.0,)),

@@ -5,6 +5,7 @@ import heapq
 import pytest
 
 from aioloader.pipeline.dispatch import chunk_size
+from tests.cases import with_cases
 
 
 def number_of_chunks(samples, workers, sample_s, **place):
@@ -63,8 +64,8 @@ def test_until_a_sample_was_measured_it_is_taken_for_a_slow_one():
     assert chunk_size(64, 32, 0.0, ahead=0, left=100) == 2
 
 
-@pytest.mark.parametrize("sample_s", [0.0, 1e-6, 0.5, 100.0])
-@pytest.mark.parametrize("samples", [1, 7, 64])
+@with_cases("sample_s", [0.0, 1e-6, 0.5, 100.0])
+@with_cases("samples", [1, 7, 64])
 def test_a_chunk_has_a_sample_and_no_more_than_the_batch(samples, sample_s):
     for workers in (1, 3, 1024):
         for ahead in (0, 5, 5000):
@@ -123,10 +124,10 @@ def for_every_worker(samples, workers, sample_s, *, ahead, left):
     return max(1, min(int(0.045 / sample_s) if sample_s else 16, -(-samples // workers)))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("workers", "batch", "sample_s"), [(8, 256, 0.0004), (16, 64, 0.01), (32, 64, 0.002), (64, 256, 0.0004)]
 )
-@pytest.mark.parametrize("batches", [1, 4, 20, 150])
+@with_cases("batches", [1, 4, 20, 150])
 def test_few_chunks_finish_an_epoch_as_early_as_many(workers, batch, sample_s, batches):
     kind = {"workers": workers, "batch": batch, "batches": batches, "sample_s": sample_s}
     few, many = simulate(chunk_size, **kind), simulate(for_every_worker, **kind)

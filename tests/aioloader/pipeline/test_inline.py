@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader import ArrayDataset, DataLoader
+from tests.cases import with_cases
 from tests.executors import pool
 
 X = np.arange(60, dtype=np.int16).reshape(20, 3)
@@ -82,7 +83,7 @@ def test_large_batches_lie_in_the_loaders_memory(data, leased):
         assert (loader.stats().memory_bytes >= kept.nbytes) is leased
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "array",
     [
         np.arange(12, dtype=">i4"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedStream, ListPlan, PositionalStream
 from aioloader.samplers import RandomSampler, SequentialSampler
+from tests.cases import with_cases
 
 
 def batches(n, schedule, start=0, epoch=0, carry=None, sampler=None):
@@ -191,7 +192,7 @@ def test_a_block_border_changes_nothing():
     assert np.array_equal(made, sampler.indices(1, 2, 0, 20_000))
 
 
-@pytest.mark.parametrize("length", range(1, 12))
+@with_cases("length", range(1, 12))
 def test_a_schedule_that_pads_fills_the_last_batch_from_the_start(length):
     schedule = BatchSchedule(4, "pad")
     rows, first = [], 0
@@ -245,7 +246,7 @@ def test_positions_of_a_batch_sampler_count_its_samples():
     assert [plan.positions.tolist() for plan in ListPlan([[1, 1], [1], [1, 1]], 4, 1)] == whole[1:]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("plan", "left"),
     [
         (EpochPlan(PositionalStream(SequentialSampler(7), 0, 0), BatchSchedule(3)), [2, 1, 0]),

@@ -6,6 +6,7 @@ import pytest
 
 from aioloader.storage.remote.client import AdaptiveLimit, Latencies
 from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, backoff_s, classify
+from tests.cases import with_cases
 
 
 def _serve(limit: AdaptiveLimit, rounds: int, latency_of: object, now: float = 0.0) -> float:
@@ -105,7 +106,7 @@ class _Library(Exception):
 PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("error", "kind", "again"),
     [
         (_Library("Server returned non-2xx status code: 503 Service Unavailable: x"), Kind.BUSY, True),

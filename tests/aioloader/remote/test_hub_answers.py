@@ -26,6 +26,7 @@ from aioloader.storage.remote.hub_answers import (
     pause_of,
     state_of,
 )
+from tests.cases import with_cases
 
 HUB = "https://hub.example.com"
 FILE = HubFile("u/n", "main", "a/b.rec")
@@ -46,7 +47,7 @@ def test_the_state_of_a_file(status: int, headers: dict[str, str], expected: tup
     assert state_of(Answer(status, headers)) == FileState(expected[0], f'"{expected[1]}"')
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("status", "headers"),
     [
         (302, {"content-length": "12", "etag": '"a"'}),  # the length of the redirect
@@ -81,7 +82,7 @@ def test_a_page_of_a_listing() -> None:
     assert page_of(Answer(200, {"link": '<x?y>; rel="prev"'}, b"[]")).query is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "body",
     [
         b"",
@@ -140,7 +141,7 @@ def test_any_answer_is_understood_or_refused(status: int, headers: dict[str, str
     assert 0 <= failure.pause_s <= 3600
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("status", "headers", "token", "kind", "text", "advice"),
     [
         (
@@ -182,7 +183,7 @@ def test_refusals_say_what_to_do(
     assert re.search(advice, failure.advice)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("headers", "expected"),
     [
         ({}, 0.0),

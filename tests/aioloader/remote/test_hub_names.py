@@ -31,11 +31,12 @@ from aioloader.storage.urls import (
     sibling,
     suffix_of,
 )
+from tests.cases import with_cases
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("url", "expected"),
     [
         ("hf://datasets/u/n/a.rec", HubFile("u/n", "main", "a.rec")),
@@ -64,7 +65,7 @@ def test_names_are_parsed(url: str, expected: HubFile) -> None:
     assert can_list(url)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("url", "reason"),
     [
         ("hf://u/n/a.rec", "not from models, spaces or buckets"),

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from aioloader.storage.urls import Location, beside, is_url, join, locate, name_of, redact_url, suffix_of
 from recordio._index import index_path_for
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("path", "expected"),
     [
         ("s3://bucket/a.rec", True),
@@ -32,7 +33,7 @@ def test_paths_are_recognized_as_urls(path: str, expected: bool) -> None:
     assert is_url(path) is expected
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("url", "store", "path"),
     [
         ("s3://bucket/a b/c?d#e.rec", "s3://bucket", "a b/c?d#e.rec"),

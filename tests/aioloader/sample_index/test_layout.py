@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.sample_index.store import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
+from tests.cases import with_cases
 
 HEAD = struct.Struct("<8sIIII")
 STATE = ShardState(1000, "17-abc")
@@ -126,7 +127,7 @@ def test_an_index_of_another_version_is_named() -> None:
         unpack(bytes(data))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "column",
     [
         ["a", "<i8", [9], 0],
@@ -172,7 +173,7 @@ def test_an_array_that_cannot_be_is_refused(column: Any) -> None:
         unpack(sealed(described(good, column)))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "description",
     [
         b"",

@@ -15,6 +15,7 @@ import aioloader
 from aioloader import DataLoader, SimpleDataset
 from aioloader.errors import BudgetError
 from aioloader.samplers import BucketBatchSampler, aspect_shapes, nearest_shape
+from tests.cases import with_cases
 
 KEYS = st.lists(st.integers(0, 300), max_size=80)
 
@@ -106,7 +107,7 @@ def test_buckets_save_padding() -> None:
     assert padding(taken(BucketBatchSampler(lengths, 32, buckets=1)), lengths) > 0.4
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "kind", "text"),
     [
         ({}, ValueError, "a batch_size or a budget"),

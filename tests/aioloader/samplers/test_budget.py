@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aioloader import abc
 from aioloader.errors import BudgetError
 from aioloader.samplers import BudgetBatchSampler
+from tests.cases import with_cases
 
 COSTS = st.lists(st.integers(0, 30), max_size=50)
 SOME = np.random.default_rng(0).integers(1, 100, 500)
@@ -129,7 +130,7 @@ def test_an_item_over_the_budget_is_named() -> None:
         BudgetBatchSampler([-1], 1000)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("costs", "options", "error", "text"),
     [
         ([0.5], {}, TypeError, "whole numbers, got dtype float64"),

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from aioloader.samplers import epoch_order
 from aioloader.samplers.epoch_order import ORDER_VERSION, mix, permute, permute_each
+from tests.cases import with_cases
 
 SORTED_BELOW = 2**16
 EDGES = [1, 2, 3, 255, SORTED_BELOW - 1, SORTED_BELOW, SORTED_BELOW + 1, 2**17 - 1, 2**17, 2**17 + 1, 200_000]
 
 
-@pytest.mark.parametrize("n", EDGES)
+@with_cases("n", EDGES)
 def test_every_item_comes_exactly_once(n: int) -> None:
     order = permute(3, 5, n, 0, n)
 
@@ -184,7 +185,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize(("seed", "epoch", "n", "start"), GOLDEN)
+@with_cases(("seed", "epoch", "n", "start"), GOLDEN)
 def test_orders_never_change(seed: int, epoch: int, n: int, start: int) -> None:
     expected = GOLDEN[seed, epoch, n, start]
 

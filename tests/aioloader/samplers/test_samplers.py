@@ -19,6 +19,7 @@ from aioloader.samplers import (
     SequentialSampler,
 )
 from aioloader.samplers.basic import order_fingerprint
+from tests.cases import with_cases
 
 
 def _is_odd(value: int) -> bool:
@@ -37,19 +38,19 @@ COMPUTED = [
 ]
 
 
-@pytest.mark.parametrize("sampler", COMPUTED)
+@with_cases("sampler", COMPUTED)
 def test_length_is_the_number_of_indices(sampler: Any) -> None:
     assert len(list(sampler)) == len(sampler)
     assert isinstance(sampler, Sampler)
     assert isinstance(sampler, abc.PositionalSampler)
 
 
-@pytest.mark.parametrize("sampler", COMPUTED)
+@with_cases("sampler", COMPUTED)
 def test_indices_are_python_integers(sampler: Any) -> None:
     assert all(type(index) is int for index in sampler)
 
 
-@pytest.mark.parametrize("sampler", COMPUTED)
+@with_cases("sampler", COMPUTED)
 def test_a_stretch_is_what_iteration_gives_there(sampler: Any) -> None:
     whole = sampler.indices(7, 3, 0, len(sampler))
 
@@ -60,13 +61,13 @@ def test_a_stretch_is_what_iteration_gives_there(sampler: Any) -> None:
         assert list(sampler) == whole.tolist()
 
 
-@pytest.mark.parametrize("sampler", COMPUTED)
+@with_cases("sampler", COMPUTED)
 def test_a_stretch_outside_of_the_epoch_is_refused(sampler: Any) -> None:
     with pytest.raises(ValueError, match=r"got|are not within"):
         sampler.indices(0, 0, 0, len(sampler) + 1)
 
 
-@pytest.mark.parametrize("sampler", COMPUTED)
+@with_cases("sampler", COMPUTED)
 def test_samplers_can_be_pickled(sampler: Any) -> None:
     copy = pickle.loads(pickle.dumps(sampler))
 

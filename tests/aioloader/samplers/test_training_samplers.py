@@ -23,6 +23,7 @@ from aioloader.samplers import (
     WeightedRandomSampler,
 )
 from aioloader.samplers.training import largest_remainders
+from tests.cases import with_cases
 
 LABELS = np.random.default_rng(0).choice(7, 500, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.02])
 SAMPLERS = [
@@ -41,7 +42,7 @@ def whole(sampler: Any, seed: int = 7, epoch: int = 3) -> Any:
     return sampler.indices(seed, epoch, 0, len(sampler))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@with_cases("sampler", SAMPLERS)
 def test_any_stretch_is_that_of_the_whole(sampler: Any) -> None:
     every = whole(sampler)
     assert every.dtype == np.int64
@@ -53,7 +54,7 @@ def test_any_stretch_is_that_of_the_whole(sampler: Any) -> None:
         sampler.indices(0, 0, 0, len(sampler) + 1)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@with_cases("sampler", SAMPLERS)
 def test_epochs_and_seeds_differ_and_can_be_repeated(sampler: Any) -> None:
     assert isinstance(sampler, Sampler)
     copy = pickle.loads(pickle.dumps(sampler))
@@ -67,7 +68,7 @@ def test_epochs_and_seeds_differ_and_can_be_repeated(sampler: Any) -> None:
     assert all(type(index) is int for index in first)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@with_cases("sampler", SAMPLERS)
 async def test_a_loader_stops_and_goes_on_in_other_shards(sampler: Any) -> None:
     dataset = aioloader.ArrayDataset(np.arange(1000))
     options: dict[str, Any] = {"executor": "inline", "num_workers": 0, "seed": 11}
@@ -349,7 +350,7 @@ def test_numbers_that_are_not_whole_are_refused_at_once(make: Any, said: str) ->
 # -- states ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("one", "other"),
     [
         (RandomSampler(100), RandomSampler(100, shuffle_window=32)),

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.service.addresses import kind_of_address, literal_address
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "kind"),
     [
         ("8.8.8.8", "public"),
@@ -105,7 +106,7 @@ def test_an_address_is_one(host: str) -> None:
     assert str(literal_address(host)) == str(ipaddress.ip_address(host))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "host",
     [
         "127.1",

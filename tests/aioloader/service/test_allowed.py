@@ -7,6 +7,7 @@ import pytest
 from aioloader.errors import ImageNotAllowedError
 from aioloader.service.allowed import HostRule, check_addresses, check_kinds
 from aioloader.service.web_urls import parse_web_url
+from tests.cases import with_cases
 
 
 def allowed(hosts: list[str] | None, url: str) -> frozenset[str]:
@@ -18,7 +19,7 @@ NAMED = {"public", "private", "loopback"}
 ALL = {*NAMED, "link-local", "reserved"}
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("hosts", "url", "kinds"),
     [
         (None, "https://example.com/", PUBLIC),
@@ -44,7 +45,7 @@ def test_a_host_is_allowed(hosts: list[str] | None, url: str, kinds: set[str]) -
     assert allowed(hosts, url) == kinds
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("hosts", "url", "says"),
     [
         (None, "http://127.0.0.1/", "loopback"),
@@ -75,7 +76,7 @@ def test_a_host_is_refused(hosts: list[str] | None, url: str, says: str) -> None
     assert found.value.kind == "http"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "entry",
     [
         "",
@@ -106,7 +107,7 @@ def test_one_string_is_no_collection() -> None:
         check_kinds(["bytes", "telnet"])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("found", "kinds", "fine"),
     [
         (["8.8.8.8"], PUBLIC, True),

@@ -22,6 +22,7 @@ from aioloader import AsyncImageService
 from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError, ServiceClosedError
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
+from tests.cases import with_cases
 from tests.conftest import with_orientation
 
 EXECUTORS = ["process", "thread"]
@@ -466,7 +467,7 @@ def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
     run_on(main)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "error", "text"),
     [
         ({"num_workers": 0}, ValueError, "num_workers"),

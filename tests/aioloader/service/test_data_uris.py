@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import ImageReferenceError, ImageTooLargeError
 from aioloader.service.references import decode_data_uri, most_characters
+from tests.cases import with_cases
 
 TYPES = ("", "image/png", "IMAGE/JPEG;q=1", "application/octet-stream", "image/svg+xml;charset=utf-8")
 
@@ -39,7 +40,7 @@ def test_long_base64_is_decoded_in_pieces(nbytes: int) -> None:
     assert (found.value.what, found.value.limit, found.value.found) == ("bytes", nbytes - 1, nbytes)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("uri", "says"),
     [
         ("data:", "comma"),

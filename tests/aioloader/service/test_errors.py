@@ -23,9 +23,10 @@ from aioloader.errors import (
     ServiceOverloadedError,
 )
 from tests.aioloader.service.images import number_of, numbered
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "error",
     [
         ImageError("an image", "decode", "it is damaged"),
@@ -42,9 +43,7 @@ from tests.aioloader.service.images import number_of, numbered
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize(
-    "repeat", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"]
-)
+@with_cases("repeat", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
 def test_an_error_keeps_its_facts(error: Any, repeat: Any) -> None:
     again = repeat(error)
     assert type(again) is type(error)

@@ -27,6 +27,7 @@ from aioloader.service import requests
 from aioloader.transforms import formats, frames, image_size
 from aioloader.transforms.formats import LongHeaderError, read_header
 from tests.aioloader.service.images import jpeg
+from tests.cases import with_cases
 
 PHOTO = jpeg()
 
@@ -77,7 +78,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@with_cases("kind", HOSTILE)
 def test_a_long_header_is_never_read_at_once(kind: str) -> None:
     """Reading ends after a number of steps, whatever the size, and the result does not depend on where it is read."""
     read: list[Any] = []

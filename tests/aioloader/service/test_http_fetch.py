@@ -27,6 +27,7 @@ from aioloader.service import http_fetch as http_exchange
 from aioloader.service.allowed import HostRule
 from aioloader.service.http_fetch import BodyRoom, WebBytes, WebClient
 from aioloader.service.web_urls import parse_web_url
+from tests.cases import with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -106,7 +107,7 @@ def test_a_user_agent_is_sent_also_after_a_redirect(server: RawServer, get: Get)
     ]
 
 
-@pytest.mark.parametrize("agent", ["", " bot", "bot ", "bot\r\nX: 1", "bot\0", "bot\x7f", "b\xf6t", b"bot"])
+@with_cases("agent", ["", " bot", "bot ", "bot\r\nX: 1", "bot\0", "bot\x7f", "b\xf6t", b"bot"])
 def test_a_user_agent_that_no_header_can_have_is_refused(agent: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="user_agent must"):
         aioloader.AsyncImageService(allow=("http",), user_agent=agent)

@@ -16,6 +16,7 @@ from aioloader.service.probe import ImageInfo, image_info
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
+from tests.cases import with_cases
 from tests.conftest import with_orientation
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -58,17 +59,17 @@ def test_the_size_is_that_of_the_pixels(kind: str) -> None:
     assert found.nbytes == 30 * 50 * 3
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@with_cases("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@with_cases("orientation", range(1, 9))
 def test_the_size_is_upright_if_the_image_will_be(kind: str, orientation: int) -> None:
     data = written(kind, exif=oriented(orientation))
     for exif in ("apply", "ignore"):
         assert (*info(data, exif=exif).size, 3) == decode_image(data, exif=exif).shape
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("orientation", [1, 6])
-@pytest.mark.parametrize("exif", ["apply", "ignore"])
+@with_cases("kind", FORMATS)
+@with_cases("orientation", [1, 6])
+@with_cases("exif", ["apply", "ignore"])
 def test_a_beginning_has_the_same_size_or_is_not_enough(kind: str, orientation: int, exif: str) -> None:
     """Of an image of more than 64 KiB, whose EXIF block may be behind its pixels."""
     options = {"exif": oriented(orientation)} if kind in ("JPEG", "PNG", "WEBP", "TIFF") else {}

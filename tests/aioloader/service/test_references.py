@@ -30,6 +30,7 @@ from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
+from tests.cases import with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -124,7 +125,7 @@ def test_only_bytes_and_data_are_allowed_by_default() -> None:
             here.accept(ref)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "ref",
     [
         None,
@@ -144,7 +145,7 @@ def test_what_is_not_a_reference_is_a_type_error(ref: object) -> None:
         reader().accept(ref)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "array",
     [
         np.zeros((2, 3, 3)),

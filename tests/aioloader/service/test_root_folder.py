@@ -11,6 +11,7 @@ import pytest
 
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
 from aioloader.service.root_folder import RootFolder, path_of_reference
+from tests.cases import with_cases
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_a_link_that_comes_and_goes_leads_nowhere(root: Path, what: str) -> None
     assert found <= {b"fine", "ImageNotAllowedError", "ImageFetchError"}
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "path"),
     [
         ("a%20b.jpg", "a%20b.jpg"),
@@ -187,7 +188,7 @@ def test_a_reference_has_a_path(text: str, path: str) -> None:
     assert path_of_reference(text) == path
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "text",
     [
         "",

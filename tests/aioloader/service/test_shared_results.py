@@ -16,6 +16,7 @@ import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ImageError
 from tests.aioloader.service.images import jpeg, numbered
+from tests.cases import with_cases
 
 
 class Pair(NamedTuple):
@@ -146,8 +147,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("cache_limit", [0, 1 << 26])
-@pytest.mark.parametrize(("processor", "executor", "output"), CASES)
+@with_cases("cache_limit", [0, 1 << 26])
+@with_cases(("processor", "executor", "output"), CASES)
 def test_no_caller_changes_what_another_has(
     processor: Any, executor: str, output: str, cache_limit: int
 ) -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from aioloader.errors import ImageNotAllowedError, ImageReferenceError
 from aioloader.service.web_urls import LONGEST_URL, parse_web_url, redirected, short_name
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("url", "authority", "target"),
     [
         ("http://example.com", "example.com", "/"),
@@ -41,7 +42,7 @@ def test_a_url_has_one_form(url: str, authority: str, target: str) -> None:
     assert parse_web_url(address.url) == address._replace(name=short_name(address.url))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "url",
     [
         "",
@@ -101,7 +102,7 @@ def test_an_unusual_url_is_refused(url: str) -> None:
         parse_web_url(url)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "host",
     [
         "127.1",
@@ -143,7 +144,7 @@ def test_every_text_is_a_url_or_a_named_error(text: str) -> None:
 BASE = parse_web_url("https://example.com/a/b?c=d")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("location", "url"),
     [
         ("/x", "https://example.com/x"),
@@ -161,7 +162,7 @@ def test_a_redirect_leads_where_it_says(location: str, url: str) -> None:
     assert redirected(BASE, location).url == url
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("location", "error"),
     [
         ("http://example.com/", ImageNotAllowedError),
@@ -187,7 +188,7 @@ def test_a_redirect_may_add_encryption() -> None:
     assert redirected(parse_web_url("http://example.com/"), "https://example.com/").scheme == "https"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "name"),
     [
         ("https://user:secret@example.com/a?token=secret#secret", "https://example.com/a"),

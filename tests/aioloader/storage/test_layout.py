@@ -3,13 +3,13 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.foundation.types import Spans
 from aioloader.storage.layout import ALIGNMENT, lay_out, plan_apart
 from tests.aioloader.storage.reading import spans
+from tests.cases import with_cases
 
 
 @given(
@@ -57,7 +57,7 @@ def test_reads_are_merged_exactly_where_the_gap_is_small(triples: list[tuple[int
             assert other[1] - (one[1] + one[2]) > 10
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("triples", "count"),
     [
         ([(0, 0, 10), (0, 10, 10), (0, 20, 10)], 1),

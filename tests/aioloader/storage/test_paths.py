@@ -11,9 +11,10 @@ from aioloader.errors import UnknownSchemeError
 from aioloader.storage.urls import SCHEMES, path_of
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import pack
+from tests.cases import with_cases
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@with_cases("scheme", SCHEMES)
 def test_urls_that_are_read_stay_as_they_are(scheme):
     assert path_of(f"{scheme}://place/~/a%20b.rec?x") == f"{scheme}://place/~/a%20b.rec?x"
 

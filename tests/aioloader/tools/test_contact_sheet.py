@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from aioloader.tools.demo import contact_sheet, write_png
+from tests.cases import with_cases
 
 
 def _images(count: int, height: int = 40, width: int = 60) -> np.ndarray:
     return np.stack([np.full((height, width, 3), (n * 7, 255 - n, 90), np.uint8) for n in range(count)])
 
 
-@pytest.mark.parametrize("title", ["", "batch 0"], ids=["plain", "titled"])
-@pytest.mark.parametrize("count", [1, 2, 5, 36])
+@with_cases("title", ["", "batch 0"], ids=["plain", "titled"])
+@with_cases("count", [1, 2, 5, 36])
 def test_every_image_is_on_the_sheet_once(count: int, title: str) -> None:
     images = _images(count)
     sheet = contact_sheet(images, [str(n) for n in range(count)], title=title)

@@ -29,6 +29,7 @@ from aioloader.tools.doctor.facts import (
     gather_facts,
     requirements_missed,
 )
+from tests.cases import with_cases
 
 ROOT = Path(__file__).parents[3]
 GIB = 1 << 30
@@ -203,7 +204,7 @@ NOTES = {
 }
 
 
-@pytest.mark.parametrize("name", [*PROBLEMS, *NOTES])
+@with_cases("name", [*PROBLEMS, *NOTES])
 def test_what_is_wrong_is_reported_with_a_reason_and_a_remedy(name: str) -> None:
     facts, what, do = {**PROBLEMS, **NOTES}[name]
     found = advise(facts)
@@ -226,7 +227,7 @@ def test_opencv_with_contrib_modules_is_not_taken_away_without_a_word(other: str
     assert ("code that needs contrib modules" in advice.why) is is_contrib
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "facts",
     [
         changed("limits", descriptors=None),

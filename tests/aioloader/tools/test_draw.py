@@ -9,6 +9,7 @@ import pytest
 import simplejpeg
 
 from aioloader.tools.draw import CLASSES, draw_folder, draw_image, main
+from tests.cases import with_cases
 
 
 def test_an_image_is_the_same_every_time() -> None:
@@ -25,7 +26,7 @@ def test_another_number_or_seed_is_another_image(number: int, seed: int) -> None
     assert np.abs(one - other).mean() > 5
 
 
-@pytest.mark.parametrize("label", range(len(CLASSES)), ids=CLASSES)
+@with_cases("label", range(len(CLASSES)), ids=CLASSES)
 def test_every_class_is_seen(label: int) -> None:
     # Same draws, another shape: the images differ at the shapes.
     mine = draw_image(1, height=96, width=96, label=label).astype(int)

@@ -19,6 +19,7 @@ from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect
 from aioloader.tools.inspect.report import is_progressive
 from aioloader.tools.samples import evenly, sample_headers
+from tests.cases import with_cases
 from tests.conftest import with_orientation
 
 JPEGS = [simplejpeg.encode_jpeg(draw_image(seed, height=40, width=60 + seed)) for seed in range(4)]
@@ -113,7 +114,7 @@ def test_detection_and_label_vectors(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("labels", "expected"),
     [
         ([2, 5, 0, 0.1, 0.1, 0.2, 0.2], (2, 5, 1)),

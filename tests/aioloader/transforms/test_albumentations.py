@@ -14,6 +14,7 @@ import aioloader
 from aioloader import batchify
 from aioloader.rng import Rng
 from aioloader.transforms import Albumentations, Compose, boxes, is_native
+from tests.cases import with_cases
 from tests.docs.blocks import blocks
 
 os.environ.setdefault(
@@ -91,7 +92,7 @@ def _fields(**options: Any) -> Any:
     return A.Compose([A.RandomCrop(30, 30), A.HorizontalFlip(p=0.5), A.Rotate(30)], **options)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "fields",
     [
         {"mask": _mask()},
@@ -104,7 +105,7 @@ def _fields(**options: Any) -> Any:
     ],
     ids=["mask", "channels", "list", "masks", "boxes", "keypoints", "none"],
 )
-@pytest.mark.parametrize("strict", [False, True])
+@with_cases("strict", [False, True])
 def test_fields_of_a_dict_by_the_names_of_albumentations(fields: dict[str, Any], strict: bool) -> None:
     """Compare with the composition itself, called with these fields."""
     targets = {"additional_targets": {"depth": "mask"}, "strict": strict}

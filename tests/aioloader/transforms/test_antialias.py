@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aioloader.transforms.antialias import axis_filter, resize_antialiased, source_range
 from aioloader.transforms.interpolation import FILTERED, needed_range, resize_image
+from tests.cases import with_cases
 
 sides = st.integers(1, 70)
 kernels = st.sampled_from(["bilinear", "bicubic"])
@@ -76,8 +77,8 @@ def test_a_window_is_a_part_of_the_whole(
     assert columns == width or np.array_equal(again, part)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.int16, np.float32, np.float64])
-@pytest.mark.parametrize("code", FILTERED)
+@with_cases("dtype", [np.uint16, np.int16, np.float32, np.float64])
+@with_cases("code", FILTERED)
 def test_other_dtypes_have_nearly_the_same_values(dtype: Any, code: int) -> None:
     x = image(50, 61) // 2 + 64  # so that no bicubic value overshoots, which bytes clamp after each axis
     expected = resize_image(x, (20, 70), code, antialias=True).astype(float)

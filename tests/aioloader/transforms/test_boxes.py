@@ -17,6 +17,7 @@ from aioloader import batchify, transforms
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as bx
 from aioloader.transforms import is_native
+from tests.cases import with_cases
 
 H, W = 48, 64
 COLOURS = [(250, 10, 10), (10, 250, 10), (10, 10, 250)]
@@ -100,7 +101,7 @@ def test_boxes_are_resized_with_the_image(transform: Any, seed: int) -> None:
             assert np.abs(middle.astype(int) - COLOURS[int(row[4])]).max() < 60
 
 
-@pytest.mark.parametrize("transform", ALL.values(), ids=ALL)
+@with_cases("transform", ALL.values(), ids=ALL)
 class TestOne:
     def test_the_input_is_not_altered(self, transform: Any) -> None:
         image, boxes = _scene(3)
@@ -295,7 +296,7 @@ def test_share_of_flips() -> None:
     assert abs(flips / DRAWS - 0.3) < 4 * (0.21 / DRAWS) ** 0.5
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "make",
     [
         lambda: bx.RandomObjectCrop(area_range=(0.5, 0.2)),

@@ -24,6 +24,7 @@ from aioloader.transforms.color import (
     adjust_saturation,
     to_gray,
 )
+from tests.cases import with_cases
 
 LUMA = np.array([0.299, 0.587, 0.114])
 IMAGE = np.random.default_rng(3).integers(0, 256, (29, 31, 3), dtype=np.uint8)
@@ -232,8 +233,8 @@ def test_other_dtypes_are_named(transform):
         transform(IMAGE.astype(np.int64))
 
 
-@pytest.mark.parametrize("make", [RandomBrightness, RandomHue, RandomLighting, ColorJitter])
-@pytest.mark.parametrize("amount", [-0.1, float("inf"), float("nan")])
+@with_cases("make", [RandomBrightness, RandomHue, RandomLighting, ColorJitter])
+@with_cases("amount", [-0.1, float("inf"), float("nan")])
 def test_bad_amounts_are_refused(make, amount):
     with pytest.raises(ValueError, match=f"{make.__name__}: .* must be a finite number >= 0, got {amount}"):
         make(amount)

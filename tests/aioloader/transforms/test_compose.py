@@ -21,6 +21,7 @@ from aioloader.transforms import (
     bind,
     is_native,
 )
+from tests.cases import with_cases
 
 IMAGE = np.random.default_rng(1).integers(0, 256, (12, 10, 3), dtype=np.uint8)
 
@@ -63,7 +64,7 @@ class PositionalOnly:
         return x + rng
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("fn", "takes"),
     [
         pytest.param(plus_one, False, id="without"),

@@ -22,6 +22,7 @@ from aioloader.transforms import (
     is_native,
 )
 from tests.aioloader.transforms.chains import BYTES_ONLY, TRANSFORMS, H, W
+from tests.cases import with_cases
 
 DTYPES = {"uint8": np.uint8, "float32": np.float32}
 
@@ -35,7 +36,7 @@ def draws(index=0):
     return Rng(11, 0, index)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("transform", "dtype"),
     [
         pytest.param(transform, dtype, id=f"{name}-{kind}")
@@ -112,7 +113,7 @@ class TestOne:
                 assert transform(x, rng=draws()).shape == loose.shape
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@with_cases("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 class TestKind:
     def test_it_is_native_and_fulfils_the_protocol(self, transform):
         assert is_native(transform)
@@ -145,21 +146,28 @@ def run(call):
         return str(error)
 
 
-# Each transform is first and second in the quick half of the pairs, too.
-PAIRS = [
-    pytest.param(
-        TRANSFORMS[first],
-        TRANSFORMS[second],
-        id=f"{first}-{second}",
-        marks=[pytest.mark.slow] if (place + other) % 2 else [],
-    )
-    for place, first in enumerate(TRANSFORMS)
-    for other, second in enumerate(TRANSFORMS)
-]
+def pairs(half):
+    """Return half of the pairs. Each transform is first and second in both."""
+    return [
+        pytest.param(TRANSFORMS[first], TRANSFORMS[second], id=f"{first}-{second}")
+        for place, first in enumerate(TRANSFORMS)
+        for other, second in enumerate(TRANSFORMS)
+        if (place + other) % 2 == half
+    ]
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@with_cases(("first", "second"), pairs(0))
 def test_composing_a_pair_is_calling_both(first, second):
+    compare_composed(first, second)
+
+
+@pytest.mark.slow
+@with_cases(("first", "second"), pairs(1))
+def test_composing_any_other_pair_is_calling_both(first, second):
+    compare_composed(first, second)
+
+
+def compare_composed(first, second):
     for index in range(2):
         rng = draws(index)
         expected = run(lambda rng=rng: second(first(image(), rng=rng).copy(), rng=rng))
@@ -205,8 +213,8 @@ def test_composing_any_chain_is_calling_all(chain, index, tensor):
         assert np.array_equal(x, image())
 
 
-@pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize(
+@with_cases("channels", [1, 4])
+@with_cases(
     "name",
     [
         name
@@ -228,7 +236,7 @@ def test_geometry_takes_any_number_of_channels(name, channels):
         assert np.array_equal(found.take([0], axis), expected.take([0], axis))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "transform",
     [
         Resize((9, 8)),
@@ -239,7 +247,7 @@ def test_geometry_takes_any_number_of_channels(name, channels):
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("channels", [1, 3])
+@with_cases("channels", [1, 3])
 def test_some_take_many_images_at_once(transform, channels):
     many = np.stack([image(channels=channels), image(channels=channels)[::-1]])
     expected = np.stack([transform(x, rng=draws()) for x in many])

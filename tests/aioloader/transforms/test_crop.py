@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aioloader.rng import Rng
 from aioloader.transforms import CenterCrop, CropResize, Pad, RandomCrop, RandomResizedCrop
+from tests.cases import with_cases
 
 side = st.integers(1, 300)
 
@@ -33,7 +34,7 @@ def test_every_box_lies_inside_the_image(height, width, size, index):
         assert min(w, h) >= 1
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "transform",
     [
         CenterCrop((17, 31)),
@@ -121,10 +122,10 @@ def test_draws_stay_what_they_were(transform, expected):
 MODES = ["constant", "edge", "reflect", "symmetric"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fill", [0, 200, (1, 2, 3)], ids=str)
-@pytest.mark.parametrize("padding", [3, (1, 2), (4, 1, 3, 2), (0, 30, 0, 0), [0, 0, 25, 0]], ids=str)
-@pytest.mark.parametrize("size", [(8, 9), (14, 15)], ids=str)
+@with_cases("mode", MODES)
+@with_cases("fill", [0, 200, (1, 2, 3)], ids=str)
+@with_cases("padding", [3, (1, 2), (4, 1, 3, 2), (0, 30, 0, 0), [0, 0, 25, 0]], ids=str)
+@with_cases("size", [(8, 9), (14, 15)], ids=str)
 def test_padding_is_as_if_the_whole_image_were_padded(size, padding, fill, mode):
     x = image(12, 15)
     transform = RandomCrop(size, padding, fill=fill, padding_mode=mode)
@@ -187,7 +188,7 @@ def test_crop_resize_must_lie_inside():
         CropResize(0, 25, 5, 6)(image(20, 30))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "make",
     [
         pytest.param(lambda: CenterCrop(0), id="size-zero"),

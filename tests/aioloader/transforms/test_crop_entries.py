@@ -11,6 +11,7 @@ from aioloader.transforms import decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.entries import golden
 from tests.aioloader.transforms.fusing import oriented
+from tests.cases import with_cases
 
 FILES = golden()
 NAMES = [name for name, _, _ in FILES]
@@ -27,8 +28,8 @@ def _boxes(height: int, width: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@pytest.mark.parametrize("flag", [0, 1])
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases("flag", [0, 1])
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_region_is_that_of_the_whole_image(name, data, entry, flag):
     whole = decode_image(data, flag=flag)
     reader = LazyImageReader(flag)
@@ -41,7 +42,7 @@ def test_a_region_is_that_of_the_whole_image(name, data, entry, flag):
     assert not reader.bad_entries
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
+@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
 def test_a_shrunk_region_is_that_without_an_entry(name, data, entry):
     reader = LazyImageReader(dct_scaling=True)
     for box in _boxes(93, 131):
@@ -50,7 +51,7 @@ def test_a_shrunk_region_is_that_without_an_entry(name, data, entry):
             assert np.array_equal(image.region(box, shrink), same.region(box, shrink))
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@with_cases("orientation", range(1, 9))
 def test_a_region_of_a_turned_image_is_that_of_the_upright_one(orientation):
     pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     from aioloader.jpeg.crop_scan import build_entry

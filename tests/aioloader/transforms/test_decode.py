@@ -17,6 +17,7 @@ from aioloader.transforms import Scratch, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.transforms.many_scans import jpeg_of_scans
 from tests.aioloader.transforms.orientations import TURNED
+from tests.cases import with_cases
 
 FILES = Path(__file__).parents[2] / "data" / "images"
 
@@ -60,8 +61,8 @@ JPEGS = {
 CMYK = {name: (FILES / f"{name}.jpg").read_bytes() for name in ("cmyk", "cmyk-no-adobe", "ycck")}
 
 
-@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
-@pytest.mark.parametrize("data", JPEGS.values(), ids=JPEGS)
+@with_cases("scratch", [None, Scratch()], ids=["fresh", "scratch"])
+@with_cases("data", JPEGS.values(), ids=JPEGS)
 def test_jpeg_is_what_simplejpeg_gives(data, scratch):
     assert np.array_equal(decode_image(data, scratch=scratch), simplejpeg.decode_jpeg(data, "RGB"))
     grey = decode_image(data, flag=0, scratch=scratch)
@@ -77,8 +78,8 @@ def test_cmyk_has_its_colours(data):
     assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)).max() <= 2
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
-@pytest.mark.parametrize("data", [JPEGS["grey"], encode(".png")], ids=["jpeg", "png"])
+@with_cases("kind", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
+@with_cases("data", [JPEGS["grey"], encode(".png")], ids=["jpeg", "png"])
 def test_any_bytes_like_will_do(kind, data):
     assert np.array_equal(decode_image(kind(data)), decode_image(data))
 
@@ -90,7 +91,7 @@ def test_read_only_data_is_left_alone():
     assert view == data
 
 
-@pytest.mark.parametrize("data", [*JPEGS.values(), *CMYK.values()], ids=[*JPEGS, *CMYK])
+@with_cases("data", [*JPEGS.values(), *CMYK.values()], ids=[*JPEGS, *CMYK])
 def test_a_jpeg_cut_anywhere_is_an_error(data):
     for stop in range(1, len(data) - 1, max(1, len(data) // 150)):
         error = error_of(data[:stop])
@@ -99,7 +100,7 @@ def test_a_jpeg_cut_anywhere_is_an_error(data):
     error_of(data[:-1])
 
 
-@pytest.mark.parametrize("data", JPEGS.values(), ids=JPEGS)
+@with_cases("data", JPEGS.values(), ids=JPEGS)
 def test_a_jpeg_cut_and_closed_is_an_error_if_a_scan_is_short(data):
     scan = data.rfind(b"\xff\xda") + 20
     error_of(data[:scan] + b"\xff\xd9")
@@ -216,7 +217,7 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("data", EXACT.values(), ids=EXACT)
+@with_cases("data", EXACT.values(), ids=EXACT)
 def test_lossless_formats_give_the_pixels_back(data):
     image = decode_image(data)
     assert image.dtype == np.uint8
@@ -250,7 +251,7 @@ def test_gif_is_read_or_named():
         assert np.abs(decode_image(data).astype(int) - IMAGE).mean() < 16
 
 
-@pytest.mark.parametrize("data", EXACT.values(), ids=EXACT)
+@with_cases("data", EXACT.values(), ids=EXACT)
 def test_a_cut_file_is_an_error(data):
     for stop in range(1, len(data), max(1, len(data) // 60)):
         assert error_of(data[:stop]).nbytes == stop
@@ -394,10 +395,10 @@ def oriented(name, orientation, image=BGR):
     )
 
 
-@pytest.mark.parametrize("flag", [1, 0], ids=["colour", "grey"])
-@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("name", ["jpeg", "jpeg-after-jfif", "png", "png-exif-last", "webp", "tiff"])
+@with_cases("flag", [1, 0], ids=["colour", "grey"])
+@with_cases("scratch", [None, Scratch()], ids=["fresh", "scratch"])
+@with_cases("orientation", range(1, 9))
+@with_cases("name", ["jpeg", "jpeg-after-jfif", "png", "png-exif-last", "webp", "tiff"])
 def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, flag):
     data = oriented(name, orientation)
     stored = decode_image(oriented(name, 1), flag=flag, exif="ignore")

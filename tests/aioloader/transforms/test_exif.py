@@ -11,6 +11,7 @@ from aioloader.jpeg.orientation import find_orientation, read_orientation
 from aioloader.transforms import Scratch
 from aioloader.transforms.decode import stored_box, upright
 from tests.aioloader.transforms.orientations import TURNED
+from tests.cases import with_cases
 
 
 def tiff(orientation, order="<", kind=3, count=1, before=1):
@@ -24,9 +25,9 @@ def tiff(orientation, order="<", kind=3, count=1, before=1):
     return mark + struct.pack(order + "IH", 8, before + 1) + entries + b"\0\0\0\0"
 
 
-@pytest.mark.parametrize("order", ["<", ">"], ids=["little", "big"])
-@pytest.mark.parametrize("kind", [1, 3, 4], ids=["byte", "short", "long"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@with_cases("order", ["<", ">"], ids=["little", "big"])
+@with_cases("kind", [1, 3, 4], ids=["byte", "short", "long"])
+@with_cases("orientation", range(1, 9))
 def test_orientation_is_found(order, kind, orientation):
     data = b"prefix" + tiff(orientation, order, kind)
     assert read_orientation(data, 6) == orientation
@@ -34,7 +35,7 @@ def test_orientation_is_found(order, kind, orientation):
     assert read_orientation(b"Exif\0\0" * 9 + data[6:]) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "data",
     [
         pytest.param(b"", id="empty"),
@@ -78,9 +79,9 @@ def test_any_damaged_byte_gives_an_orientation(place, value):
     assert read_orientation(data, 0, 40) in (None, *range(1, 9))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("pooled", [False, True], ids=["new", "pool"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@with_cases("channels", [1, 3])
+@with_cases("pooled", [False, True], ids=["new", "pool"])
+@with_cases("orientation", range(1, 9))
 def test_upright_agrees_with_numpy(orientation, pooled, channels):
     stored = np.arange(5 * 7 * channels, dtype=np.uint8).reshape(5, 7, channels)
     expected = TURNED[orientation](stored).copy()

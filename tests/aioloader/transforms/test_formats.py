@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aioloader.errors import DecodeError
 from aioloader.transforms import encode_raw, image_size
 from aioloader.transforms.formats import read_header
+from tests.cases import with_cases
 
 IMAGE = np.zeros((5, 7, 3), np.uint8)
 
@@ -49,7 +50,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "data"), CASES.values(), ids=CASES)
+@with_cases(("name", "data"), CASES.values(), ids=CASES)
 def test_size_comes_from_the_header(name, data):
     assert image_size(data) == (name, 5, 7)
     assert image_size(bytearray(data)) == (name, 5, 7)
@@ -63,7 +64,7 @@ def outcome(data):
         return error
 
 
-@pytest.mark.parametrize("data", [case[1] for case in CASES.values()], ids=CASES)
+@with_cases("data", [case[1] for case in CASES.values()], ids=CASES)
 def test_a_cut_header_is_a_decode_error_or_whole(data):
     for stop in range(min(len(data), 200)):
         found = outcome(data[:stop])
@@ -73,7 +74,7 @@ def test_a_cut_header_is_a_decode_error_or_whole(data):
             assert (found.height, found.width) == (5, 7)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "reason"),
     [
         pytest.param(b"", "no data", id="empty"),

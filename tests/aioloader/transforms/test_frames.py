@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.transforms.frames import count_frames
+from tests.cases import with_cases
 
 KINDS = {"GIF": "gif", "WEBP": "webp", "TIFF": "tiff", "PNG": "png"}
 
@@ -23,8 +24,8 @@ def written(kind: str, frames: int) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("frames", [1, 2, 30])
-@pytest.mark.parametrize("kind", KINDS)
+@with_cases("frames", [1, 2, 30])
+@with_cases("kind", KINDS)
 def test_frames_are_counted(kind: str, frames: int) -> None:
     data = written(kind, frames)
     assert count_frames(data, KINDS[kind], 100) == frames

@@ -32,6 +32,7 @@ from aioloader.transforms.interpolation import CODES
 from tests.aioloader.jpeg.samples import encode
 from tests.aioloader.transforms.chains import TRANSFORMS
 from tests.aioloader.transforms.fusing import SOUND, TENSOR, check, exif, images, make, oriented
+from tests.cases import with_cases
 
 OF_FOUR = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 
@@ -51,7 +52,7 @@ def test_every_transform_is_among_the_chains():
 
 
 @pytest.mark.parametrize("turn", OF_FOUR)
-@pytest.mark.parametrize("first", TRANSFORMS)
+@with_cases("first", TRANSFORMS)
 def test_every_pair(first, turn):
     """Every pair has one of four images in each of four turns."""
     for place, second in enumerate(TRANSFORMS):
@@ -116,15 +117,15 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("flag", [1, 0], ids=["colour", "grey"])
+@with_cases("flag", [1, 0], ids=["colour", "grey"])
 @pytest.mark.parametrize("index", OF_FOUR)
-@pytest.mark.parametrize("name", SOUND)
+@with_cases("name", SOUND)
 def test_every_kind_of_image(name, index, flag):
     for stages in CHAINS.values():
         check(images()[name], stages, index, flag=flag)
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@with_cases("name", CHAINS)
 def test_a_plan_is_used_again_and_again(name):
     stages = CHAINS[name]
     plan = make(stages)
@@ -135,8 +136,8 @@ def test_a_plan_is_used_again_and_again(name):
         check(images()[kind], stages, index, plan)
 
 
-@pytest.mark.parametrize("exif", ["apply", "ignore"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@with_cases("exif", ["apply", "ignore"])
+@with_cases("orientation", range(1, 9))
 def test_crops_are_drawn_in_the_upright_image(orientation, exif):
     for name in ("jpeg-420", "restarts-420", "restarts-grey"):
         data = oriented(images()[name], orientation)
@@ -186,8 +187,8 @@ def test_only_what_the_middle_is_resized_from(data):
     check(encoded, [Compose([resize, crop])])
 
 
-@pytest.mark.parametrize("limit", [0, 10, 61 * 53 - 1, 61 * 53, None])
-@pytest.mark.parametrize("name", ["jpeg-420", "progressive", "png", "raw"])
+@with_cases("limit", [0, 10, 61 * 53 - 1, 61 * 53, None])
+@with_cases("name", ["jpeg-420", "progressive", "png", "raw"])
 def test_images_that_are_too_large_are_refused(name, limit):
     check(images()[name], [RandomCrop(20)], max_pixels=limit)
 

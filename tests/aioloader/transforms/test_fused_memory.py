@@ -22,13 +22,14 @@ from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.samples import encode, make_image
 from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
+from tests.cases import with_cases
 
 
 class TestForeignCode:
     """Foreign callables may keep their input forever."""
 
-    @pytest.mark.parametrize("name", ["jpeg-420", "restarts-420", "raw", "png", "exif-6"])
-    @pytest.mark.parametrize(
+    @with_cases("name", ["jpeg-420", "restarts-420", "raw", "png", "exif-6"])
+    @with_cases(
         "before",
         [
             [],
@@ -39,7 +40,7 @@ class TestForeignCode:
         ],
         ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
     )
-    @pytest.mark.parametrize("own_stage", [False, True])
+    @with_cases("own_stage", [False, True])
     def test_kept_images_stay(self, name, before, own_stage):
         kept, copies = [], []
 
@@ -72,8 +73,8 @@ class TestForeignCode:
 class TestTheRow:
     """The result is written directly to the row, without a copy."""
 
-    @pytest.mark.parametrize("name", ["jpeg-420", "restarts-420", "large", "exif-6", "progressive", "raw"])
-    @pytest.mark.parametrize(
+    @with_cases("name", ["jpeg-420", "restarts-420", "large", "exif-6", "progressive", "raw"])
+    @with_cases(
         "chain",
         [
             [RandomResizedCrop(16), RandomHorizontalFlip()],
@@ -138,9 +139,9 @@ class TestStages:
 class TestScaling:
     """Scaled decoding changes pixels a little, and happens only on request."""
 
-    @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "restarts"])
-    @pytest.mark.parametrize("orientation", range(1, 9))
-    @pytest.mark.parametrize(
+    @with_cases("restart", [0, 4], ids=["plain", "restarts"])
+    @with_cases("orientation", range(1, 9))
+    @with_cases(
         "chain",
         [
             [CropResize(24, 40, 304, 352, 64, "area")],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aioloader.rng import Rng
 from aioloader.transforms import RandomHorizontalFlip, RandomVerticalFlip, Resize
+from tests.cases import with_cases
 
 CODES = {
     "nearest": cv2.INTER_NEAREST,
@@ -59,8 +60,8 @@ def test_the_shorter_side_is_exact_and_the_longer_rounded_down(height, width, si
     assert w == h or (w > h) == (width > height)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
-@pytest.mark.parametrize(("name", "code"), CODES.items(), ids=CODES)
+@with_cases("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
+@with_cases(("name", "code"), CODES.items(), ids=CODES)
 def test_interpolation_is_opencv_s(name, code, dtype):
     x = image(dtype=dtype)
     expected = cv2.resize(x, (17, 11), interpolation=code)
@@ -114,8 +115,8 @@ def test_numbers_of_numpy_will_do(number):
 DTYPES = [np.uint8, np.int8, np.uint16, np.int32, np.float32, np.float64, np.int64, np.bool_, np.float16]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
+@with_cases("dtype", DTYPES)
+@with_cases(
     ("make", "axis"), [(RandomHorizontalFlip, 1), (RandomVerticalFlip, 0)], ids=["left-right", "top-bottom"]
 )
 def test_flips_are_numpy_s_for_any_dtype(make, axis, dtype):
@@ -129,8 +130,8 @@ def test_flips_are_numpy_s_for_any_dtype(make, axis, dtype):
     assert np.array_equal(x, expected)
 
 
-@pytest.mark.parametrize("make", [RandomHorizontalFlip, RandomVerticalFlip])
-@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 1.0])
+@with_cases("make", [RandomHorizontalFlip, RandomVerticalFlip])
+@with_cases("p", [0.0, 0.2, 0.5, 1.0])
 def test_flips_happen_with_their_probability(make, p):
     x = image(2, 2)
     flips = sum(make(p)(x, rng=Rng(9, 0, index)) is not x for index in range(3000))

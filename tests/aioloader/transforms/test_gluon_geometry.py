@@ -16,6 +16,7 @@ from aioloader.transforms.gluon_geometry import (
     Resize,
     scale_down,
 )
+from tests.cases import with_cases
 
 side = st.integers(1, 300)
 
@@ -72,9 +73,9 @@ def test_where_no_try_fits_the_middle_is_taken():
     assert (boxes(transform, 375, 500, 50) == (200, 162, 100, 50)).all()
 
 
-@pytest.mark.parametrize("pad_value", [0, 200, (1, 2, 3)], ids=str)
-@pytest.mark.parametrize("pad", [3, (1, 2, 3, 4), (0, 0, 30, 0), [25, 0, 0, 0]], ids=str)
-@pytest.mark.parametrize("size", [(9, 8), (20, 14), (60, 50)], ids=str)
+@with_cases("pad_value", [0, 200, (1, 2, 3)], ids=str)
+@with_cases("pad", [3, (1, 2, 3, 4), (0, 0, 30, 0), [25, 0, 0, 0]], ids=str)
+@with_cases("size", [(9, 8), (20, 14), (60, 50)], ids=str)
 def test_padding_is_as_if_the_whole_image_were_padded(size, pad, pad_value):
     x = image(12, 15)
     transform = RandomCrop(size, pad, pad_value)

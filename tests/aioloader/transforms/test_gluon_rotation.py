@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from aioloader.rng import Rng
 from aioloader.transforms.gluon_rotation import RandomRotation, Rotate
+from tests.cases import with_cases
 
 RAMP = np.arange(20, dtype=np.float32).reshape(1, 4, 5)
 
@@ -66,8 +67,8 @@ def test_turning_there_and_back_keeps_the_middle_of_a_smooth_image(side, angle):
     np.testing.assert_allclose(back[0, middle, middle], image[0, middle, middle], atol=1e-2)
 
 
-@pytest.mark.parametrize("angle", [-70.0, 12.0, 45.0, 130.0])
-@pytest.mark.parametrize("shape", [(40, 40), (30, 60), (60, 30)])
+@with_cases("angle", [-70.0, 12.0, 45.0, 130.0])
+@with_cases("shape", [(40, 40), (30, 60), (60, 30)])
 def test_zooms_hide_or_show_all(angle, shape):
     ones = np.ones((2, *shape), np.float32)
     # Bilinear neighbours beyond the edge are zero, so the outermost pixels may be darker.

@@ -14,6 +14,7 @@ from aioloader import mxnet, transforms
 from aioloader.rng import Rng
 from aioloader.transforms import Resize, boxes, functional
 from aioloader.transforms.interpolation import AREA, averages_in_floats, resize_image, shrink_by_area
+from tests.cases import with_cases
 
 Image = pytest.importorskip("PIL.Image")
 # Their weights are multiples of 2**-15: values differ by a level for each axis. The others are Pillow's, bit for bit.
@@ -113,7 +114,7 @@ def made_by(module, fn, arguments, interpolation):
     return transform(x, *rest, rng=Rng(3))
 
 
-@pytest.mark.parametrize(("module", "fn", "arguments"), list(takers()))
+@with_cases(("module", "fn", "arguments"), list(takers()))
 def test_everything_that_takes_an_interpolation_means_the_same_by_it(module, fn, arguments):
     for number, name in {0: "nearest-exact", 2: "bilinear", 3: "bicubic", 1: "lanczos", 4: "box"}.items():
         values = [number, Image.Resampling(number), name]
@@ -130,10 +131,8 @@ def test_everything_that_takes_an_interpolation_means_the_same_by_it(module, fn,
                 assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "value", [6, 9, 10, -1, True, None, 2.0, "BICUBIC", Image.Transpose.ROTATE_90, Image.Dither.NONE]
-)
-@pytest.mark.parametrize(("module", "fn", "arguments"), list(takers()))
+@with_cases("value", [6, 9, 10, -1, True, None, 2.0, "BICUBIC", Image.Transpose.ROTATE_90, Image.Dither.NONE])
+@with_cases(("module", "fn", "arguments"), list(takers()))
 def test_what_is_no_interpolation_is_refused_with_the_words(module, fn, arguments, value):
     with pytest.raises(ValueError, match=r"interpolation must be one of nearest, .*bicubic.* 3 bicubic"):
         made_by(module, fn, arguments, value)

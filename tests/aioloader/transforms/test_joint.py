@@ -40,6 +40,7 @@ from aioloader.transforms import (
 from aioloader.transforms import boxes as boxes_of
 from aioloader.transforms.boxes import ImageOnly
 from tests.aioloader.datasets.tars import write_tar
+from tests.cases import with_cases
 
 H, W = 60, 80
 MOVES = {
@@ -122,7 +123,7 @@ def test_targets_stay_on_their_objects(transform: Any, seed: int) -> None:
             assert mask[int(point[1]), int(point[0])]
 
 
-@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
+@with_cases("transform", MOVES.values(), ids=MOVES)
 def test_the_image_is_that_of_the_transform_alone(transform: Any) -> None:
     for index in range(5):
         rng, other = Rng(3, 0, index), Rng(3, 0, index)
@@ -131,7 +132,7 @@ def test_the_image_is_that_of_the_transform_alone(transform: Any) -> None:
         assert rng.random() == other.random()
 
 
-@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
+@with_cases("transform", MOVES.values(), ids=MOVES)
 def test_the_sample_is_not_altered(transform: Any) -> None:
     sample = scene(4)
     JointCompose([transform])(sample, rng=Rng(0))
@@ -234,8 +235,8 @@ def test_a_mask_of_any_form_moves_as_its_planes() -> None:
         assert np.array_equal(made[form]["masks"], expected)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint32", "int32", "float16", "int8", "bool"])
-@pytest.mark.parametrize("transform", [Resize((90, 61)), RandomResizedCrop(32), RandomRotation(30)])
+@with_cases("dtype", ["int64", "uint32", "int32", "float16", "int8", "bool"])
+@with_cases("transform", [Resize((90, 61)), RandomResizedCrop(32), RandomRotation(30)])
 def test_a_mask_of_any_dtype_keeps_its_values(dtype: str, transform: Any) -> None:
     sample = scene(3)
     planes = sample["masks"].astype(np.uint8)
@@ -274,7 +275,7 @@ UNMOVED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", UNMOVED.values(), ids=UNMOVED)
+@with_cases("change", UNMOVED.values(), ids=UNMOVED)
 def test_an_array_that_would_stay_behind_is_refused(change: dict[str, Any]) -> None:
     (name,) = change
     sample = {"image": scene(0)["image"], "id": 7, "name": "scene", "size": np.array([H, W])} | change

@@ -13,6 +13,7 @@ from aioloader import transforms
 from aioloader.rng import Rng
 from aioloader.transforms import CutMix, MixUp, RandomApply, RandomChoice, is_native
 from aioloader.transforms.mixing import mix_images, mix_labels
+from tests.cases import with_cases
 
 BATCH = np.random.default_rng(0).integers(0, 256, (5, 8, 9, 3), dtype=np.uint8), np.array([0, 3, 1, 2, 3])
 
@@ -79,7 +80,7 @@ def test_they_are_transforms() -> None:
     assert repr(MixUp(num_classes=4)) == "MixUp(alpha=1.0, num_classes=4, labels_getter='default')"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("make", "error", "text"),
     [
         (lambda: MixUp(alpha=0), ValueError, "alpha must be above 0"),

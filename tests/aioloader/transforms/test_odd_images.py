@@ -16,6 +16,7 @@ from aioloader.errors import BitDepthWarning, DecodeError
 from aioloader.transforms import decode, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.transforms.odd_images import FORMATS, GREY, RGB, RGBA, odd_images, png, tiff
+from tests.cases import with_cases
 
 IMAGES = {f"{form}: {name}": data for form, name, data in odd_images()}
 # The kinds that this OpenCV reads; an older one refuses some more.
@@ -123,7 +124,7 @@ def sixteen(image):
     return image.astype(np.uint16) * 200 + 1
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "want"),
     [
         (png(sixteen(GREY)[..., None], 16, 0), sixteen(GREY)[..., None]),

@@ -10,15 +10,16 @@ import pytest
 from aioloader.rng import Rng
 from aioloader.transforms import RandomAffine, RandomErasing, RandomPerspective, RandomRotation, functional
 from aioloader.transforms.projective import perspective_matrix
+from tests.cases import with_cases
 
 
 def image(height: int = 20, width: int = 30, dtype: Any = np.uint8, channels: int = 3) -> Any:
     return np.random.default_rng(0).integers(0, 256, (height, width, channels)).astype(dtype)
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
-@pytest.mark.parametrize("channels", [1, 3, 6])
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
+@with_cases("channels", [1, 3, 6])
 def test_nothing_and_whole_pixels_change_no_value(channels: int, dtype: Any, interpolation: str) -> None:
     x = image(dtype=dtype, channels=channels)
     same = functional.affine(x, 0, (0, 0), 1, (0, 0), interpolation)
@@ -30,7 +31,7 @@ def test_nothing_and_whole_pixels_change_no_value(channels: int, dtype: Any, int
     assert (moved[:, :3] == 7).all()
 
 
-@pytest.mark.parametrize("quarters", range(-4, 5))
+@with_cases("quarters", range(-4, 5))
 def test_quarters_of_a_circle_are_exact(quarters: int) -> None:
     assert np.array_equal(functional.rotate(image(), 90 * quarters, expand=True), np.rot90(image(), quarters))
 
@@ -54,8 +55,8 @@ def test_the_corners_of_a_perspective_are_where_they_were_sent() -> None:
         functional.perspective(image(), start[:3], end)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (2, 2)])
-@pytest.mark.parametrize(
+@with_cases("shape", [(1, 1), (1, 9), (9, 1), (2, 2)])
+@with_cases(
     "transform",
     [RandomRotation(50, "bilinear"), RandomAffine(50, (1, 1), (0.1, 9), 60), RandomPerspective(1.0, 1.0)],
     ids=repr,
@@ -70,7 +71,7 @@ def test_an_image_without_pixels_says_so() -> None:
         functional.rotate(image(0, 4), 30)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "make",
     [
         pytest.param(lambda: RandomRotation(-1), id="negative"),

@@ -32,6 +32,7 @@ from aioloader.transforms.qwen2vl import smart_resize
 from tests.aioloader.foundation.test_patches import plain_patches
 from tests.aioloader.jpeg.samples import encode, make_image
 from tests.aioloader.transforms.fusing import images, oriented
+from tests.cases import with_cases
 
 pytest.importorskip("PIL", reason="Qwen2VLImageProcessor needs Pillow")
 
@@ -390,8 +391,8 @@ def test_there_are_no_floats_besides_the_result() -> None:
     assert peak < out.nbytes * 0.3 + (1 << 20)
 
 
-@pytest.mark.parametrize("shape", [(4, 1176), (53, 61, 3), (0,), (1176, 24)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+@with_cases("shape", [(4, 1176), (53, 61, 3), (0,), (1176, 24)])
+@with_cases("dtype", [np.float32, np.float64, np.uint8])
 def test_out_of_another_kind_is_left_alone(shape: tuple[int, ...], dtype: type) -> None:
     out = np.full(shape, 99, dtype)
     same(SMALL.apply(PIXELS, Rng(0), out), SMALL(PIXELS))
@@ -430,7 +431,7 @@ def test_it_is_a_transform_that_announces_sizes_and_decodes() -> None:
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "error", "words"),
     [
         ({"min_pixels": 0}, ValueError, "min_pixels must be at least 1"),
@@ -477,7 +478,7 @@ def damaged() -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("name", damaged())
+@with_cases("name", damaged())
 def test_damaged_images_are_named_errors(name: str) -> None:
     with pytest.raises(DecodeError):
         decoded(damaged()[name], SMALL)
@@ -542,8 +543,8 @@ def plan_of(stages: list[Any], **options: Any) -> tuple[ImagePlan, LazyImageRead
     return ImagePlan(reader, [(f"stage {number}", stage) for number, stage in enumerate(stages)]), reader
 
 
-@pytest.mark.parametrize("flag", [1, 0], ids=["colour", "grey"])
-@pytest.mark.parametrize("chain", CHAINS)
+@with_cases("flag", [1, 0], ids=["colour", "grey"])
+@with_cases("chain", CHAINS)
 def test_fused_with_decoding_the_result_is_the_same(chain: str, flag: int) -> None:
     stages = CHAINS[chain]
     for name in ("jpeg-420", "jpeg-grey", "progressive", "png", "raw", "exif-6", "one-pixel", "cmyk"):

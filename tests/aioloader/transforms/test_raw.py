@@ -13,6 +13,7 @@ from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image, encode_raw, image_size, raw_image
 from aioloader.transforms.formats import _MAGIC
 from aioloader.transforms.raw import RAW_MAGIC
+from tests.cases import with_cases
 
 HEADER = 24
 RGB = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
@@ -112,7 +113,7 @@ def spoilt(place, form, value):
     return bytes(data)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "reason"),
     [
         pytest.param(encode_raw(RGB)[:-1], "is truncated, or its header is damaged", id="cut-in-pixels"),

@@ -18,6 +18,7 @@ from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform
 from tests.aioloader.transforms.fusing import check, images, make
+from tests.cases import with_cases
 
 H, W = 37, 41
 DRAWS = 2500
@@ -60,7 +61,7 @@ def draws(index=0):
     return Rng(11, 0, index)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@with_cases("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 class TestOne:
     def test_out_holds_the_same_result_and_the_input_stays(self, transform):
         for index in range(6):
@@ -131,8 +132,8 @@ CHAINS = {
 KINDS = ("jpeg-420", "restarts-420", "large", "exif-6", "png", "raw", "truncated", "no-image")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@with_cases("kind", KINDS)
+@with_cases("chain", CHAINS.values(), ids=CHAINS)
 def test_fused_with_decoding_they_give_the_same(chain, kind):
     stages = [Compose(chain)]
     plan = make(stages)
@@ -239,7 +240,7 @@ def test_planes_of_int8_saturate():
     ]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "call",
     [
         lambda: SquareCrop(5, (6, 5)),

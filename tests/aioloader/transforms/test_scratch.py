@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.transforms import Scratch
+from tests.cases import with_cases
 
 
 def address(array):
@@ -35,7 +36,7 @@ HOLD = {
 }
 
 
-@pytest.mark.parametrize("hold", HOLD.values(), ids=HOLD)
+@with_cases("hold", HOLD.values(), ids=HOLD)
 def test_what_is_held_is_not_used_again(hold):
     scratch = Scratch()
     array = scratch.take(1000)

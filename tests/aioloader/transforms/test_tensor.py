@@ -6,15 +6,14 @@ import pytest
 from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Cast, Compose, Normalize, ToTensor
+from tests.cases import with_cases
 
 IMAGE = np.random.default_rng(2).integers(0, 256, (13, 11, 3), dtype=np.uint8)
 ALL_LEVELS = np.arange(768, dtype=np.uint16).astype(np.uint8).reshape(16, 16, 3)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize(
-    "dtype", [np.uint8, np.int8, np.uint16, np.int64, np.bool_, np.float16, np.float32, np.float64]
-)
+@with_cases("channels", [1, 2, 3, 4, 5])
+@with_cases("dtype", [np.uint8, np.int8, np.uint16, np.int64, np.bool_, np.float16, np.float32, np.float64])
 def test_to_tensor_divides_and_moves_channels_first(dtype, channels):
     x = np.random.default_rng(2).integers(0, 100, (7, 9, channels)).astype(dtype)
     expected = (x.transpose(2, 0, 1).astype(np.float64) / 255.0).astype(np.float32)
@@ -39,8 +38,8 @@ def test_to_tensor_of_no_pixels():
     assert ToTensor()(np.zeros((0, 4, 3), np.uint8)).shape == (3, 0, 4)
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-@pytest.mark.parametrize(
+@with_cases("many", [False, True], ids=["one", "many"])
+@with_cases(
     ("mean", "std"),
     [(0.0, 1.0), (0.5, 0.25), (IMAGENET_MEAN, IMAGENET_STD), (np.array(IMAGENET_MEAN), [0.5])],
     ids=["nothing", "numbers", "imagenet", "mixed"],

@@ -11,6 +11,7 @@ import pytest
 from aioloader import transforms as t
 from aioloader.rng import Rng
 from aioloader.transforms.tone import autocontrast, equalize
+from tests.cases import with_cases
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
 ALL = [
@@ -38,7 +39,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("transform", ALL, ids=repr)
+@with_cases("transform", ALL, ids=repr)
 def test_the_input_is_not_altered_and_draws_decide(transform: Any) -> None:
     before = IMAGE.copy()
     first = transform(IMAGE, rng=Rng(1, 2, 3))
@@ -52,7 +53,7 @@ def test_the_input_is_not_altered_and_draws_decide(transform: Any) -> None:
     assert eval(repr(transform), vars(t)).__class__ is type(transform)
 
 
-@pytest.mark.parametrize("transform", ALL, ids=repr)
+@with_cases("transform", ALL, ids=repr)
 def test_empty_and_small_images(transform: Any) -> None:
     for shape in ((1, 1, 3), (2, 3, 3), (3, 2, 3)):
         image = np.full(shape, 9, np.uint8)
@@ -92,7 +93,7 @@ def test_orders_are_all_drawn() -> None:
     assert len({order((), rng=Rng(0, 0, n)) for n in range(200)}) == 6
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("make", "text"),
     [
         (lambda: t.RandomPosterize(9), "bits must be 0 to 8"),

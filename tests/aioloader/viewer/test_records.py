@@ -21,6 +21,7 @@ from aioloader.viewer.records import (
     record_of,
 )
 from tests.aioloader.viewer.sets import detection_label, jpeg
+from tests.cases import with_cases
 
 BARE = Record(4, 17, "a.rec", 0)
 
@@ -89,7 +90,7 @@ def test_boxes_of_detection_labels_come_back(
     assert [tuple(box) for box in detection_boxes(label)] == objects
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "label",
     [
         [],
@@ -130,7 +131,7 @@ def test_a_label_survives_its_address(value: float) -> None:
     assert np.float32(parse_label(label_text(value))) == np.float32(value)
 
 
-@pytest.mark.parametrize("text", ["", "nan", "inf", "1e39", "1e999", "x", "<b>", "1" * 50])
+@with_cases("text", ["", "nan", "inf", "1e39", "1e999", "x", "<b>", "1" * 50])
 def test_what_is_no_label_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="labels are numbers"):
         parse_label(text)

@@ -25,6 +25,7 @@ from aioloader.viewer.sample_fields import (
     words_of,
 )
 from tests.aioloader.viewer.sets import jpeg
+from tests.cases import with_cases
 
 IMAGE, JSON, TEXT, INTEGER, BYTES, VALUE = FieldKind
 
@@ -33,7 +34,7 @@ def described(kind: FieldKind, value: Any) -> SampleField:
     return field_of(0, "name", kind, memoryview(value) if isinstance(value, bytes) else value, [])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "value", "shown", "text"),
     [
         (TEXT, "A caf\u00e9\n\tat night".encode(), "text", "A caf\u00e9\n\tat night"),
@@ -143,7 +144,7 @@ def test_json_whose_indented_form_is_much_longer_is_cut() -> None:
         assert field.cut
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "value"),
     [
         (TEXT, b"x" * 50_000_000),

@@ -21,6 +21,7 @@ from aioloader.viewer.site import IMAGE_SIDE, NoLabelsError, Options, Site
 from tests.aioloader.viewer.plain_samples import HugeLabels, PlainDataset, sample_bytes, write_shard
 from tests.aioloader.viewer.sets import EVIL, jpeg
 from tests.aioloader.viewer.test_site import pixels, work_with
+from tests.cases import with_cases
 
 
 def collection(*paths: Path, dataset: type[PlainDataset] = PlainDataset, **options: Any) -> ShardSamples:
@@ -291,7 +292,7 @@ def test_labels_that_cost_too_much_are_not_read(plain: list[Path]) -> None:
     work_with(Site(found, Options()), work)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("label", "numbers", "text"),
     [
         (3, (3.0,), ""),

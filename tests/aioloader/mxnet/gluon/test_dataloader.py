@@ -10,6 +10,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet import gluon, nd
+from tests.cases import with_cases
 from tests.combinations import combinations
 
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
@@ -113,7 +114,7 @@ def test_lengths():
         assert len(iter(loader)) == count
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "text"),
     [
         ({}, "batch_size must be specified unless batch_sampler is specified"),

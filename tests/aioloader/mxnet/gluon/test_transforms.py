@@ -11,6 +11,7 @@ from aioloader import transforms as native
 from aioloader.mxnet import gluon, nd
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.data.vision import transforms
+from tests.cases import with_cases
 
 
 def make_image(height=30, width=20, dtype="uint8", seed=0):
@@ -201,8 +202,8 @@ ONE_OF_EACH = [
 ]
 
 
-@pytest.mark.parametrize("transform", ONE_OF_EACH, ids=repr)
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@with_cases("transform", ONE_OF_EACH, ids=repr)
+@with_cases("dtype", ["uint8", "float32"])
 def test_they_are_the_native_ones(transform, dtype):
     image = make_image(dtype=dtype)
     before = image.asnumpy()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import aioloader.mxnet as mx
+from tests.cases import with_cases
 
 VALUES = np.array([55.46, 4.794, 1.148])
 VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
@@ -109,7 +110,7 @@ DUMPS = {
 }
 
 
-@pytest.mark.parametrize(("text", "augmenter"), DUMPS.items(), ids=[type(a).__name__ for a in DUMPS.values()])
+@with_cases(("text", "augmenter"), DUMPS.items(), ids=[type(a).__name__ for a in DUMPS.values()])
 def test_dumps(text: str, augmenter: Any) -> None:
     assert augmenter.dumps() == text
     assert json.loads(text)[0] == type(augmenter).__name__.lower()

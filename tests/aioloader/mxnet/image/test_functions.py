@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import aioloader.mxnet as mx
 import recordio
 from aioloader.tools.draw import draw_image
+from tests.cases import with_cases
 
 GOLDEN = Path(__file__).parents[3] / "data" / "mxnet"
 
@@ -64,8 +65,8 @@ def test_scale_down(source: Any, size: Any, expected: Any) -> None:
     assert mx.image.scale_down(source, size) == expected
 
 
-@pytest.mark.parametrize(("height", "width"), [(60, 90), (90, 60), (50, 50)])
-@pytest.mark.parametrize("interp", [0, 1, 2, 3, 4])
+@with_cases(("height", "width"), [(60, 90), (90, 60), (50, 50)])
+@with_cases("interp", [0, 1, 2, 3, 4])
 def test_resize_short_is_opencv_s(height: int, width: int, interp: int) -> None:
     source = draw_image(3, height=height, width=width)
     found = mx.image.resize_short(source, 40, interp)

@@ -10,6 +10,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.image import CastAug, CenterCropAug, HorizontalFlipAug, ImageIter, ResizeAug
+from tests.cases import with_cases
 
 GOLDEN = Path(__file__).parents[3] / "data" / "mxnet"
 CROP = CenterCropAug((24, 24))
@@ -44,9 +45,7 @@ def _batch(augmenters: list[Any] | None, index: bool = True) -> Any:
     return batch.data[0].asnumpy()
 
 
-@pytest.mark.parametrize(
-    ("name", "augmenters", "tolerance"), [(k, *v) for k, v in CONFIGS.items()], ids=CONFIGS
-)
+@with_cases(("name", "augmenters", "tolerance"), [(k, *v) for k, v in CONFIGS.items()], ids=CONFIGS)
 def test_images_are_those_of_mxnet(name: str, augmenters: list[Any], tolerance: float) -> None:
     with np.load(GOLDEN / "aug_expected.npz") as expected:
         assert np.abs(_batch(augmenters) - expected[name].astype(np.float32)).max() <= tolerance

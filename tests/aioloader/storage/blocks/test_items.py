@@ -22,6 +22,7 @@ from aioloader.formats.parquet.block import (
     split_item,
     unpack_value,
 )
+from tests.cases import with_cases
 
 # --- items ---
 
@@ -49,7 +50,7 @@ def test_bytes_that_are_no_item_are_refused(data: bytes) -> None:
     assert pack_item(fields) == data
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"", "no head"),
@@ -117,7 +118,7 @@ def test_a_damaged_value_is_another_value_or_a_value_error(value: Any, data: st.
         return
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (b"", "ends early"),

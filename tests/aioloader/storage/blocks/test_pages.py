@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.formats.parquet.pages import PageSizes, chunk_sizes, read_header
+from tests.cases import with_cases
 
 
 def varint(number: int) -> bytes:
@@ -69,7 +70,7 @@ def test_values_that_repeat_others_may_be_as_large_as_their_page() -> None:
     assert chunk_sizes(memoryview(plain), 3).largest_value == 0
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("data", "text"),
     [
         (header(stored=6) + b"12345", "ends behind its column chunk"),
@@ -122,9 +123,9 @@ def test_any_bytes_end_with_sizes_or_a_value_error(data: bytes, values: int) -> 
     assert sizes.decoded >= 0
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
-@pytest.mark.parametrize("kind", ["dictionary", "plain", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+@with_cases("version", ["1.0", "2.0"])
+@with_cases("compression", ["snappy", "zstd", "none"])
+@with_cases("kind", ["dictionary", "plain", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
 def test_sizes_are_those_of_real_files(version: str, compression: str, kind: str) -> None:
     pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow")
     import pyarrow.parquet as pq
