@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import aioloader
 
-__all__ = ("ALL_IMPORTS", "PACKAGES", "SOURCES", "Import", "imports_of", "names_looked_up", "where")
+__all__ = ("PACKAGES", "SOURCES", "Import", "all_imports", "imports_of", "names_looked_up", "where")
 
 PACKAGES = Path(aioloader.__file__).parent.parent
 """Folder that contains the two packages: the checkout, or that of an installed wheel."""
@@ -61,15 +62,18 @@ def imports_of(importer: str) -> Iterator[Import]:
                 yield from visit(child, lazy, True)
             for child in node.orelse:
                 yield from visit(child, lazy, annotation)
-        else:
-            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        elif not isinstance(node, ast.expr):
+            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             for child in ast.iter_child_nodes(node):
                 yield from visit(child, lazy or inside, annotation)
 
     return visit(ast.parse(SOURCES[importer].read_text(encoding="utf-8")), False, False)
 
 
-ALL_IMPORTS = [found for importer in SOURCES for found in imports_of(importer)]
+@functools.cache
+def all_imports() -> list[Import]:
+    """Return all imports of all modules."""
+    return [found for importer in SOURCES for found in imports_of(importer)]
 
 
 def where(found: Import) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from aioloader.storage.urls import SCHEMES
 from aioloader.tools.draw import draw_folder
-from tests.import_scan import ALL_IMPORTS, SOURCES, Import, names_looked_up, where
+from tests.import_scan import SOURCES, Import, all_imports, names_looked_up, where
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -83,7 +83,7 @@ def foreign() -> list[Import]:
     ]
     return [
         found
-        for found in (*ALL_IMPORTS, *named)
+        for found in (*all_imports(), *named)
         if (top := found.module.partition(".")[0]) not in sys.stdlib_module_names
         # Type checkers bring the types of this one.
         and not (found.annotation and top == "typing_extensions")

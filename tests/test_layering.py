@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from tests.import_scan import ALL_IMPORTS, PACKAGES, SOURCES, imports_of, where
+from tests.import_scan import PACKAGES, SOURCES, Import, all_imports, imports_of, where
 
 
 def _of(package: str, names: str) -> set[str]:
@@ -263,8 +263,9 @@ def _group(module: str) -> str | None:
     return _group(parent) if "." in parent else None
 
 
-# The imports that run, at import time or in a function.
-RUNNING_IMPORTS = [found for found in ALL_IMPORTS if not found.annotation]
+def running_imports() -> list[Import]:
+    """Return the imports that run, at import time or in a function."""
+    return [found for found in all_imports() if not found.annotation]
 
 
 def test_every_module_has_its_place() -> None:
@@ -273,7 +274,7 @@ def test_every_module_has_its_place() -> None:
 
 def test_imports_go_one_way() -> None:
     wrong = []
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         if found.module.partition(".")[0] not in ("aioloader", "recordio"):
             continue
         # A package of public names imports what it names.
@@ -328,14 +329,14 @@ def test_circles_are_found() -> None:
 
 
 def test_imports_in_functions_and_for_annotations_are_seen() -> None:
-    own = [found for found in ALL_IMPORTS if found.module in SOURCES]
+    own = [found for found in all_imports() if found.module in SOURCES]
     assert any(found.annotation for found in own)
     assert any(found.lazy for found in own)
 
 
 def test_no_modules_import_each_other() -> None:
     graph: dict[str, set[str]] = {name: set() for name in SOURCES}
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         if found.module in SOURCES and found.module != found.importer:
             graph[found.importer].add(found.module)
     assert _circles(graph) == []
@@ -344,7 +345,7 @@ def test_no_modules_import_each_other() -> None:
 def test_pure_parts_open_nothing_and_wait_for_nothing() -> None:
     wrong = [
         where(found)
-        for found in RUNNING_IMPORTS
+        for found in running_imports()
         if found.module.partition(".")[0] in NOT_FOR.get(_group(found.importer) or "", ())
         and (found.importer, found.module) not in IN_MEMORY
     ]
@@ -354,7 +355,7 @@ def test_pure_parts_open_nothing_and_wait_for_nothing() -> None:
 def test_heavy_and_optional_packages_are_imported_when_used() -> None:
     wrong = [
         where(found)
-        for found in RUNNING_IMPORTS
+        for found in running_imports()
         if not found.lazy
         and (top := found.module.partition(".")[0]) in LAZY
         and (found.importer, top) not in LAZY_EXCEPTIONS
@@ -379,7 +380,7 @@ def test_private_parts_of_recordio_stay_inside() -> None:
     }
     wrong = [
         where(found)
-        for found in RUNNING_IMPORTS
+        for found in running_imports()
         if found.module.startswith("recordio._")
         and found.module != "recordio.__main__"
         and not found.importer.startswith("recordio")
