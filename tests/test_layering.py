@@ -483,12 +483,19 @@ def test_packages_export_what_they_import(package: str) -> None:
     }
 
 
-# Packages whose names are imported at their first use.
-LAZY_PACKAGES = [found.importer for found in ALL_IMPORTS if found.module == "aioloader.foundation.lazy_names"]
+def lazy_packages() -> list[str]:
+    """Return the packages whose names are imported at their first use."""
+    return [found.importer for found in all_imports() if found.module == "aioloader.foundation.lazy_names"]
 
 
-@pytest.mark.parametrize("package", [name for name in LAZY_PACKAGES if name != "aioloader.interop.torch"])
-def test_names_of_a_package_are_those_of_their_modules(package: str) -> None:
+def test_names_of_packages_are_those_of_their_modules() -> None:
+    packages = [name for name in lazy_packages() if name != "aioloader.interop.torch"]
+    assert packages
+    for package in packages:
+        compare_names(package)
+
+
+def compare_names(package: str) -> None:
     # What type checkers see, what `from package import *` gives, and what is loaded at the first use are the same.
     tree = ast.parse(SOURCES[package].read_text(encoding="utf-8"))
     typed = {
@@ -511,12 +518,11 @@ def test_names_of_a_package_are_those_of_their_modules(package: str) -> None:
 
 def test_parts_of_the_library_import_names_from_where_they_are_defined() -> None:
     # So that a name costs its own module, not the package's, and packages of names are in no circle.
+    packages = lazy_packages()
     wrong = [
         where(found)
-        for found in ALL_IMPORTS
-        if found.module in LAZY_PACKAGES
-        and found.importer not in LAZY_PACKAGES
-        and _group(found.importer) in LIBRARY
+        for found in all_imports()
+        if found.module in packages and found.importer not in packages and _group(found.importer) in LIBRARY
     ]
     assert wrong == []
 
