@@ -184,7 +184,7 @@ class AnsweringExecutor(CountingExecutor):
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         super().open(program, memory)
-        for handle in self._handles:
+        for handle in self._table.handles:
             handle.child = AnsweredChild(self._ours)
 
     def close(self) -> None:

@@ -2,13 +2,13 @@
 
 The way of a chunk through the process executor, in order:
 
-- `pool_base`: the pool of workers: its queue, the assignment of chunks, supervision; shared with Ray
-- `process.executor`: messages to and from the child processes (`process.child` starts and ends them)
+- `worker_table`: the queue of chunks, and which worker has which; used by the process and the Ray executor
+- `process.handle`: the life of a worker, and the messages to and from it (`process.child` is its process)
 - `process.worker`: the loop of a child process; `process.messages`: the format of the messages
 - `runner`: makes the samples of a chunk; the same code in every executor
 - `shared_memory`: the slabs that hold the batches, and their leases
 
-A worker that dies is replaced. `PoolExecutor._handle_death` describes for each of its chunks what the worker was doing
+A worker that dies is replaced. `WorkerTable.lost` is told for each of its chunks what the worker was doing
 (`WorkerDeath`), and `retry` decides which samples run again. The sample that the worker was making runs again alone, or
 with its whole batch if that has a custom batchify function. The third death makes it a failure.
 

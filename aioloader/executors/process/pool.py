@@ -7,9 +7,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from aioloader.executors.pool_base import CLOSE_S
 from aioloader.executors.process.child import end_all
 from aioloader.executors.shared_memory import MAX_WORKERS
+from aioloader.executors.worker_table import CLOSE_S
 
 if TYPE_CHECKING:
     from typing import Self

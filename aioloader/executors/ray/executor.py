@@ -22,18 +22,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from aioloader.errors import MissingPackageError, WorkerError
-from aioloader.executors.pool_base import CLOSE_S, Attempt, PoolExecutor, WorkerHandle
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.executors.retry import Outcome, UnsendableSamples, WorkerDeath
 from aioloader.executors.sent_results import read_error
+from aioloader.executors.worker_table import CLOSE_S, Attempt, WorkerHandle, WorkerTable
 from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from aioloader.abc import Program, SlabMemory
+    from aioloader.foundation.types import Chunk
 
 
 def ray_in_use() -> Any:
@@ -228,20 +230,83 @@ _FAILED_STARTS = 5
 
 
 class ActorHandle(WorkerHandle):
-    """One place in the pool; the actor in it may change.
+    """Place of an actor.
+
+    Args:
+        slot: the number of the place.
+        client: sends to the actor.
+        timeout: seconds without an answer after which an actor that has work is ended.
 
     Attributes:
         key: identifies the actor.
         reason: description of its end.
     """
 
+    def __init__(self, slot: int, client: RayClient, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        super().__init__(slot)
+
     def clear(self) -> None:
         super().clear()
         self.key = 0
         self.reason = ""
 
+    def start(self, key: int) -> None:
+        """Start an actor."""
+        self.key = key
+        self.state = "up"
+        self.active_at = time.monotonic()
+        self._client.queue(self._client.start, key)
 
-class RayExecutor(PoolExecutor[ActorHandle]):
+    def send(self, attempt: Attempt) -> None:
+        if not self.running:
+            self.active_at = time.monotonic()
+        self.running[attempt.number] = attempt
+        self._client.queue(self._client.send, self.key, attempt)
+
+    def cancel(self, attempt: Attempt) -> None:
+        self._client.queue(self._client.drop, attempt.number)
+
+    async def end_if_stuck(self, now: float) -> None:
+        if not self.ready or not self.running or self.timed_out:
+            return
+        oldest = next(iter(self.running.values()))
+        patience = oldest.part.patience_at(None, self._timeout)
+        if now - self.active_at > patience:
+            self.timed_out = True
+            self._client.queue(self._client.kill, self.key, f"no answer for {patience:g} s")
+
+    def describe_death(self, attempt: Attempt, oldest: bool) -> WorkerDeath:
+        """Return what the actor's end means for one of its chunks; `oldest`: the one that it was sent first."""
+        # An actor works on its chunks in their order.
+        at: Literal["unknown", "queued"] = "unknown" if oldest else "queued"
+        return WorkerDeath(at, timed_out=self.timed_out and oldest, reason=self.reason)
+
+    def count_failed_start(self) -> WorkerError | None:
+        """Count an actor that ended before it was ready; return the error if no more are to be started."""
+        self.failed_starts += 1
+        if self.failed_starts < _FAILED_STARTS:
+            return None
+        return WorkerError(
+            f"{_FAILED_STARTS} Ray actors ended one after the other while they started, at last: {self.reason}. "
+            "The nodes need aioloader and what the dataset and transforms import; see runtime_env of ray.init"
+        )
+
+    def worker_state(self, now: float) -> WorkerState:
+        """Return what the actor has to do. The sample that it makes is not known here."""
+        parts = [attempt.part for attempt in self.running.values() if not attempt.ended]
+        idle = "waiting" if self.ready else "starting"
+        return WorkerState(
+            name=f"Ray actor {self.slot}",
+            doing="working" if parts else idle,
+            batch=parts[0].batch if parts else None,
+            outstanding=tuple(index for part in parts for index in part.index_table[INDEX].tolist()),
+            seconds=now - self.active_at,
+        )
+
+
+class RayExecutor:
     """Executor that runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::
@@ -281,7 +346,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
             raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")
         if not num_cpus >= 0:
             raise ValueError(f"num_cpus must be at least 0, got {num_cpus}")
-        super().__init__(timeout)
+        self._table: WorkerTable[ActorHandle] = WorkerTable(timeout)
         self._count = workers
         self._num_cpus = num_cpus
         self._resources = dict(resources or {})
@@ -310,7 +375,7 @@ class RayExecutor(PoolExecutor[ActorHandle]):
         Raises:
             MissingPackageError, WorkerError: there is no cluster to work on, or the program cannot be pickled.
         """
-        if self._client is not None or self._closed:
+        if self._client is not None or self._table.closed:
             raise WorkerError("a RayExecutor serves one loader: make another one for another loader")
         ray_in_use()
         options: dict[str, Any] = {
@@ -320,35 +385,51 @@ class RayExecutor(PoolExecutor[ActorHandle]):
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        self._client = RayClient(self._post, pickled_program(program), memory, options)
-        self._handles = [ActorHandle() for _ in range(self.workers)]
+        table = self._table
+        client = self._client = RayClient(self._post, pickled_program(program), memory, options)
+        table.count = self.workers
+        table.handles = [ActorHandle(slot, client, table.timeout) for slot in range(table.count)]
+
+    @property
+    def restarts(self) -> int:
+        """Return how many actors were replaced."""
+        return self._table.restarts
+
+    @property
+    def queued(self) -> int:
+        """Return the number of chunks that wait for an actor."""
+        return self._table.queued
+
+    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
+        return self._table.run(chunks)
+
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        return self._table.serving(self._supervise)
 
     # -- supervision ---------------------------------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
         self._notify = loop_notifier()  # before the inbox is read: later events notify
+        table = self._table
         while True:
             while self._inbox:
                 self._receive(*self._inbox.popleft())
-            if self._client is not None and self._fatal is None and not self._closed:
-                for handle in self._handles:
-                    if handle.state == "none":
-                        handle.key = next(self._keys)
-                        handle.state = "up"
-                        handle.active_at = time.monotonic()
-                        self._client.queue(self._client.start, handle.key)
-            self._assign()
-            await self._changed.wait()
+            for handle in table.handles:
+                if handle.state == "none" and table.wants(handle):
+                    handle.start(next(self._keys))
+            table.assign()
+            await table.changed.wait()
 
     def _post(self, *event: Any) -> None:
         """Enter an event, from the client's thread."""
         self._inbox.append(event)
         notify = self._notify
         if notify is not None:
-            notify(self._changed.set)
+            notify(self._table.changed.set)
 
     def _receive(self, kind: str, *rest: Any) -> None:
         """Handle an event; see `RayClient`."""
+        table = self._table
         if kind == "broken":
             (cause,) = rest
             error = WorkerError(f"the Ray cluster cannot be used: {type(cause).__name__}: {cause}")
@@ -356,14 +437,14 @@ class RayExecutor(PoolExecutor[ActorHandle]):
             self._give_up(error)
             return
         if kind == "dropped":
-            attempt = self._ending.get(*rest)
+            attempt = table.ending.get(*rest)
             if attempt is not None:
                 # Dropped because its batch was cancelled, or because no worker can be started. The actor is still busy
                 # with it.
-                self._resolve(attempt, self._fatal or ChunkResult())
+                table.resolve(attempt, table.failure or ChunkResult())
             return
         key, *facts = rest
-        handle = next((each for each in self._handles if each.key == key), None)
+        handle = next((each for each in table.handles if each.key == key), None)
         if handle is None:
             return  # of an actor that was replaced
         handle.active_at = time.monotonic()
@@ -375,85 +456,35 @@ class RayExecutor(PoolExecutor[ActorHandle]):
             self._give_up(facts[0])
         elif kind == "lost":
             (handle.reason,) = facts
-            self._handle_death(handle)
+            failure = None if handle.ready or handle.dismissed else handle.count_failed_start()
+            table.lost(handle, handle.describe_death)
+            if failure is not None:
+                self._give_up(failure)
         elif kind == "free":
             handle.running.pop(facts[0], None)
         else:
-            self._handle_answer(handle, *facts)
+            table.answer(handle, *facts)
 
-    # -- chunks ------------------------------------------------------------------------------------------------------
-
-    def _send(self, handle: ActorHandle, attempt: Attempt) -> None:
-        assert self._client is not None
-        if not handle.running:
-            handle.active_at = time.monotonic()
-        handle.running[attempt.number] = attempt
-        self._client.queue(self._client.send, handle.key, attempt)
-
-    def _cancel(self, handle: ActorHandle, attempt: Attempt) -> None:
-        assert self._client is not None
-        self._client.queue(self._client.drop, attempt.number)
-
-    # -- death -------------------------------------------------------------------------------------------------------
-
-    def _describe_death(self, handle: ActorHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
-        # An actor works on its chunks in their order.
-        at: Literal["unknown", "queued"] = "unknown" if oldest else "queued"
-        return WorkerDeath(at, timed_out=handle.timed_out and oldest, reason=handle.reason)
-
-    def _count_failed_start(self, handle: ActorHandle) -> WorkerError | None:
-        handle.failed_starts += 1
-        if handle.failed_starts < _FAILED_STARTS:
-            return None
-        return WorkerError(
-            f"{_FAILED_STARTS} Ray actors ended one after the other while they started, at last: {handle.reason}. "
-            "The nodes need aioloader and what the dataset and transforms import; see runtime_env of ray.init"
-        )
-
-    def _fail_running(self, handle: ActorHandle, error: BaseException) -> None:
-        # The client drops them first: it may be writing to their memory now.
-        for attempt in handle.running.values():
-            if not attempt.ended and attempt.number not in self._ending:
-                self._ending[attempt.number] = attempt
-                self._cancel(handle, attempt)
-
-    async def _end_if_stuck(self, handle: ActorHandle, now: float) -> None:
-        if not handle.ready or not handle.running or handle.timed_out:
-            return
-        oldest = next(iter(handle.running.values()))
-        patience = oldest.part.patience_at(None, self.timeout)
-        if now - handle.active_at > patience:
-            handle.timed_out = True
-            assert self._client is not None
-            self._client.queue(self._client.kill, handle.key, f"no answer for {patience:g} s")
+    def _give_up(self, error: BaseException) -> None:
+        """Fail all chunks: no worker can be started. The client drops them first: it may be writing to their memory."""
+        for handle, attempt in self._table.give_up(error):
+            if not attempt.ended and attempt.number not in self._table.ending:
+                self._table.cancel(handle, attempt)
 
     # -- for reports of a stall ----------------------------------------------------------------------------------------
 
     def activity(self) -> object:
-        return self._answers, self.restarts, [(handle.state, handle.ready) for handle in self._handles]
+        handles = self._table.handles
+        return self._answers, self.restarts, [(handle.state, handle.ready) for handle in handles]
 
     async def workers_now(self) -> list[WorkerState]:
-        """Return what every actor has to do. The sample that it makes is not known here."""
         now = time.monotonic()
-        states = []
-        for number, handle in enumerate(self._handles):
-            parts = [attempt.part for attempt in handle.running.values() if not attempt.ended]
-            idle = "waiting" if handle.ready else "starting"
-            states.append(
-                WorkerState(
-                    name=f"Ray actor {number}",
-                    doing="working" if parts else idle,
-                    batch=parts[0].batch if parts else None,
-                    outstanding=tuple(index for part in parts for index in part.index_table[INDEX].tolist()),
-                    seconds=now - handle.active_at,
-                )
-            )
-        return states
+        return [handle.worker_state(now) for handle in self._table.handles]
 
     def close(self) -> None:
         """End the actors. Ray ends their processes shortly afterwards."""
-        if self._closed:
+        if self._table.closed:
             return
-        self._closed = True
+        self._table.closed = True
         if self._client is not None:
             self._client.close(CLOSE_S)

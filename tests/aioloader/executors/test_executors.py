@@ -19,7 +19,7 @@ from aioloader.abc import Program
 from aioloader.datasets.stage import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
-from aioloader.executors.process.executor import ProcessHandle
+from aioloader.executors.process.handle import ProcessHandle
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import BASE, INDEX, INDEX_TABLE_ROWS, ROW, ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster

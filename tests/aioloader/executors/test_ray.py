@@ -128,7 +128,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
         batches = iter(loader)
         got = [next(batches)]
         # Both nodes work.
-        wait_until(lambda: [handle.ready for handle in executor._handles] == [True, True])
+        wait_until(lambda: [handle.ready for handle in executor._table.handles] == [True, True])
         got += [next(batches) for _ in range(5)]
         cluster.kill_second_node()
         got += list(batches)

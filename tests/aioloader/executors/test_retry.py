@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import StalledError, WorkerError, single
-from aioloader.executors.pool_base import PoolExecutor, WorkerHandle
 from aioloader.executors.retry import MAX_ATTEMPTS, WorkerDeath
+from aioloader.executors.worker_table import WorkerHandle, WorkerTable
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, Chunk, ChunkResult
 
 
-class Pool(PoolExecutor):
-    """Pool of one worker, replaced as often as it dies, which is blamed on samples that are unknown to the pool.
+class Pool(WorkerHandle):
+    """Worker alone in its table, replaced as often as it dies, blamed on samples that are unknown to the table.
 
     Args:
         deadly: rows that kill a worker at every attempt.
@@ -21,19 +21,19 @@ class Pool(PoolExecutor):
         batch_is_deadly: collating kills a worker too.
     """
 
-    workers = 1
-
     def __init__(self, deadly=(), losses=0, timed_out=False, batch_is_deadly=False):
-        super().__init__(timeout=5.0)
+        super().__init__(0)
+        self.table = WorkerTable(timeout=5.0)
+        self.table.handles, self.table.count = [self], 1
+        self.state = "up"
+        self.ready = True
+        self.table.assign()
         self.deadly = set(deadly)
         self.losses = losses
         self.timed_out = timed_out
         self.batch_is_deadly = batch_is_deadly
         self.attempts = []
         self.release = 0
-        self._handles = [WorkerHandle()]
-        self._handles[0].state = "up"
-        self._handles[0].ready = True
 
     def chunk(self, rows, custom_collate=False):
         index_table = np.zeros((INDEX_TABLE_ROWS, len(rows)), np.int64)
@@ -49,22 +49,21 @@ class Pool(PoolExecutor):
     def _release(self):
         self.release += 1
 
-    def _send(self, handle, attempt):
-        handle.running[attempt.number] = attempt
+    def send(self, attempt):
+        self.running[attempt.number] = attempt
         self.attempts.append(attempt.part.index_table[ROW].tolist())
 
     def run_to_end(self, chunk):
         async def work():
-            (handle,) = self._handles
-            while handle.running:
-                (attempt,) = handle.running.values()
-                self._handle_answer(handle, attempt.number, self.outcome(attempt.part))
+            while self.running:
+                (attempt,) = self.running.values()
+                self.table.answer(self, attempt.number, self.outcome(attempt.part))
                 assert len(self.attempts) < 500
 
         async def main():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(work)
-                return await self.run([chunk])
+                return await self.table.run([chunk])
 
         try:
             return anyio.run(main)
@@ -121,7 +120,7 @@ def test_who_takes_too_long_alone_is_a_failure_at_once():
 
 def test_a_timeout_ends_a_pass_that_the_first_failure_ends():
     pool = Pool(deadly={1}, timed_out=True)
-    pool._raises = True
+    pool.table.raises = True
     with pytest.raises(StalledError):
         pool.run_to_end(pool.chunk(range(3)))
     assert pool.attempts == [[0, 1, 2]]

@@ -35,7 +35,7 @@ SAMPLES = 16
 
 def workers_of(loader: Any) -> list[int]:
     """Return the process numbers of the workers that are not starting."""
-    return [handle.process.pid for handle in loader._runtime.open().executor._handles if handle.ready]
+    return [handle.process.pid for handle in loader._runtime.open().executor._table.handles if handle.ready]
 
 
 def hang() -> None:

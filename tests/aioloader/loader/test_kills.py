@@ -68,7 +68,7 @@ class Killer(threading.Thread):
             time.sleep(self.draw.random() * 0.15)
             with self.gate:
                 if self.served.is_set():
-                    self._kill(self.draw.choice(self.executor._handles))
+                    self._kill(self.draw.choice(self.executor._table.handles))
 
     def _kill(self, handle):
         process = handle.process
@@ -149,7 +149,7 @@ async def test_sixteen_workers_are_gone_within_a_second_of_the_call(moment, left
     batches = aiter(loader)
     if moment == "loading":
         await anext(batches)
-        handles = loader._runtime.open().executor._handles
+        handles = loader._runtime.open().executor._table.handles
         while not all(handle.ready for handle in handles):
             await asyncio.sleep(0.01)
         await anext(batches)

@@ -92,7 +92,11 @@ def test_killed_workers_cancelled_requests_and_hostile_references(seed: int, lef
             killed: list[int] = []
 
             def ready() -> list[int]:
-                pids = [handle.process.pid for handle in executor._handles if handle.ready and handle.process]
+                pids = [
+                    handle.process.pid
+                    for handle in executor._table.handles
+                    if handle.ready and handle.process
+                ]
                 return [pid for pid in pids if pid not in killed[-4:]]
 
             async def kill() -> None:
