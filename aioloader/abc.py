@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
-        Coroutine,
         Iterator,
         Mapping,
         Sequence,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
         PartialItems,
         RankBatch,
         Slab,
-        SpanKind,
         StageTimer,
         StorageStats,
         WorkerState,
@@ -48,23 +46,18 @@ if TYPE_CHECKING:
 __all__ = (
     "Allocate",
     "AllocatingBatchify",
-    "AnnouncedByteSource",
     "AwaitingExecutor",
     "Batchify",
-    "BlockingByteSource",
     "BlockingExecutor",
     "BulkDecoder",
     "BulkParser",
     "ByteDataset",
     "ByteSource",
     "ComputedBatchSampler",
-    "CountingByteSource",
     "Decoder",
     "DecodingProcessor",
     "DrawingBatchify",
     "Executor",
-    "FetchingByteSource",
-    "FileByteSource",
     "FileMaps",
     "FusableDecoder",
     "FusedDecoder",
@@ -73,15 +66,10 @@ __all__ = (
     "ItemLocation",
     "LocatedDataset",
     "MapDataset",
-    "MappableByteSource",
-    "MappedByteSource",
     "MappingExecutor",
     "NamedDataset",
     "NamedExecutor",
-    "NetworkByteSource",
-    "ObjectByteSource",
     "ObservableExecutor",
-    "PartialByteSource",
     "PartialDataset",
     "PartialReads",
     "PositionalSampler",
@@ -518,14 +506,14 @@ class Stage(Protocol):
 # -- byte sources ----------------------------------------------------------------------------------------------------
 
 
-class ByteSource(Protocol):
-    """Reader of the bytes of items: what a new storage backend implements. `ByteDataset.open_source` returns it.
+class ByteSource:
+    """Reader of the bytes of items: what a new storage backend derives from. `ByteDataset.open_source` returns it.
 
     The loader awaits `plan`, allocates the memory that the plan asks for, and awaits `read`, each once for a whole
     batch, so that a batch costs few awaits. Both run in the loader's event loop: one `plan` at a time, while the `read`
     of several batches may run. Calls that block belong in threads. For a client with async methods this is enough::
 
-        class ClientSource:
+        class ClientSource(ByteSource):
             def __init__(self, client, keys):
                 self._client, self._keys = client, keys
 
@@ -549,26 +537,32 @@ class ByteSource(Protocol):
             def close(self):
                 self._client.close()
 
-    `WHOLE_FILE`, `Spans` and `ReadPlan` are in `aioloader.foundation.types`.
-
-    The loader finds optional Protocols by `isinstance`. Without them a source lacks:
-
-    - `BlockingByteSource`: epochs without workers that need no event loop
-    - `FileByteSource`: the names of its files in errors
-    - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
-    - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
-    - `PartialByteSource`: reading only the parts of images that crops need
-    - `MappableByteSource`, which returns a `MappedByteSource`: workers that look records up in maps of local files
-    - `AnnouncedByteSource`: reading what the next batches need before they are planned
-
-    The package's own datasets need more of the sources that they open in `aioloader.datasets.files`:
-
-    - `FetchingByteSource`: ``dataset[i]``, and records read together for torch's loader
-    - `ObjectByteSource`: the option ``cache``, for objects over a network
+    `WHOLE_FILE`, `Spans` and `ReadPlan` are in `aioloader.foundation.types`. All attributes and methods below `close`
+    have defaults. An object of another class that has `plan`, `read` and `close` is accepted too.
 
     A URL scheme that the package obstore supports needs no new source: see `aioloader.storage.urls`. For any other
     storage write a dataset with the methods of `ByteDataset` whose `open_source` returns your source.
+
+    Attributes:
+        paths: paths or URLs of the files, which errors name, in the order of the file numbers in `Spans`; may be empty.
+        samples_ahead: how many samples must be in flight at a time to hide the latency; the loader's default of
+            `prefetch` follows it. 0: reads take little time.
+        announced: how many samples behind the batch that is planned next are passed to `announce`; 0: none.
+        reads_parts: the source can leave out a stretch of each span (`Spans.gaps`), so that only those parts of images
+            are read that crops need. In memory each item takes its bytes, rounded up to a multiple of 64 at most.
+        fetches: `plan_blocking`, `read_blocking` and `fetch` are there: for ``dataset[i]``, and for records that are
+            read together for torch's loader.
+        blocks: an epoch without workers may call them in place of `plan` and `read`, and needs no event loop.
+        maps: memory maps in which workers look records up; None: everything is read.
     """
+
+    paths: Sequence[str] = ()
+    samples_ahead: int = 0
+    announced: int = 0
+    reads_parts: bool = False
+    fetches: bool = False
+    blocks: bool = False
+    maps: FileMaps | None = None
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """Find the sizes of whole files, and give each item a place in memory.
@@ -577,7 +571,7 @@ class ByteSource(Protocol):
         `ReadPlan.failures`. The loader may drop a plan without reading it, and may cancel the call: no file, lock or
         buffer may stay open that only `read` releases.
         """
-        ...
+        raise NotImplementedError
 
     async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
         """Read every planned span into `out`, which has at least `plan.nbytes` bytes.
@@ -591,29 +585,19 @@ class ByteSource(Protocol):
 
         On cancellation it returns only when nothing writes into `out` any more: another batch will use that memory.
         """
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close files and threads; may be called twice."""
-        ...
-
-
-@runtime_checkable
-class BlockingByteSource(ByteSource, Protocol):
-    """A byte source that also works without an event loop."""
+        raise NotImplementedError
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        """Do the same as `ByteSource.plan` and block."""
-        ...
+        """Do the same as `plan` and block."""
+        raise NotImplementedError
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
-        """Do the same as `ByteSource.read` and block."""
-        ...
-
-
-@runtime_checkable
-class FetchingByteSource(ByteSource, Protocol):
-    """A byte source that also reads single items outside of a loader."""
+        """Do the same as `read` and block."""
+        raise NotImplementedError
 
     def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
         """Plan and read at once, blocking; return the plan and the memory that it refers to.
@@ -621,54 +605,14 @@ class FetchingByteSource(ByteSource, Protocol):
         Raises:
             Exception: the error of the first item that could not be read.
         """
-        ...
+        plan = self.plan_blocking(spans)
+        data = memoryview(bytearray(plan.nbytes))
+        for _, error in plan.failures or self.read_blocking(plan, data):
+            raise error
+        return plan, data
 
-
-@runtime_checkable
-class FileByteSource(ByteSource, Protocol):
-    """A byte source whose files have paths or URLs, which errors name."""
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """Return the paths or URLs, in the order of the file numbers in `Spans`."""
-        ...
-
-
-@runtime_checkable
-class NetworkByteSource(ByteSource, Protocol):
-    """A byte source with long latencies.
-
-    Attributes:
-        timeout: seconds that one call may take; the loader sets it.
-        samples_ahead: how many samples must be in flight at a time; the loader's default of `prefetch` follows it.
-    """
-
-    timeout: float
-    samples_ahead: int
-
-
-@runtime_checkable
-class PartialByteSource(ByteSource, Protocol):
-    """A byte source that can leave out a stretch of each span (`Spans.gaps`).
-
-    In memory each item takes its bytes, rounded up to a multiple of 64 at most.
-
-    Attributes:
-        reads_parts: it does so.
-    """
-
-    reads_parts: bool
-
-
-@runtime_checkable
-class AnnouncedByteSource(ByteSource, Protocol):
-    """A byte source that begins to read items before their batch is planned, where the order is computed.
-
-    Attributes:
-        announced: how many samples behind the batch that is planned next are announced; 0: none.
-    """
-
-    announced: int
+    def set_timeout(self, seconds: float) -> None:
+        """Set the time that one call may take, of a source with long latencies; the loader calls it first."""
 
     def announce(self, spans: Spans) -> None:
         """Begin to read; returns at once, and never raises because something cannot be read. Called in the event loop.
@@ -676,37 +620,22 @@ class AnnouncedByteSource(ByteSource, Protocol):
         Args:
             spans: of the items of one batch. The loader may leave an epoch, so that some are never planned.
         """
-        ...
 
-
-@runtime_checkable
-class CountingByteSource(ByteSource, Protocol):
-    """A byte source that counts its requests."""
-
-    def stats(self) -> StorageStats:
-        """Return the counters so far."""
-        ...
-
-
-class ObjectByteSource(FileByteSource, NetworkByteSource, CountingByteSource, Protocol):
-    """A byte source of objects that `aioloader.storage.cache.CachedObjectSource` can put behind a cache.
-
-    Its plans have one read for each item, in their order, so that the cache can leave out those that it has:
-    `ReadPlan.reads` is an array as `aioloader.storage.layout.plan_apart` makes it.
-
-    Attributes:
-        kind: of the spans.
-    """
-
-    kind: SpanKind
-
-    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an async function to its end, in the thread of the source's event loop."""
-        ...
+    def stats(self) -> StorageStats | None:
+        """Return the counters so far, for ``loader.stats()``; None if nothing is counted."""
+        return None
 
     def identity(self, number: int) -> tuple[str, str] | None:
-        """Return name and version of the object with a file number; None if it cannot be cached."""
-        ...
+        """Return name and version of the object with a file number, for a cache; None if it cannot be cached."""
+        return None
+
+    def ranges(self) -> ByteSource | None:
+        """Return a separate source of any ranges of the same files, for headers of items; None if there is none."""
+        return None
+
+    def mapped(self) -> ByteSource | None:
+        """Return a source with `maps` of the same files that closes this one; None if they are not to be mapped."""
+        return None
 
 
 class FileMaps(Protocol):
@@ -723,25 +652,6 @@ class FileMaps(Protocol):
 
     def whole(self, file: int, end: IntArray, /) -> mmap.mmap | None:
         """Return the map of a file; None if the file no longer reaches as far as `end`, int64 (n,)."""
-        ...
-
-
-@runtime_checkable
-class MappedByteSource(ByteSource, Protocol):
-    """A byte source that does not read records: workers look them up in maps of the files."""
-
-    @property
-    def maps(self) -> FileMaps:
-        """Return the maps."""
-        ...
-
-
-@runtime_checkable
-class MappableByteSource(ByteSource, Protocol):
-    """A byte source of local files that workers may be able to map."""
-
-    def mapped(self) -> MappedByteSource | None:
-        """Return a source that maps the same files and closes this one; None if they are not to be mapped."""
         ...
 
 

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import (
-    FetchingByteSource,
-    FileByteSource,
+    ByteSource,
     NamedDataset,
-    NetworkByteSource,
     SizedFilesDataset,
     SizedProcessor,
 )
 from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRecordDecoder
 from aioloader.datasets.resolve import Joined, resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
-from aioloader.foundation.types import WHOLE_FILE, SpanKind, Spans
-from aioloader.storage.local.source import LocalByteSource
+from aioloader.foundation.types import WHOLE_FILE, Spans
 from aioloader.transforms.formats import orientation_may_follow, read_header
 
 if TYPE_CHECKING:
@@ -152,29 +149,17 @@ class _Headers:
         self._base: ByteDataset[Any] = base
         self._decoder: ImageDecoder = base.decoder
         self._remap = resolved.remap
-        source = base.open_source()
-        if not isinstance(source, FetchingByteSource):
+        source = resolved.open_source()
+        if not source.fetches:
             source.close()
-            raise TypeError(
-                f"the byte source of {self._name} lacks fetch(), see aioloader.abc.FetchingByteSource"
-            )
-        self._source: FetchingByteSource = source
+            raise TypeError(f"the byte source of {self._name} lacks fetch(), see aioloader.abc.ByteSource")
+        self._source: ByteSource = source
         self._heads = self._open_heads()
 
-    def _open_heads(self) -> FetchingByteSource | None:
+    def _open_heads(self) -> ByteSource | None:
         """Return a source of the beginnings of items; None where items are read whole."""
-        source = self._source
         kinds = ImageRecordDecoder.parse, ImageFileDecoder.parse
-        if type(self._decoder).parse not in kinds or not isinstance(source, FileByteSource):
-            return None
-        if isinstance(source, LocalByteSource):
-            return LocalByteSource(source.paths, kind=SpanKind.EXACT, watch=False)
-        if isinstance(source, NetworkByteSource):
-            from aioloader.storage.remote.source import RemoteByteSource
-
-            if isinstance(source, RemoteByteSource):
-                return RemoteByteSource(source.paths, kind=SpanKind.EXACT)
-        return None
+        return self._source.ranges() if type(self._decoder).parse in kinds else None
 
     def __enter__(self) -> _Headers:
         return self

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import FetchingByteSource, FusableDecoder, MapDataset
+from aioloader.abc import FusableDecoder, MapDataset
 from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
@@ -22,6 +22,8 @@ from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aioloader.abc import ByteSource
 
 
 class _Local(threading.local):
@@ -80,13 +82,13 @@ class _BatchReader:
             return None
         if base.spans(np.zeros(1, np.int64)).length[0] == WHOLE_FILE:
             return None
-        source = base.open_source()
-        if isinstance(source, FetchingByteSource):
+        source = resolved.open_source()
+        if source.fetches:
             return cls(dataset, resolved, source)
         source.close()
         return None
 
-    def __init__(self, dataset: MapDataset[Any], resolved: Resolved, source: FetchingByteSource) -> None:
+    def __init__(self, dataset: MapDataset[Any], resolved: Resolved, source: ByteSource) -> None:
         base = resolved.base
         self._base = None if base is dataset else base
         self._remap: IntArray | None = resolved.remap

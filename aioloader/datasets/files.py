@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
@@ -68,7 +68,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
     def __init__(
         self, cache: str | os.PathLike[str] | None = None, cache_limit: int | str | None = None
     ) -> None:
-        self._source: FetchingByteSource | None = None
+        self._source: ByteSource | None = None
         self._own_stage: Stage | None = None
         self._cache_options = CacheOptions(cache, cache_limit)
         self._answers = current_answers.get()
@@ -105,7 +105,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         name: str,
         versions: Sequence[Version | None] | None = None,
         direct: bool = False,
-    ) -> FetchingByteSource:
+    ) -> ByteSource:
         """Return a source of files or objects; behind the cache, if there is one.
 
         Args:
@@ -122,8 +122,10 @@ class FileDataset(Dataset, ByteDataset[Any]):
 
             with self._asking():
                 objects = RemoteByteSource(paths, kind=kind, versions=versions)
+            if cache is None:
+                return objects
             # Without the signature of a URL, which changes.
-            return objects if cache is None else CachedObjectSource(objects, cache, cache_name(name))
+            return CachedObjectSource(objects, cache, cache_name(name), kind)
         files = LocalByteSource(paths, kind=kind, direct=direct)
         return files if cache is None else CachedByteSource(files, cache, name)
 
@@ -159,8 +161,8 @@ class FileDataset(Dataset, ByteDataset[Any]):
             raise EmptyDatasetError(*self._refuses_empty)
         return count
 
-    def open_source(self) -> FetchingByteSource:
-        """Return a separate byte source; more than a `ByteSource`, because ``dataset[i]`` reads without a loader."""
+    def open_source(self) -> ByteSource:
+        """Return a separate byte source that `fetches`, because ``dataset[i]`` reads without a loader."""
         raise NotImplementedError
 
     def file_nbytes(self, index: int) -> int:

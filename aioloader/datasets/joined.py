@@ -19,11 +19,9 @@ import numpy as np
 
 from aioloader.abc import (
     Decoder,
-    FileByteSource,
     FusableDecoder,
     FusedDecoder,
     MapDataset,
-    PartialByteSource,
     PartialDataset,
     ReadAheadDataset,
     ShuffledDataset,
@@ -34,13 +32,13 @@ from aioloader.datasets.resolve import Joined, Resolved, file_nbytes, resolve
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, Spans
 from aioloader.rng import current_rng, default_rng
 from aioloader.samplers.blocks import BlockShuffleSampler, join_blocks
-from aioloader.storage.joined import FileNumbers, JoinedByteSource, join_sources
+from aioloader.storage.joined import FileNumbers, JoinedByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import aioloader.abc
-    from aioloader.abc import PartialReads
+    from aioloader.abc import ByteSource, PartialReads
     from aioloader.foundation.types import StageTimer
     from aioloader.rng import Rng
 
@@ -414,22 +412,20 @@ class JoinedItems(Joined):
 
     def open_source(self) -> JoinedByteSource:
         """Return a separate byte source over those of the parts."""
-        sources: list[Any] = []
+        sources: list[ByteSource | None] = []
         try:
-            sources.extend(
-                part.resolved.base.open_source() if part.in_bytes else None for part in self._parts
-            )
+            sources.extend(part.resolved.open_source() if part.in_bytes else None for part in self._parts)
         except BaseException:
             for source in sources:
                 if source is not None:
                     source.close()
             raise
         # A loader asks for the decoder and the partial reads after it has opened the source.
-        self._reads_parts = [isinstance(each, PartialByteSource) and each.reads_parts for each in sources]
-        files = [each if isinstance(each, FileByteSource) else None for each in sources]
-        if sum(0 if each is None else len(each.paths) for each in files) <= _FEW_PATHS:
-            self._paths = [() if each is None else tuple(map(str, each.paths)) for each in files]
-        return join_sources(sources, self._numbers)
+        self._reads_parts = [each is not None and each.reads_parts for each in sources]
+        files = [() if each is None else each.paths for each in sources]
+        if sum(map(len, files)) <= _FEW_PATHS:
+            self._paths = [tuple(map(str, paths)) for paths in files]
+        return JoinedByteSource(sources, self._numbers)
 
     def spans(self, indices: IntArray) -> Spans:
         n = len(indices)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from aioloader.abc import (
     ByteDataset,
+    ByteSource,
     GatherDataset,
     MapDataset,
     ShuffledDataset,
@@ -23,7 +24,7 @@ from aioloader.abc import (
     StreamDataset,
 )
 from aioloader.foundation.protocols import implements
-from aioloader.foundation.types import WHOLE_FILE, Array, IntArray
+from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ReadPlan, Spans, StorageStats
 from aioloader.storage.urls import name_of
 
 if TYPE_CHECKING:
@@ -110,6 +111,60 @@ class Joined:
     joined_parts: Sequence[MapDataset[Any]]
 
 
+class ForeignByteSource(ByteSource):
+    """Byte source of the caller's that is not derived from `ByteSource`.
+
+    Args:
+        source: has `plan`, `read` and `close`, and may have more of the methods and attributes of a `ByteSource`.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        for name in ("paths", "samples_ahead", "announced", "reads_parts", "maps"):
+            setattr(self, name, getattr(source, name, getattr(ByteSource, name)))
+        self.blocks = hasattr(source, "plan_blocking") and hasattr(source, "read_blocking")
+        self.fetches = self.blocks or hasattr(source, "fetch")
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        found: ReadPlan = await self._source.plan(spans)
+        return found
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
+        failures: list[tuple[int, BaseException]] = await self._source.read(plan, out)
+        return failures
+
+    def close(self) -> None:
+        self._source.close()
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        if self.blocks:
+            found: ReadPlan = self._source.plan_blocking(spans)
+            return found
+        found, data = self._source.fetch(spans)
+        return replace(found, reads=data)
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
+        if self.blocks:
+            failures: list[tuple[int, BaseException]] = self._source.read_blocking(plan, out)
+            return failures
+        out[: plan.nbytes] = plan.reads[: plan.nbytes]
+        return []
+
+    def set_timeout(self, seconds: float) -> None:
+        if hasattr(self._source, "timeout"):
+            self._source.timeout = seconds
+
+    def announce(self, spans: Spans) -> None:
+        self._source.announce(spans)
+
+    def stats(self) -> StorageStats | None:
+        return self._source.stats() if hasattr(self._source, "stats") else None
+
+    def mapped(self) -> ByteSource | None:
+        found = self._source.mapped() if hasattr(self._source, "mapped") else None
+        return None if found is None else ForeignByteSource(found)
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A decomposed dataset.
@@ -126,6 +181,11 @@ class Resolved:
     base_kind: Literal["bytes", "gather", "foreign", "stream"]
     remap: IntArray | None
     stages: tuple[aioloader.abc.Stage, ...]
+
+    def open_source(self) -> ByteSource:
+        """Return a separate byte source of a base of bytes; one of another class is adapted."""
+        source: Any = self.base.open_source()
+        return source if isinstance(source, ByteSource) else ForeignByteSource(source)
 
 
 def resolve(dataset: Any) -> Resolved:  # of any class

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from typing import Self
 
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
 
@@ -472,7 +472,7 @@ class ShardDataset(FileDataset):
         spans = self.tables.spans(indices)
         return spans.file, spans.offset
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._open_files(
             self.paths,
             remote=self.reads_ahead,
@@ -556,7 +556,7 @@ class ShardDataset(FileDataset):
             source.close()
         return np.array(found) if found else np.empty(0, self._label_dtype or np.int64)
 
-    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+    def labels_at(self, indices: IntArray, source: ByteSource) -> list[Any]:
         """Return the label of each sample, or the error of a sample that has none or is damaged. Blocking.
 
         Args:

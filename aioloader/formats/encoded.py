@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import ByteSource
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import WHOLE_FILE, ItemLocation, ReadPlan, Spans
-from aioloader.storage.layout import fetch_with
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioloader.abc import FetchingByteSource
     from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -138,7 +137,7 @@ class EncodedDataset(ShardDataset):
     def spans(self, indices: IntArray) -> Spans:
         return Spans(np.zeros(len(indices), np.int64), indices, np.full(len(indices), WHOLE_FILE, np.int64))
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return EncodedByteSource(self, labelled=self._label is not None)
 
     @property
@@ -150,7 +149,7 @@ class EncodedDataset(ShardDataset):
         """Return the number of bytes that `labels` reads: none of the images."""
         return 0
 
-    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+    def labels_at(self, indices: IntArray, source: ByteSource) -> list[Any]:
         """Return the label of each sample; see `ShardDataset.labels_at`."""
         decoder = self._image_decoder()
         found = []
@@ -213,13 +212,15 @@ class EncodedReader:
         return FieldKind.IMAGE if name == IMAGE else FieldKind.VALUE
 
 
-class EncodedByteSource:
+class EncodedByteSource(ByteSource):
     """Byte source of an `EncodedDataset`; an item is the length of its label, the label as a numpy file, and the image.
 
     Args:
         dataset: whose `read` is called, in one thread.
         labelled: items have their labels.
     """
+
+    fetches = blocks = True
 
     def __init__(self, dataset: EncodedDataset, *, labelled: bool) -> None:
         self._dataset = dataset
@@ -260,10 +261,6 @@ class EncodedByteSource:
             out[start:middle] = label
             out[middle : middle + len(data)] = data
         return []
-
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Read items outside of a loader."""
-        return fetch_with(self.plan_blocking, self.read_blocking, spans)
 
     def _started(self) -> Threads:
         if self._threads is None:

@@ -70,7 +70,7 @@ class Spans:
         length: int64 (n,), bytes of each span; `WHOLE_FILE` for a whole file.
         gaps: int64 (n, 2), a stretch inside each span that is not read, or None: where it begins in the span, and its
             bytes, which may be 0. A span that does not contain a whole item has a gap that begins behind its first
-            byte; any other has zeros. Only for a `aioloader.abc.PartialByteSource`.
+            byte; any other has zeros. Only for a source that `reads_parts`.
     """
 
     file: IntArray
@@ -112,9 +112,8 @@ class ReadPlan:
         nbytes: bytes to allocate.
         start: int64 (n,), byte offset of each item in that memory; -1 where planning failed, and for mapped items.
         length: int64 (n,), bytes of each item; 0 where planning failed.
-        reads: the reads, in any form: only the source that made the plan uses them (and the cache those of an
-            `ObjectByteSource`, which have a fixed form). The package's sources have int64 (m, 4), with the columns of
-            `aioloader.storage.layout.Read`.
+        reads: the reads, in any form: only the source that made the plan uses them, and the cache in front of it. The
+            package's sources have int64 (m, 4), with the columns of `aioloader.storage.layout.Read`.
         failures: (place in the batch, error) of items whose size could not be found.
         mapped: int64 (m,), places in the batch of items that are not read: the executor finds them in its maps of the
             files.

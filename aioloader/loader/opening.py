@@ -13,7 +13,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from aioloader.abc import AnnouncedByteSource
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.caller import DeferredWarnings
 from aioloader.foundation.opening import Opening, current_opening
@@ -25,6 +24,7 @@ from aioloader.pipeline.plan import BatchPlan, base_indices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
 
 
@@ -38,13 +38,13 @@ def announced(context: PipelineContext, plans: Iterable[BatchPlan]) -> Iterator[
         plans: the batches of an epoch, in order; taking them early has no effect but to compute them earlier.
     """
     source = context.source
-    if isinstance(source, AnnouncedByteSource) and source.announced:
+    if source is not None and source.announced:
         return _announce(context, plans, source)
     return iter(plans)
 
 
 def _announce(
-    context: PipelineContext, plans: Iterable[BatchPlan], source: AnnouncedByteSource
+    context: PipelineContext, plans: Iterable[BatchPlan], source: ByteSource
 ) -> Iterator[BatchPlan]:
     assert context.items.spans is not None
     waiting: deque[BatchPlan] = deque()

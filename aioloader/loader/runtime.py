@@ -16,19 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
     AwaitingExecutor,
-    BlockingByteSource,
     ByteSource,
-    CountingByteSource,
     Executor,
-    FileByteSource,
     FileMaps,
     LocatedDataset,
-    MappableByteSource,
     MappingExecutor,
     NamedDataset,
     NamedExecutor,
-    NetworkByteSource,
-    PartialByteSource,
     PartialDataset,
     PartialReads,
     Program,
@@ -172,7 +166,7 @@ class LoaderRuntime:
             open_blocking(self.open, self.options.timeout)
         context = self.open()
         source = context.source
-        return source is None or (context.items.partial is None and isinstance(source, BlockingByteSource))
+        return source is None or (context.items.partial is None and source.blocks)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -233,11 +227,7 @@ class LoaderRuntime:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = workers = self._make_executor()
             maps = None
-            if (
-                isinstance(workers, MappingExecutor)
-                and workers.maps_files
-                and isinstance(source, MappableByteSource)
-            ):
+            if isinstance(workers, MappingExecutor) and workers.maps_files and source is not None:
                 mapped = source.mapped()
                 if mapped is not None:
                     source, maps = mapped, mapped.maps
@@ -302,9 +292,8 @@ class LoaderRuntime:
             own = self._resolved.base_kind == "foreign"
             location = base.location if own and implements(base, LocatedDataset) else None
             return replace(items, own_getitem=own, location=location), None
-        source = base.open_source()
-        if isinstance(source, NetworkByteSource):
-            source.timeout = self.options.timeout
+        source = self._resolved.open_source()
+        source.set_timeout(self.options.timeout)
         items = replace(items, spans=base.spans, extras=base.extras, location=base.location)
         return replace(items, partial=self._partial_reads(source)), source
 
@@ -316,7 +305,7 @@ class LoaderRuntime:
             return None
         # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
         partial = base.partial_reads(self._segments[0], self.planner.seed)
-        if partial is None or (isinstance(source, PartialByteSource) and source.reads_parts):
+        if partial is None or (source.reads_parts):
             return partial
         partial.close()
         return None
@@ -332,7 +321,7 @@ class LoaderRuntime:
             return max(1, int(options.prefetch))
         # A part with a long latency determines how many samples must be in flight.
         ahead = max((stage.concurrency for group in self._waiting for stage in group), default=0)
-        if isinstance(source, NetworkByteSource):
+        if source is not None:
             ahead = max(ahead, source.samples_ahead)
         batch_sampler = options.batch_sampler
         # A batch sampler is the caller's object, and a list of batches has no size.
@@ -344,7 +333,7 @@ class LoaderRuntime:
     def _program(self, source: ByteSource | None, maps: FileMaps | None) -> Program:
         resolved, options = self._resolved, self.options
         in_bytes = source is not None
-        paths = tuple(map(str, source.paths)) if isinstance(source, FileByteSource) else ()
+        paths = () if source is None else tuple(map(str, source.paths))
         decoder = resolved.base.decoder if in_bytes else None
         lists = type(self._batchify) is AsList
         foreign = (
@@ -468,7 +457,7 @@ class LoaderRuntime:
             workers.workers,
             workers.restarts if isinstance(workers, RestartingExecutor) else 0,
             context.memory.usage(),
-            storage=source.stats() if isinstance(source, CountingByteSource) else None,
+            storage=None if source is None else source.stats(),
             config=LoaderConfig(
                 executor=workers.kind if isinstance(workers, NamedExecutor) else type(workers).__name__,
                 cores=self._cores,

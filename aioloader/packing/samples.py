@@ -24,7 +24,7 @@ from aioloader.storage.urls import is_url, name_of, redact_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
     from aioloader.packing.encoding import Encoded, Encoding
 
@@ -301,7 +301,7 @@ class _EncodedSamples(FileDataset):
     def decoder(self) -> _SampleEncoder:
         return self._encoder
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._dataset.open_source()
 
     @property

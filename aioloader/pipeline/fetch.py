@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
 
-# See `aioloader.abc.PartialByteSource`.
+# See `aioloader.abc.ByteSource.reads_parts`.
 _ALIGNMENT = 64
 
 

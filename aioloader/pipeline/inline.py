@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.abc import BlockingByteSource, BlockingExecutor, ByteSource
+from aioloader.abc import BlockingExecutor, ByteSource
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import may_lease
 from aioloader.pipeline.deliver import Delivery
@@ -45,11 +45,10 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("an epoch that must not suspend did; this is a bug of aioloader")
 
 
-class _Blocking:
+class _Blocking(ByteSource):
     """Byte source and executor whose coroutines block and never suspend."""
 
     def __init__(self, source: ByteSource | None, executor: object) -> None:
-        assert source is None or isinstance(source, BlockingByteSource)
         assert isinstance(executor, BlockingExecutor)
         self._source = source
         self._executor = executor

@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 import anyio
 import numpy as np
 
-from aioloader.abc import FetchingByteSource, MapDataset
+from aioloader.abc import ByteSource, MapDataset
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import (
@@ -176,7 +176,7 @@ class _OpenDataset:
         self._base: ByteDataset[Any] | None = None
         self._decoder: ImageDecoder | None = None
         self._remap: IntArray | None = None
-        self._source: FetchingByteSource | None = None
+        self._source: ByteSource | None = None
 
     def read(self, index: int, name: str) -> bytes | memoryview:
         """Return the encoded image of an item; blocks."""
@@ -196,7 +196,7 @@ class _OpenDataset:
             reason = f"it cannot be read: {type(error).__name__}: {error}"
             raise ImageFetchError(name, reason, kind="dataset") from error
 
-    def _enter(self) -> FetchingByteSource | None:
+    def _enter(self) -> ByteSource | None:
         """Return the source, opened if necessary; None if the items are made by the dataset."""
         with self._lock:
             self._users += 1
@@ -210,8 +210,8 @@ class _OpenDataset:
             decoder = base.decoder
             if not isinstance(decoder, ImageDecoder):
                 return None
-            source = base.open_source()
-            if not isinstance(source, FetchingByteSource):
+            source = resolved.open_source()
+            if not source.fetches:
                 source.close()
                 return None
             self._base, self._decoder, self._remap = base, decoder, resolved.remap
@@ -223,7 +223,7 @@ class _OpenDataset:
             self._users -= 1
             self._close_unused()
 
-    def _encoded(self, source: FetchingByteSource, index: int) -> bytes | None:
+    def _encoded(self, source: ByteSource, index: int) -> bytes | None:
         base, decoder = self._base, self._decoder
         assert base is not None
         assert decoder is not None

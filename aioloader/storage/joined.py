@@ -1,30 +1,18 @@
-"""Byte sources over others: over those of several parts, and over one of files with items in pieces.
+"""Byte source over those of several parts.
 
 The files of a part have consecutive numbers that begin at the part's own; the parts' sources see theirs from 0 on. A
 batch is planned and read by the sources of all parts that it needs at the same time, each in a stretch of the memory.
-
-An item in pieces has a span of the bytes of all of them, by which it is known. Each piece is read like an item.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import anyio
 import numpy as np
 
-from aioloader.abc import (
-    AnnouncedByteSource,
-    BlockingByteSource,
-    CountingByteSource,
-    FetchingByteSource,
-    FileMaps,
-    MappableByteSource,
-    NetworkByteSource,
-    PartialByteSource,
-)
+from aioloader.abc import ByteSource
 from aioloader.errors import single
 from aioloader.foundation.types import IntArray, ReadPlan, Spans, StorageStats
 from aioloader.storage.layout import ALIGNMENT
@@ -33,7 +21,7 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioloader.abc import ByteSource
+    from aioloader.abc import FileMaps
 
 T = TypeVar("T")
 Failures = list[tuple[int, BaseException]]
@@ -68,29 +56,35 @@ class FileNumbers:
 class _PartPlan(NamedTuple):
     """The plan of one part's source: its places in the batch, int64 (m,), and where its memory begins."""
 
-    source: Any
+    source: ByteSource
     plan: ReadPlan
     places: IntArray
     begin: int
 
 
-class JoinedByteSource:
-    """Byte source over those of several parts; implements `PartialByteSource`, `AnnouncedByteSource` and more.
+class JoinedByteSource(ByteSource):
+    """Byte source over those of several parts.
 
     Args:
         sources: of the parts; None for a part whose items have no bytes. They are closed with this one.
         numbers: of the parts' files.
+        maps: of the parts that map their files.
     """
 
-    def __init__(self, sources: Sequence[ByteSource | None], numbers: FileNumbers) -> None:
+    def __init__(
+        self, sources: Sequence[ByteSource | None], numbers: FileNumbers, maps: JoinedMaps | None = None
+    ) -> None:
         self._sources = tuple(sources)
         self._numbers = numbers
+        self.maps = maps
+        opened = self._opened = [source for source in sources if source is not None]
+        self.samples_ahead = max((each.samples_ahead for each in opened), default=0)
+        self.announced = max((each.announced for each in opened), default=0)
+        self.reads_parts = any(each.reads_parts for each in opened)
+        self.fetches = all(each.fetches for each in opened)
+        self.blocks = all(each.blocks for each in opened)
 
-    @property
-    def _opened(self) -> list[ByteSource]:
-        return [source for source in self._sources if source is not None]
-
-    def _parts(self, spans: Spans) -> list[tuple[Any, Spans, IntArray]]:
+    def _parts(self, spans: Spans) -> list[tuple[ByteSource, Spans, IntArray]]:
         """Return the source, the spans and the places in the batch of each part that has bytes."""
         parts = self._numbers.parts_of(spans.file)
         found = []
@@ -100,17 +94,16 @@ class JoinedByteSource:
                 continue
             places = np.flatnonzero(parts == part)
             gaps = spans.gaps
-            takes = isinstance(source, PartialByteSource) and source.reads_parts
             own = Spans(
                 spans.file[places] - self._numbers.start(part),
                 spans.offset[places],
                 spans.length[places],
-                gaps[places] if gaps is not None and takes else None,
+                gaps[places] if gaps is not None and source.reads_parts else None,
             )
             found.append((source, own, places))
         return found
 
-    def _joined(self, spans: Spans, planned: list[tuple[Any, ReadPlan, IntArray]]) -> ReadPlan:
+    def _joined(self, spans: Spans, planned: list[tuple[ByteSource, ReadPlan, IntArray]]) -> ReadPlan:
         n = len(spans)
         start, length = np.zeros(n, np.int64), np.zeros(n, np.int64)
         mapped: list[IntArray] = []
@@ -148,79 +141,6 @@ class JoinedByteSource:
         )
         return _of_batch(parts, found)
 
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Plan and read at once, blocking; see `aioloader.abc.FetchingByteSource.fetch`.
-
-        Raises:
-            TypeError: the source of a part has no `fetch`.
-        """
-        planned, memories = [], []
-        for source, own, places in self._parts(spans):
-            if not isinstance(source, FetchingByteSource):
-                raise TypeError(
-                    f"{type(source).__name__} lacks fetch(), see aioloader.abc.FetchingByteSource"
-                )
-            plan, data = source.fetch(own)
-            planned.append((source, plan, places))
-            memories.append(data)
-        plan = self._joined(spans, planned)
-        out = memoryview(bytearray(plan.nbytes))
-        for part, data in zip(plan.reads, memories, strict=True):
-            out[part.begin : part.begin + part.plan.nbytes] = data[: part.plan.nbytes]
-        return plan, out
-
-    def close(self) -> None:
-        for source in self._opened:
-            source.close()
-
-    # -- abilities ---------------------------------------------------------------------------------------------------
-
-    @property
-    def reads_parts(self) -> bool:
-        """Return True if a part's source can leave out a stretch of a span."""
-        return any(isinstance(source, PartialByteSource) and source.reads_parts for source in self._opened)
-
-    @property
-    def announced(self) -> int:
-        """Return how many samples behind the next batch are announced; 0 if no part reads ahead."""
-        return max(
-            (each.announced for each in self._opened if isinstance(each, AnnouncedByteSource)), default=0
-        )
-
-    def announce(self, spans: Spans) -> None:
-        """Begin to read; see `aioloader.abc.AnnouncedByteSource`."""
-        for source, own, _ in self._parts(spans):
-            if isinstance(source, AnnouncedByteSource):
-                source.announce(own)
-
-    def stats(self) -> StorageStats:
-        """Return the counters of all parts: sums, the slower latency, and rates where only one part has them."""
-        counted = [each.stats() for each in self._opened if isinstance(each, CountingByteSource)]
-        added: dict[str, Any] = {name: sum(getattr(each, name) for each in counted) for name in _ADDED}
-        for name in (field.name for field in fields(StorageStats) if field.name not in _ADDED):
-            known = [getattr(each, name) for each in counted if getattr(each, name) is not None]
-            if name.startswith("latency"):
-                added[name] = max(known, default=None)
-            else:
-                added[name] = known[0] if len(known) == 1 else None
-        return StorageStats(**added)
-
-    def mapped(self) -> MappedJoinedSource | None:
-        """Return a source whose parts map their files, as far as they can; None if no part does."""
-        found: list[ByteSource | None] = []
-        maps: list[FileMaps | None] = []
-        for source in self._sources:
-            mapped = source.mapped() if isinstance(source, MappableByteSource) else None
-            found.append(source if mapped is None else mapped)
-            maps.append(None if mapped is None else mapped.maps)
-        if not any(each is not None for each in maps):
-            return None
-        return MappedJoinedSource(found, self._numbers, JoinedMaps(maps, self._numbers))
-
-
-class BlockingJoinedSource(JoinedByteSource):
-    """Byte source over those of parts that all work without an event loop; implements `BlockingByteSource`."""
-
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         return self._joined(
             spans, [(source, source.plan_blocking(own), places) for source, own, places in self._parts(spans)]
@@ -234,42 +154,38 @@ class BlockingJoinedSource(JoinedByteSource):
         ]
         return _of_batch(parts, found)
 
+    def close(self) -> None:
+        for source in self._opened:
+            source.close()
 
-class NetworkJoinedSource(JoinedByteSource):
-    """Byte source over those of parts, some of them with long latencies; implements `NetworkByteSource`."""
+    def set_timeout(self, seconds: float) -> None:
+        for source in self._opened:
+            source.set_timeout(seconds)
 
-    @property
-    def _remote(self) -> list[NetworkByteSource]:
-        return [source for source in self._opened if isinstance(source, NetworkByteSource)]
+    def announce(self, spans: Spans) -> None:
+        for source, own, _ in self._parts(spans):
+            source.announce(own)
 
-    @property
-    def timeout(self) -> float:
-        """Return the seconds that one call may take."""
-        return max(source.timeout for source in self._remote)
+    def stats(self) -> StorageStats:
+        """Return the counters of all parts: sums, the slower latency, and rates where only one part has them."""
+        counted = [stats for each in self._opened if (stats := each.stats()) is not None]
+        added: dict[str, Any] = {name: sum(getattr(each, name) for each in counted) for name in _ADDED}
+        for name in (field.name for field in fields(StorageStats) if field.name not in _ADDED):
+            known = [getattr(each, name) for each in counted if getattr(each, name) is not None]
+            if name.startswith("latency"):
+                added[name] = max(known, default=None)
+            else:
+                added[name] = known[0] if len(known) == 1 else None
+        return StorageStats(**added)
 
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        for source in self._remote:
-            source.timeout = seconds
-
-    @property
-    def samples_ahead(self) -> int:
-        """Return how many samples must be in flight at a time."""
-        return max(source.samples_ahead for source in self._remote)
-
-
-class MappedJoinedSource(JoinedByteSource):
-    """Byte source over those of parts, some of which map their files; implements `MappedByteSource`.
-
-    Args:
-        sources: of the parts.
-        numbers: of their files.
-        maps: of the parts that map their files.
-    """
-
-    def __init__(self, sources: Sequence[ByteSource | None], numbers: FileNumbers, maps: JoinedMaps) -> None:
-        super().__init__(sources, numbers)
-        self.maps = maps
+    def mapped(self) -> JoinedByteSource | None:
+        """Return a source whose parts map their files, as far as they can; None if no part does."""
+        found = [None if source is None else source.mapped() for source in self._sources]
+        maps = [None if source is None else source.maps for source in found]
+        if all(each is None for each in maps):
+            return None
+        sources = [mapped or source for mapped, source in zip(found, self._sources, strict=True)]
+        return JoinedByteSource(sources, self._numbers, JoinedMaps(maps, self._numbers))
 
 
 class JoinedMaps:
@@ -301,163 +217,6 @@ class JoinedMaps:
     def whole(self, file: int, end: IntArray) -> mmap.mmap | None:
         maps, number = self._of(file)
         return maps.whole(number, end)
-
-
-def join_sources(sources: Sequence[ByteSource | None], numbers: FileNumbers) -> JoinedByteSource:
-    """Return the byte source over those of parts, with the abilities that they have.
-
-    Args:
-        sources: of the parts; None for a part whose items have no bytes.
-        numbers: of the parts' files.
-    """
-    opened = [source for source in sources if source is not None]
-    if any(isinstance(source, NetworkByteSource) for source in opened):
-        return NetworkJoinedSource(sources, numbers)
-    if all(isinstance(source, BlockingByteSource) for source in opened):
-        return BlockingJoinedSource(sources, numbers)
-    return JoinedByteSource(sources, numbers)
-
-
-# -- items in pieces ---------------------------------------------------------------------------------------------------
-
-Pieces: TypeAlias = "Sequence[tuple[int, int, int]]"
-"""Pieces of an item: (place in the item, offset in its file, bytes) of each."""
-
-
-class ItemPieces(Protocol):
-    """Items of one file that are several stretches of it, such as samples with links to other members."""
-
-    def find(self, offset: IntArray, length: IntArray) -> Sequence[tuple[int, Pieces]]:
-        """Return the place among some spans, and the pieces, of each span that is that of such an item.
-
-        Args:
-            offset, length: int64 (n,), of the spans; the length is that of the whole item.
-        """
-        ...
-
-    def finish(self, item: memoryview, pieces: Pieces) -> None:
-        """Change those bytes of an item that are not the ones in the file; the pieces are in their places."""
-        ...
-
-
-class _PiecedReads(NamedTuple):
-    """Reads of a batch with items in pieces.
-
-    Attributes:
-        plan: of the spans, those of items in pieces without bytes; and of all pieces, behind them.
-        items: place in the batch, number of the file, and pieces of each item in pieces.
-        owners: place in the batch of the item of each span in `plan`.
-    """
-
-    plan: ReadPlan
-    items: list[tuple[int, int, Pieces]]
-    owners: list[int]
-
-
-class PiecedByteSource(JoinedByteSource):
-    """Byte source of files with items in pieces, which are read like items and copied to one place.
-
-    Args:
-        source: a `FileByteSource`; closed with this one.
-        pieces: of the items of each file; None for a file whose items are single stretches.
-    """
-
-    def __init__(self, source: Any, pieces: Sequence[ItemPieces | None]) -> None:
-        super().__init__([source], FileNumbers([0]))
-        self.paths: Sequence[str] = source.paths
-        self._pieces = tuple(pieces)
-
-    @property
-    def reads_parts(self) -> bool:
-        """Return False: there is nothing to leave out of an item in pieces."""
-        return False
-
-    def mapped(self) -> None:
-        """Return None: in a map of a file an item is one stretch."""
-        return
-
-    def _apart(self, spans: Spans) -> tuple[Spans, list[tuple[int, int, Pieces]]]:
-        """Return the spans to read, and the items in pieces; see `_PiecedReads`."""
-        items = []
-        for number in np.unique(spans.file).tolist():
-            file = self._pieces[number]
-            if file is not None:
-                here = np.flatnonzero(spans.file == number)
-                found = file.find(spans.offset[here], spans.length[here])
-                items += [(int(here[place]), number, pieces) for place, pieces in found]
-        length = spans.length.copy()
-        length[[place for place, _, _ in items]] = 0
-        rows = [(number, at, nbytes) for _, number, pieces in items for _, at, nbytes in pieces]
-        columns = (spans.file, spans.offset, length), np.array(rows, np.int64).reshape(-1, 3).T
-        return Spans(*(np.concatenate(both) for both in zip(*columns, strict=True))), items
-
-    def _whole(self, spans: Spans, plan: ReadPlan, items: list[tuple[int, int, Pieces]]) -> ReadPlan:
-        """Return the plan of a batch from that of its items and pieces: room for whole items is behind these."""
-        n, end = len(spans), plan.nbytes
-        owners = [*range(n), *(place for place, _, pieces in items for _ in pieces)]
-        failures = {owners[place]: error for place, error in plan.failures}
-        start, length = plan.start[:n].copy(), plan.length[:n].copy()
-        for place, _, _ in items:
-            start[place] = -1
-            if place not in failures:
-                start[place], length[place] = -(-end // ALIGNMENT) * ALIGNMENT, spans.length[place]
-                end = int(start[place] + length[place])
-        return ReadPlan(end, start, length, _PiecedReads(plan, items, owners), sorted(failures.items()))
-
-    def _finish(self, plan: ReadPlan, failures: Failures, out: memoryview) -> Failures:
-        """Put the pieces that were read together; return the failures of items."""
-        reads: _PiecedReads = plan.reads
-        failed = {reads.owners[place]: error for place, error in failures}
-        begins = iter(reads.plan.start[len(plan.start) :].tolist())
-        for place, number, pieces in reads.items:
-            sources = [next(begins) for _ in pieces]
-            file, start = self._pieces[number], int(plan.start[place])
-            if file is None or start < 0 or place in failed:
-                continue
-            item = out[start : start + int(plan.length[place])]
-            for (at, _, nbytes), begin in zip(pieces, sources, strict=True):
-                item[at : at + nbytes] = out[begin : begin + nbytes]
-            file.finish(item, pieces)
-        return sorted(failed.items(), key=itemgetter(0))
-
-    async def plan(self, spans: Spans) -> ReadPlan:
-        apart, items = self._apart(spans)
-        return self._whole(spans, await super().plan(apart), items)
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        return self._finish(plan, await super().read(plan.reads.plan, out), out)
-
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        apart, items = self._apart(spans)
-        inner, data = super().fetch(apart)
-        plan = self._whole(spans, inner, items)
-        out = memoryview(bytearray(plan.nbytes))
-        out[: inner.nbytes] = data[: inner.nbytes]
-        self._finish(plan, [], out)
-        return plan, out
-
-
-class _BlockingPiecedSource(PiecedByteSource, BlockingJoinedSource):
-    def plan_blocking(self, spans: Spans) -> ReadPlan:
-        apart, items = self._apart(spans)
-        return self._whole(spans, super().plan_blocking(apart), items)
-
-    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
-        return self._finish(plan, super().read_blocking(plan.reads.plan, out), out)
-
-
-class _NetworkPiecedSource(PiecedByteSource, NetworkJoinedSource):
-    pass
-
-
-def in_pieces(source: FetchingByteSource, pieces: Sequence[ItemPieces | None]) -> PiecedByteSource:
-    """Return a source of files with items in pieces, with the abilities of the source.
-
-    Args:
-        source, pieces: see `PiecedByteSource`.
-    """
-    made = _NetworkPiecedSource if isinstance(source, NetworkByteSource) else _BlockingPiecedSource
-    return made(source, pieces)
 
 
 def _of_batch(parts: list[_PartPlan], found: list[Failures]) -> Failures:

@@ -15,7 +15,7 @@ import numpy as np
 from aioloader.foundation.types import IntArray, ReadPlan, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 ALIGNMENT = 64
 """Reads begin at multiples of this many bytes of memory."""
@@ -112,16 +112,3 @@ def lay_out(
     start = np.empty(n, np.int64)
     start[order] = line_begin + np.repeat(places - line_begin[firsts], np.diff(firsts, append=n))
     return int(rooms.sum()), start, np.stack((files[firsts], begin[firsts], nbytes, places), axis=1)
-
-
-def fetch_with(
-    plan: Callable[[Spans], ReadPlan],
-    read: Callable[[ReadPlan, memoryview], Sequence[tuple[int, BaseException]]],
-    spans: Spans,
-) -> tuple[ReadPlan, memoryview]:
-    """Plan and read with two blocking functions; see `aioloader.abc.FetchingByteSource.fetch`."""
-    planned = plan(spans)
-    data = memoryview(bytearray(planned.nbytes))
-    for _, error in planned.failures or read(planned, data):
-        raise error
-    return planned, data

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array
 
@@ -580,7 +580,7 @@ def _encoded(dataset: FileDataset, positions: Sequence[int]) -> Iterator[bytes |
         source.close()
 
 
-def _items(source: FetchingByteSource, spans: Spans) -> list[memoryview | Exception]:
+def _items(source: ByteSource, spans: Spans) -> list[memoryview | Exception]:
     """Read items at once, or one by one if one of them cannot be read; return the error of each such item."""
     try:
         plan, data = source.fetch(spans)

@@ -49,7 +49,7 @@ from recordio._partial_files import partial_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.tools.verify import ImageFinder
@@ -79,7 +79,7 @@ class FolderImages(FileDataset):
     def decoder(self) -> Decoder[Any]:
         return self._decoder
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
 
     @property

@@ -16,9 +16,9 @@ from aioloader.formats.recordio.heads import RecordHeads, read_heads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aioloader.abc import ByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import IntArray, Spans
-    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
 _MOST_PASSES = 64
@@ -102,11 +102,8 @@ def fetch_each(dataset: FileDataset, numbers: IntArray) -> list[memoryview | Bas
     source = dataset.open_source()
     found: list[memoryview | BaseException] = []
     try:
-        if dataset.reads_ahead:
-            from aioloader.storage.remote.source import RemoteByteSource
-
-            if isinstance(source, RemoteByteSource):  # not one of row groups, which reads them as a whole
-                return _fetch_at_once(source, dataset.spans(numbers))
+        if dataset.reads_ahead and not source.announced:  # not one of row groups, which reads them as a whole
+            return _fetch_at_once(source, dataset.spans(numbers))
         for number in numbers:
             try:
                 plan, data = source.fetch(dataset.spans(np.array([number])))
@@ -147,21 +144,18 @@ def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseExce
     Raises:
         RemoteReadError: no item can be read.
     """
-    from aioloader.storage.remote.source import RemoteByteSource
-
     source = dataset.open_source()
-    assert isinstance(source, RemoteByteSource)
     try:
         return _fetch_at_once(source, dataset.spans(numbers))
     finally:
         source.close()
 
 
-def _fetch_at_once(source: RemoteByteSource, spans: Spans) -> list[memoryview | BaseException]:
+def _fetch_at_once(source: ByteSource, spans: Spans) -> list[memoryview | BaseException]:
     """Read spans concurrently; return the bytes of each, or the error."""
-    plan = source.blocking(source.plan, spans)
+    plan = source.plan_blocking(spans)
     data = memoryview(bytearray(plan.nbytes))
-    failed: dict[int, BaseException] = dict(plan.failures) | dict(source.blocking(source.read, plan, data))
+    failed: dict[int, BaseException] = dict(plan.failures) | dict(source.read_blocking(plan, data))
     return [
         failed[place] if place in failed else data[start : start + length].toreadonly()
         for place, (start, length) in enumerate(zip(plan.start.tolist(), plan.length.tolist(), strict=True))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import recordio
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.base import Dataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
@@ -137,7 +137,7 @@ class SampleImages(FileDataset):
     def decoder(self) -> Decoder[Any]:
         return self._decoder
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._dataset.open_source()
 
     @property
@@ -271,7 +271,7 @@ def _check_label(image: Array, label: Any = 0) -> np.uint8:
     return np.uint8(0)
 
 
-def _is_image(source: FetchingByteSource, spans: Spans) -> bool:
+def _is_image(source: ByteSource, spans: Spans) -> bool:
     import recordio
 
     try:

@@ -10,14 +10,12 @@ import numpy as np
 
 from aioloader.errors import SpanTooShortError
 from aioloader.foundation.types import Array, IntArray, Spans
-from aioloader.storage.local.source import LocalByteSource
 from aioloader.viewer.sample_fields import SampleFields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioloader.abc import Decoder
-    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.viewer.records import Record
 
 MOST_RECORD_NBYTES = 256 << 20
@@ -176,7 +174,7 @@ class Collection:
         """Close all files."""
 
 
-def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
+def read_bytes(source: ByteSource, spans: Spans) -> memoryview:
     """Read the bytes of one item whose span may be too short.
 
     Raises:
@@ -188,11 +186,8 @@ def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memo
         return _read(source, Spans(spans.file, spans.offset, np.array([short.needed], np.int64)))
 
 
-def _read(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
-    if isinstance(source, LocalByteSource):
-        plan = source.plan_blocking(spans)
-    else:
-        plan = source.blocking(source.plan, spans)
+def _read(source: ByteSource, spans: Spans) -> memoryview:
+    plan = source.plan_blocking(spans)
     for _, error in plan.failures:
         raise error
     if plan.nbytes > MOST_RECORD_NBYTES + 4096:
@@ -200,11 +195,7 @@ def _read(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryvie
             f"{plan.nbytes:,} bytes are too many to display; the limit is {MOST_RECORD_NBYTES:,}"
         )
     data = memoryview(bytearray(plan.nbytes))
-    if isinstance(source, LocalByteSource):
-        failures = source.read_blocking(plan, data)
-    else:
-        failures = source.blocking(source.read, plan, data)
-    for _, error in failures:
+    for _, error in source.read_blocking(plan, data):
         raise error
     start = int(plan.start[0])
     return data[start : start + int(plan.length[0])].toreadonly()

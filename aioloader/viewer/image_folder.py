@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from aioloader.viewer.records import Record, failed, with_image
 from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
-    from aioloader.storage.local.source import LocalByteSource
-    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.abc import ByteSource
 
 
 class ImageFolder(Collection):
@@ -38,7 +37,7 @@ class ImageFolder(Collection):
         self.problems: list[str] = []
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
-        self._source: LocalByteSource | RemoteByteSource | None = None
+        self._source: ByteSource | None = None
         self._places: dict[str, int] | None = None
         self._flat = flat
 
@@ -50,7 +49,7 @@ class ImageFolder(Collection):
         self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
         # Without a cache the source is one of these two.
-        self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())
+        self._source = dataset.open_source()
         self.classes = {float(number): printable(name) for number, name in enumerate(dataset.synsets)}
         self._dataset = dataset  # assigned last: `known` reads it in other threads
 

@@ -31,8 +31,8 @@ from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, ve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import IntArray
-    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
 _HEAD_NBYTES = 1 << 16
@@ -60,7 +60,7 @@ class RecordFiles(Collection):
         self.decoder = ImageRecordDecoder(max_pixels=max_pixels, scalar_dtype="float32")
         self.problems: list[str] = []
         self._versions: Sequence[Version | None] = [None] * len(paths)
-        self._source: LocalByteSource | RemoteByteSource
+        self._source: ByteSource
         self._tables = RecordTables([])
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False

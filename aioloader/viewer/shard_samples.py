@@ -41,7 +41,7 @@ from aioloader.viewer.sample_fields import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.datasets.shard_dataset import ShardDataset, ShardTable
     from aioloader.foundation.types import Array, IntArray, ItemLocation
 
@@ -296,10 +296,10 @@ class _FirstShards:
         self.dataset = dataset.with_all_fields()
         self.reader = self.dataset.reader
         self.images = SampleImageDecoder(max_pixels=max_pixels, reader=self.reader, image=dataset.image_field)
-        self._source: FetchingByteSource | None = None
+        self._source: ByteSource | None = None
         self._lock = threading.Lock()
 
-    def source(self) -> FetchingByteSource:
+    def source(self) -> ByteSource:
         """Return the source of the bytes."""
         with self._lock:
             if self._source is None:

@@ -25,7 +25,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.storage.remote.transport import Version
 
 _MOST_EXAMPLES = 3
@@ -212,7 +212,7 @@ class ImageFolderDataset(FileDataset):
     def _paths(self) -> list[str]:
         return [path for path, _ in self._items]
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         paths = self._paths()
         versions = [self._versions.get(path) for path in paths]
         return self._open_files(

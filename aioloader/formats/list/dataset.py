@@ -29,7 +29,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
 
 _LABELS_LOOKED_AT = 1000
 _CLASSES = 1 << 63  # greater whole numbers are quantities, and no classes
@@ -167,7 +167,7 @@ class ImageListDataset(FileDataset):
         crops = self._crops.open(lambda: self._paths)
         return self._decoder if crops is None else replace(self._decoder, crops=crops)
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
 
     @property

@@ -40,7 +40,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.formats.mds.index import MDSColumn
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.remote.transport import Version
@@ -333,7 +333,7 @@ class MDSDataset(ShardDataset):
             made.update(zip((file.path for file in some), copies, strict=True))
         return [made.get(path, path) for path in paths]
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         if self.paths and not self._is_packed:
             return super().open_source()
         local = self._local_paths(self.paths, self._versions)

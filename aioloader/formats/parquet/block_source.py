@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
 
+from aioloader.abc import ByteSource
 from aioloader.errors import ForkedError, MissingPackageError, RemoteReadError, SampleFormatError, single
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ReadPlan
-from aioloader.storage.layout import fetch_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from aioloader.formats.parquet.block import Block, Selection
+    from aioloader.formats.parquet.row_groups import RowGroupReader
     from aioloader.foundation.types import IntArray, Spans
     from aioloader.metrics import StorageStats
 
@@ -227,53 +228,25 @@ _COPYING_THREADS = 2
 _ANNOUNCED_SHARE = 4
 
 
-class BlockReader(Protocol):
-    """Reader of the blocks of a format. Used from several threads at a time."""
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """Return the path or URL of the file of each block."""
-        ...
-
-    def nbytes(self, number: int) -> int:
-        """Return about how many bytes a block takes in memory."""
-        ...
-
-    def read(self, number: int) -> Block:
-        """Read a block.
-
-        Raises:
-            SampleFormatError: it is damaged.
-            OSError, EOFError, ValueError: it cannot be read.
-            RemoteReadError: the server cannot be reached.
-        """
-        ...
-
-    def fault(self, number: int, row: int, reason: str) -> Exception:
-        """Return the error for a row that cannot be a sample."""
-        ...
-
-    def close(self) -> None:
-        """Close files and connections; may be called twice."""
-        ...
-
-
-class BlockByteSource:
-    """Byte source of rows of blocks; implements `BlockingByteSource`, `FetchingByteSource` and `AnnouncedByteSource`.
+class BlockByteSource(ByteSource):
+    """Byte source of rows of blocks. The blocks are announced, so that few batches wait at a time for remote ones.
 
     Args:
         reader: reads the blocks; closed with this source.
         limit_nbytes: most bytes of blocks in memory.
         threads: most blocks that are loaded at a time.
-        announced: see `aioloader.abc.AnnouncedByteSource`.
+        announced: see `aioloader.abc.ByteSource`.
 
     Attributes:
-        announced: as given.
         cache: the blocks in memory.
     """
 
-    def __init__(self, reader: BlockReader, *, limit_nbytes: int, threads: int, announced: int) -> None:
+    fetches = blocks = True
+
+    def __init__(self, reader: RowGroupReader, *, limit_nbytes: int, threads: int, announced: int) -> None:
         self._reader = reader
+        self.paths = reader.paths
+        self.samples_ahead = min(reader.source.samples_ahead, 1)
         self._thread_count = threads
         self.announced = announced
         self.cache = BlockCache(reader.read, reader.nbytes, limit_nbytes=limit_nbytes)
@@ -283,9 +256,12 @@ class BlockByteSource:
         self._ahead = AnnouncedBlocks(limit_nbytes // _ANNOUNCED_SHARE)
         self._closed = False
 
-    @property
-    def paths(self) -> Sequence[str]:
-        return self._reader.paths
+    def set_timeout(self, seconds: float) -> None:
+        self._reader.source.set_timeout(seconds)
+
+    def stats(self) -> StorageStats | None:
+        """Return the statistics of the source that the reader reads with."""
+        return self._reader.source.stats()
 
     def close(self) -> None:
         self._closed = True
@@ -402,52 +378,6 @@ class BlockByteSource:
             selection.write(memory, plan.start[places])
         return []
 
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        return fetch_with(self.plan_blocking, self.read_blocking, spans)
-
-
-class CountingBlockByteSource(BlockByteSource):
-    """Byte source of rows of blocks of files whose reads are counted; implements `CountingByteSource` too.
-
-    Args:
-        reader: as for `BlockByteSource`.
-        objects: the source with which the reader reads; closed by it.
-        limit_nbytes, threads, announced: as for `BlockByteSource`.
-    """
-
-    def __init__(
-        self, reader: BlockReader, objects: Any, *, limit_nbytes: int, threads: int, announced: int
-    ) -> None:
-        super().__init__(reader, limit_nbytes=limit_nbytes, threads=threads, announced=announced)
-        self._objects = objects
-
-    def stats(self) -> StorageStats:
-        """Return the statistics so far."""
-        stats: StorageStats = self._objects.stats()
-        return stats
-
-
-class RemoteBlockByteSource(CountingBlockByteSource):
-    """Byte source of rows of blocks of remote objects; implements `NetworkByteSource` too.
-
-    Args:
-        reader, objects, limit_nbytes, threads, announced: as for `CountingBlockByteSource`.
-
-    Attributes:
-        samples_ahead: see `aioloader.abc.NetworkByteSource`. Blocks are announced, so few batches wait at a time.
-    """
-
-    samples_ahead = 1
-
-    @property
-    def timeout(self) -> float:
-        """Return the seconds that one call may take."""
-        return float(self._objects.timeout)
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._objects.timeout = seconds
-
 
 def _nothing() -> None:
     pass
@@ -466,7 +396,7 @@ class _Batch:
         detach: as given.
     """
 
-    def __init__(self, spans: Spans, reader: BlockReader, detach: bool) -> None:
+    def __init__(self, spans: Spans, reader: RowGroupReader, detach: bool) -> None:
         self._rows = spans.offset
         self._reader = reader
         self.detach = detach

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from aioloader.abc import CountingByteSource
 from aioloader.crop_index.lookup import AUTO, BlockCrops, RecordCrops
 from aioloader.datasets.decoding import label_vector
 from aioloader.datasets.fields import FieldKind
@@ -19,11 +18,7 @@ from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, ParquetError, SampleFormatError
 from aioloader.formats.parquet.arrow_columns import line_for_paths
 from aioloader.formats.parquet.block import Column, ColumnKind, common_column, split_item
-from aioloader.formats.parquet.block_source import (
-    BlockByteSource,
-    CountingBlockByteSource,
-    RemoteBlockByteSource,
-)
+from aioloader.formats.parquet.block_source import BlockByteSource
 from aioloader.formats.parquet.check import check_parquet
 from aioloader.formats.parquet.footer import STORED, ParquetFooter, ParquetTable, open_parquet_table
 from aioloader.formats.parquet.huggingface import class_names, features_of, image_columns
@@ -43,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Self
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.datasets.fields import FieldReader
     from aioloader.storage.remote.transport import Version
 
@@ -363,11 +358,11 @@ class ParquetDataset(ShardDataset):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _open_bytes(self) -> FetchingByteSource:
+    def _open_bytes(self) -> ByteSource:
         """Return a source of the bytes of the files."""
         return super().open_source()
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         layout, table = self._layout, self._table
         source = self._open_bytes()
         try:
@@ -376,17 +371,9 @@ class ParquetDataset(ShardDataset):
             source.close()
             raise
         rows = -(-table.row_count // max(1, len(table)))
-        limit = self._limit_nbytes()
-        if self.reads_ahead:
-            return RemoteBlockByteSource(
-                reader, source, limit_nbytes=limit, threads=_REMOTE_LOADS, announced=_REMOTE_AHEAD * rows
-            )
-        if isinstance(source, CountingByteSource):  # through a cache
-            return CountingBlockByteSource(
-                reader, source, limit_nbytes=limit, threads=_LOCAL_LOADS, announced=_LOCAL_AHEAD * rows
-            )
+        threads, ahead = (_REMOTE_LOADS, _REMOTE_AHEAD) if self.reads_ahead else (_LOCAL_LOADS, _LOCAL_AHEAD)
         return BlockByteSource(
-            reader, limit_nbytes=limit, threads=_LOCAL_LOADS, announced=_LOCAL_AHEAD * rows
+            reader, limit_nbytes=self._limit_nbytes(), threads=threads, announced=ahead * rows
         )
 
     def _row_groups(
@@ -394,7 +381,7 @@ class ParquetDataset(ShardDataset):
         table: BlockTable,
         columns: Sequence[Column],
         required: frozenset[str],
-        source: FetchingByteSource,
+        source: ByteSource,
     ) -> RowGroupReader:
         files = self._files
         return RowGroupReader(
@@ -500,7 +487,7 @@ class ParquetDataset(ShardDataset):
             return label_vector(found, np.dtype(self._label_dtype))
         return found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
 
-    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+    def labels_at(self, indices: IntArray, source: ByteSource) -> list[Any]:
         """Return the label of each row, or the error of a dataset without labels. Blocking.
 
         Args:

@@ -25,7 +25,7 @@ from aioloader.storage.urls import redact_url
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -315,7 +315,7 @@ def open_parquet_table(path: str, version: Version | None) -> ParquetTable:
     )
 
 
-def open_bytes(path: str, version: Version | None) -> FetchingByteSource:
+def open_bytes(path: str, version: Version | None) -> ByteSource:
     """Return a source of the bytes of one file.
 
     Args:
@@ -358,7 +358,7 @@ def _read_footer(path: str, version: Version | None, nbytes: int) -> bytes:
         source.close()
 
 
-def _fetch(source: FetchingByteSource, offset: int, length: int) -> memoryview:
+def _fetch(source: ByteSource, offset: int, length: int) -> memoryview:
     if not length:
         return memoryview(b"")
     plan, data = source.fetch(Spans(np.zeros(1, np.int64), np.array([offset]), np.array([length])))

@@ -27,7 +27,7 @@ from aioloader.storage.urls import is_url, redact_url
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.formats.parquet.block import Column
     from aioloader.formats.parquet.footer import ParquetFooter
     from aioloader.formats.parquet.table import BlockTable
@@ -50,7 +50,7 @@ _KEPT_CURSORS: Final = 4
 
 
 class RowGroupReader:
-    """Reader of the blocks of Parquet files; implements `aioloader.formats.parquet.block_source.BlockReader`.
+    """Reader of the blocks of Parquet files. Used from several threads at a time.
 
     Args:
         footers: of the files.
@@ -60,6 +60,10 @@ class RowGroupReader:
         source: reads the files, by exact spans; closed with the reader.
         modified: time of modification of each local file, in nanoseconds, when its footer was read; None for objects.
         checksums: check the CRC-32 of each page that has one.
+
+    Attributes:
+        source: as given.
+        paths: path or URL of the file of each block.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class RowGroupReader:
         columns: Sequence[Column],
         *,
         required: frozenset[str],
-        source: FetchingByteSource,
+        source: ByteSource,
         modified: Sequence[int | None],
         checksums: bool = False,
     ) -> None:
@@ -79,7 +83,7 @@ class RowGroupReader:
         self._columns = tuple(columns)
         self._names = [column.name for column in columns]
         self._required = required
-        self._source = source
+        self.source = source
         self._modified = modified
         self._checksums = checksums
         self._lock = threading.Lock()
@@ -89,14 +93,17 @@ class RowGroupReader:
         self.paths: Sequence[str] = _BlockPaths([footer.path for footer in footers], table.file)
 
     def nbytes(self, number: int) -> int:
+        """Return about how many bytes a block takes in memory."""
         return int(self._table.nbytes[number])
 
     def close(self) -> None:
+        """Close files and connections; may be called twice."""
         with self._lock:
             self._cursors.clear()
-        self._source.close()
+        self.source.close()
 
     def fault(self, number: int, row: int, reason: str) -> ParquetError:
+        """Return the error for a row that cannot be a sample."""
         return ParquetError(
             reason,
             path=self._name(number),
@@ -209,7 +216,7 @@ class RowGroupReader:
         padding = _PADDING if str(metadata.created_by or "").startswith(_OLD_WRITERS) else 0
         offset = chunks[:, OFFSET]
         length = np.minimum(chunks[:, STORED] + padding, footer.nbytes - offset)
-        plan, data = self._source.fetch(Spans(np.full(len(offset), file, np.int64), offset, length))
+        plan, data = self.source.fetch(Spans(np.full(len(offset), file, np.int64), offset, length))
         ranges = [
             (at, data[start : start + nbytes].toreadonly())
             for at, start, nbytes in zip(offset.tolist(), plan.start.tolist(), length.tolist(), strict=True)
@@ -288,7 +295,7 @@ class RowGroupReader:
 
         def fetch(offset: int, length: int) -> memoryview:
             one = np.array([length], np.int64)
-            plan, data = self._source.fetch(Spans(np.array([file]), np.array([offset]), one))
+            plan, data = self.source.fetch(Spans(np.array([file]), np.array([offset]), one))
             return data[int(plan.start[0]) : int(plan.start[0]) + length]
 
         # The pages are not in memory, so only the first of each column chunk, its dictionary, is examined.

@@ -29,7 +29,7 @@ from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import Decoder, FetchingByteSource
+    from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
@@ -271,7 +271,7 @@ class RecordFileDataset(FileDataset):
     def decoder(self) -> Decoder[Any]:
         return RecordDecoder()
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         return self._open_files(
             self._paths,
             remote=self.reads_ahead,

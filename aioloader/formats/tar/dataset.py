@@ -6,10 +6,12 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from aioloader.abc import ByteSource
 from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
@@ -20,19 +22,22 @@ from aioloader.formats.tar.check import check_tar
 from aioloader.formats.tar.fields import IMAGES, KEY, TarFieldReader, compact_places, stored_places
 from aioloader.formats.tar.index import KIND, scan_tar, tar_samples
 from aioloader.formats.tar.samples import OUTSIDE, SamplePieces
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.storage.cache.unpacked import file_blocks
+from aioloader.storage.layout import ALIGNMENT
 from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioloader.abc import Decoder, FetchingByteSource
-    from aioloader.formats.tar.samples import TarSamples
-    from aioloader.foundation.types import Array, IntArray
+    from aioloader.abc import Decoder
+    from aioloader.formats.tar.samples import Pieces, TarSamples
+    from aioloader.foundation.types import Array, IntArray, StorageStats
     from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
+
+Failures = list[tuple[int, BaseException]]
 
 _PLACES = "places"
 _STORED = "stored"
@@ -223,14 +228,12 @@ class TarDataset(ShardDataset):
         """Return the places of the fields in the samples; see `compact_places`."""
         return self.tables.column(_PLACES)[indices]
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         pieces = [table.pieces for table in self._tar_tables()]
         source = super().open_source()
         if all(each is None for each in pieces):
             return source
-        from aioloader.storage.joined import in_pieces  # imports anyio, which blocking use does not need
-
-        return in_pieces(source, pieces)
+        return LinkedByteSource(source, pieces)
 
     # -- labels --------------------------------------------------------------------------------------------------------
 
@@ -254,7 +257,7 @@ class TarDataset(ShardDataset):
             missing &= places[:, column, 0] == -1
         return Spans(spans.file, offset, length), places
 
-    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+    def labels_at(self, indices: IntArray, source: ByteSource) -> list[Any]:
         """Return the label of each sample, or the error of a sample; see `ShardDataset.labels_at`."""
         found = super().labels_at(indices, source)
         for place, error in enumerate(found):
@@ -291,3 +294,101 @@ class TarDataset(ShardDataset):
             nbytes, blocks = version.nbytes, object_blocks(path)
         with closing(blocks):
             return (yield from check_tar(blocks, redact_url(path), nbytes, tick))
+
+
+class _LinkedReads(NamedTuple):
+    """Reads of a batch with samples that contain links.
+
+    Attributes:
+        plan: of the spans, those of samples in pieces without bytes; and of all pieces, behind them.
+        items: place in the batch, number of the file, and pieces of each sample in pieces.
+        owners: place in the batch of the sample of each span in `plan`.
+    """
+
+    plan: ReadPlan
+    items: list[tuple[int, int, Pieces]]
+    owners: list[int]
+
+
+class LinkedByteSource(ByteSource):
+    """Byte source of tars whose samples contain links: the pieces of these are read like items and copied to one place.
+
+    A sample in pieces has a span of the bytes of all of them, by which it is known.
+
+    Args:
+        source: reads the files; closed with this one.
+        pieces: of the samples of each file; None for a file without links.
+    """
+
+    def __init__(self, source: ByteSource, pieces: Sequence[SamplePieces | None]) -> None:
+        self.paths = source.paths
+        self.samples_ahead, self.fetches, self.blocks = source.samples_ahead, source.fetches, source.blocks
+        self._source = source
+        self._pieces = tuple(pieces)
+
+    def set_timeout(self, seconds: float) -> None:
+        self._source.set_timeout(seconds)
+
+    def stats(self) -> StorageStats | None:
+        return self._source.stats()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _apart(self, spans: Spans) -> tuple[Spans, list[tuple[int, int, Pieces]]]:
+        """Return the spans to read, and the samples in pieces; see `_LinkedReads`."""
+        items = []
+        for number in np.unique(spans.file).tolist():
+            file = self._pieces[number]
+            if file is not None:
+                here = np.flatnonzero(spans.file == number)
+                found = file.find(spans.offset[here], spans.length[here])
+                items += [(int(here[place]), number, pieces) for place, pieces in found]
+        length = spans.length.copy()
+        length[[place for place, _, _ in items]] = 0
+        rows = [(number, at, nbytes) for _, number, pieces in items for _, at, nbytes in pieces]
+        columns = (spans.file, spans.offset, length), np.array(rows, np.int64).reshape(-1, 3).T
+        return Spans(*(np.concatenate(both) for both in zip(*columns, strict=True))), items
+
+    def _whole(self, spans: Spans, plan: ReadPlan, items: list[tuple[int, int, Pieces]]) -> ReadPlan:
+        """Return the plan of a batch from that of its items and pieces: room for whole items is behind these."""
+        n, end = len(spans), plan.nbytes
+        owners = [*range(n), *(place for place, _, pieces in items for _ in pieces)]
+        failures = {owners[place]: error for place, error in plan.failures}
+        start, length = plan.start[:n].copy(), plan.length[:n].copy()
+        for place, _, _ in items:
+            start[place] = -1
+            if place not in failures:
+                start[place], length[place] = -(-end // ALIGNMENT) * ALIGNMENT, spans.length[place]
+                end = int(start[place] + length[place])
+        return ReadPlan(end, start, length, _LinkedReads(plan, items, owners), sorted(failures.items()))
+
+    def _finish(self, plan: ReadPlan, failures: Failures, out: memoryview) -> Failures:
+        """Put the pieces that were read together; return the failures of items."""
+        reads: _LinkedReads = plan.reads
+        failed = {reads.owners[place]: error for place, error in failures}
+        begins = iter(reads.plan.start[len(plan.start) :].tolist())
+        for place, number, pieces in reads.items:
+            sources = [next(begins) for _ in pieces]
+            file, start = self._pieces[number], int(plan.start[place])
+            if file is None or start < 0 or place in failed:
+                continue
+            item = out[start : start + int(plan.length[place])]
+            for (at, _, nbytes), begin in zip(pieces, sources, strict=True):
+                item[at : at + nbytes] = out[begin : begin + nbytes]
+            file.finish(item, pieces)
+        return sorted(failed.items(), key=itemgetter(0))
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        apart, items = self._apart(spans)
+        return self._whole(spans, await self._source.plan(apart), items)
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
+        return self._finish(plan, await self._source.read(plan.reads.plan, out), out)
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        apart, items = self._apart(spans)
+        return self._whole(spans, self._source.plan_blocking(apart), items)
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
+        return self._finish(plan, self._source.read_blocking(plan.reads.plan, out), out)

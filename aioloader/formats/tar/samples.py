@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from posixpath import normpath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -179,8 +179,12 @@ class TarSamples(NamedTuple):
         return found
 
 
+Pieces: TypeAlias = "list[tuple[int, int, int]]"
+"""Pieces of a sample: (place in the sample, offset in the file, bytes) of each."""
+
+
 class SamplePieces:
-    """Pieces of the samples of a tar that contain links; see `aioloader.storage.joined.ItemPieces`.
+    """Pieces of the samples of a tar that contain links: stretches of the file that are read one behind the other.
 
     Args:
         samples: of the tar.
@@ -192,18 +196,22 @@ class SamplePieces:
         self._followed = np.flatnonzero(samples.state == FOLLOWED)
         self._bounds = np.searchsorted(self._followed, samples.first)
 
-    def find(self, offset: IntArray, length: IntArray) -> list[tuple[int, list[tuple[int, int, int]]]]:
-        """Return the pieces of those spans that are samples with links: other spans are parts of samples."""
+    def find(self, offset: IntArray, length: IntArray) -> list[tuple[int, Pieces]]:
+        """Return the place among some spans, and the pieces, of each sample with links; others are parts of samples.
+
+        Args:
+            offset, length: int64 (n,), of the spans; the length is that of the whole sample.
+        """
         rows = np.searchsorted(self._samples.offset, offset).clip(max=len(self._samples) - 1)
         same = (self._samples.offset[rows] == offset) & (self._length[rows] == length)
         same &= self._bounds[rows] < self._bounds[rows + 1]
         return [(place, self._pieces(int(rows[place]))) for place in np.flatnonzero(same).tolist()]
 
-    def _pieces(self, row: int) -> list[tuple[int, int, int]]:
+    def _pieces(self, row: int) -> Pieces:
         samples = self._samples
         place, begin = 0, int(samples.offset[row])
         stop = begin + int(samples.length[row])
-        pieces: list[tuple[int, int, int]] = []
+        pieces: Pieces = []
         for number in range(*self._bounds[row : row + 2].tolist()):
             member = self._followed[number]
             end, size = int(samples.data[member]), int(samples.size[member])
@@ -214,8 +222,8 @@ class SamplePieces:
         return [*pieces, (place, begin, stop - begin)] if stop > begin else pieces
 
     @staticmethod
-    def finish(item: memoryview, pieces: Sequence[tuple[int, int, int]]) -> None:
-        """Make the headers of links those of files."""
+    def finish(item: memoryview, pieces: Pieces) -> None:
+        """Make the headers of links those of files, in a sample whose pieces are in their places."""
         for place, _, size in pieces[1::2]:  # the others begin with a header of the sample
             item[place - BLOCK : place] = as_file(bytes(item[place - BLOCK : place]), size)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Self
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.errors import SampleFormatError
     from aioloader.foundation.types import IntArray
     from aioloader.sample_index.store import SampleIndex
@@ -141,7 +141,7 @@ class TFRecordDataset(ShardDataset):
             return super().label_nbytes
         return int(np.minimum(self.tables.length, FIRST_NBYTES).sum())
 
-    def labels_at(self, indices: IntArray, source: FetchingByteSource) -> list[Any]:
+    def labels_at(self, indices: IntArray, source: ByteSource) -> list[Any]:
         """Return the label of each sample, or the error of a sample; see `ShardDataset.labels_at`.
 
         Of most records only the bytes around the image are read. With `check_crc` records are read whole.

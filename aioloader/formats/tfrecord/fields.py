@@ -33,7 +33,7 @@ from aioloader.formats.tfrecord.framing import (
 from aioloader.foundation.types import Spans
 
 if TYPE_CHECKING:
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 
@@ -87,7 +87,7 @@ class _Label:
         return min(max(_NEXT_NBYTES, self.walk.least), self._nbytes - self.walk.at)
 
 
-def read_labels(source: FetchingByteSource, spans: Spans, name: str) -> list[Any]:
+def read_labels(source: ByteSource, spans: Spans, name: str) -> list[Any]:
     """Return the value of a feature of numbers in each record; None where the record has to be read whole. Blocking.
 
     Args:
@@ -135,7 +135,7 @@ def _step(labels: dict[int, _Label], place: int, window: bytes, values: list[Any
     del labels[place]
 
 
-def _windows(source: FetchingByteSource, file: Array, offset: IntArray, length: IntArray) -> list[bytes]:
+def _windows(source: ByteSource, file: Array, offset: IntArray, length: IntArray) -> list[bytes]:
     plan, data = source.fetch(Spans(file, offset, length))
     ends = (plan.start + plan.length).tolist()
     return [bytes(data[start:end]) for start, end in zip(plan.start.tolist(), ends, strict=True)]

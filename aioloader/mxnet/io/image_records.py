@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from aioloader.abc import FetchingByteSource
+    from aioloader.abc import ByteSource
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 
@@ -176,7 +176,7 @@ class ImageRecords(FileDataset):
     def decoder(self) -> ImageRecordRows:
         return self._decoder
 
-    def open_source(self) -> FetchingByteSource:
+    def open_source(self) -> ByteSource:
         versions = [table.version for table in self._tables.tables]
         remote = any(version is not None for version in versions)
         return self._open_files(

@@ -6,15 +6,15 @@ import logging
 import os
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from aioloader.abc import ByteSource
 from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
 from aioloader.metrics import StorageStats
-from aioloader.storage.cache.lookup import Lookup, file_key
-from aioloader.storage.layout import fetch_with, plan_apart
+from aioloader.storage.cache.lookup import Lookup, Missing, file_key
+from aioloader.storage.layout import plan_apart
 from aioloader.storage.local.source import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
 from aioloader.storage.urls import redact_url
@@ -22,7 +22,6 @@ from aioloader.storage.urls import redact_url
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader.abc import ObjectByteSource
     from aioloader.foundation.threads import Threads
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.local.mapped import Failures
@@ -34,8 +33,84 @@ _THREADS = 4
 T = TypeVar("T")
 
 
-class CachedByteSource:
-    """Local files behind a cache, for slow file systems; implements `BlockingByteSource` and `FetchingByteSource`.
+class _CachedSource(ByteSource):
+    """Byte source behind a cache.
+
+    Args:
+        source: reads what the cache lacks; closed with this one.
+        cache: closed with this one.
+        kind: of the spans.
+        lookup: of items in the cache.
+        apart: the source's plans have one read for each item, in their order.
+    """
+
+    fetches = True
+
+    def __init__(
+        self, source: ByteSource, cache: Cache, kind: SpanKind, lookup: Lookup, *, apart: bool
+    ) -> None:
+        self.paths = source.paths
+        self.samples_ahead = source.samples_ahead
+        self._inner = source
+        self._cache = cache
+        self._kind = kind
+        self._lookup = lookup
+        self._apart = apart
+
+    def set_timeout(self, seconds: float) -> None:
+        self._inner.set_timeout(seconds)
+
+    def stats(self) -> StorageStats:
+        """Return the statistics so far."""
+        return replace(self._inner.stats() or StorageStats(), hit_rate=self._lookup.hit_rate)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._cache.close()
+
+    async def _run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread. On cancellation it returns when the function has ended."""
+        raise NotImplementedError
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        large = _large(spans, self._kind)
+        if not large.any():
+            return self._inner.plan_blocking(spans)
+        known = _KnownLengths(spans, large, self._lookup.held(spans))
+        return known.plan(None if known.rest is None else self._inner.plan_blocking(known.rest))
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
+        """Read; the cache is read and written in a thread.
+
+        Raises:
+            RemoteReadError: see `aioloader.storage.remote.RemoteByteSource.read`.
+        """
+        missing = await self._run_in_thread(self._lookup.find, plan, out)
+        if missing is None:
+            return []
+        part, items = self._missing(plan, missing)
+        failures = [(int(items[place]), error) for place, error in await self._inner.read(part, out)]
+        await self._run_in_thread(self._lookup.keep, plan, missing, [place for place, _ in failures], out)
+        return failures
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
+        missing = self._lookup.find(plan, out)
+        if missing is None:
+            return []
+        part, items = self._missing(plan, missing)
+        failures = [(int(items[place]), error) for place, error in self._inner.read_blocking(part, out)]
+        self._lookup.keep(plan, missing, [place for place, _ in failures], out)
+        return failures
+
+    def _missing(self, plan: ReadPlan, missing: Missing) -> tuple[ReadPlan, IntArray]:
+        """Return the source's plan for what the cache lacks, and its items' places in the batch."""
+        items = np.flatnonzero(missing.start >= 0)
+        reads = plan.reads[items] if self._apart else missing.reads
+        return ReadPlan(plan.nbytes, plan.start[items], plan.length[items], reads), items
+
+
+class CachedByteSource(_CachedSource):
+    """Local files behind a cache, for slow file systems.
 
     A record file is checked for changes every few seconds; an image file when it is first planned.
 
@@ -45,40 +120,31 @@ class CachedByteSource:
         name: of the files in the cache, the same for all sources that read the same files.
     """
 
+    blocks = True
+
     def __init__(self, source: LocalByteSource, cache: Cache, name: str) -> None:
-        self.paths = source.paths
         self._source = source
-        self._cache = cache
         self._versions: dict[int, tuple[float, str]] = {}
-        if source.kind is SpanKind.FILE:
+        whole = source.kind is SpanKind.FILE
+        if whole:
             self._nbytes = np.full(len(source.paths), -1, np.int64)
             self._keys = np.zeros(len(source.paths), np.int64)
-        whole = source.kind is SpanKind.FILE
         name, keys = (os.path.abspath(name), self._keys_of) if whole else ("", None)
-        self._lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
-
-    def stats(self) -> StorageStats:
-        """Return the statistics so far."""
-        return StorageStats(hit_rate=self._lookup.hit_rate)
-
-    def close(self) -> None:
-        self._source.close()
-        self._cache.close()
+        lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
+        super().__init__(source, cache, source.kind, lookup, apart=False)
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        if self._source.kind is SpanKind.FILE:
+        if self._kind is SpanKind.FILE:
             must_read = bool((self._nbytes[spans.file] < 0).any())
-        elif not (must_read := bool(_large(spans, self._source.kind).any())):
+        elif not (must_read := bool(_large(spans, self._kind).any())):
             return await self._source.plan(spans)
         return (
-            await self._source.run_in_thread(self.plan_blocking, spans)
-            if must_read
-            else self.plan_blocking(spans)
+            await self._run_in_thread(self.plan_blocking, spans) if must_read else self.plan_blocking(spans)
         )
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        if self._source.kind is not SpanKind.FILE:
-            return self._plan_records(spans)
+        if self._kind is not SpanKind.FILE:
+            return super().plan_blocking(spans)
         failures: Failures = []
         for place in np.flatnonzero(self._nbytes[spans.file] < 0).tolist():
             number = int(spans.file[place])
@@ -93,33 +159,8 @@ class CachedByteSource:
         plan = plan_apart(spans, self._nbytes[spans.file], failures)
         return replace(plan, reads=plan.reads[plan.start >= 0])
 
-    def _plan_records(self, spans: Spans) -> ReadPlan:
-        large = _large(spans, self._source.kind)
-        if not large.any():
-            return self._source.plan_blocking(spans)
-        known = _KnownLengths(spans, large, self._lookup.held(spans))
-        return known.plan(None if known.rest is None else self._source.plan_blocking(known.rest))
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """Read with one thread hop for items in the cache."""
-        missing = await self._source.run_in_thread(self._lookup.find, plan, out)
-        if missing is None:
-            return []
-        failures = await self._source.read(replace(plan, reads=missing.reads, start=missing.start), out)
-        failed = [place for place, _ in failures]
-        await self._source.run_in_thread(self._lookup.keep, plan, missing, failed, out)
-        return failures
-
-    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
-        missing = self._lookup.find(plan, out)
-        if missing is None:
-            return []
-        failures = self._source.read_blocking(replace(plan, reads=missing.reads, start=missing.start), out)
-        self._lookup.keep(plan, missing, [place for place, _ in failures], out)
-        return failures
-
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        return fetch_with(self.plan_blocking, self.read_blocking, spans)
+    async def _run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        return await self._source.run_in_thread(fn, *args)
 
     def _keys_of(self, numbers: IntArray) -> IntArray:
         return self._keys[numbers]
@@ -137,89 +178,50 @@ class CachedByteSource:
         return os.path.abspath(self.paths[number]), version
 
 
-class CachedObjectSource:
-    """Objects behind a cache; implements `FetchingByteSource` over a source of objects.
+class CachedObjectSource(_CachedSource):
+    """Objects behind a cache.
 
     Args:
-        source: reads the objects; closed with this one.
+        source: reads the objects, with one read for each item in their order; closed with this one.
         cache: closed with this one.
         name: of the set of objects in the cache.
-
-    Attributes:
-        samples_ahead: see `aioloader.abc.NetworkByteSource`.
+        kind: of the spans.
     """
 
     _closed = True  # until it is completely made
 
-    def __init__(self, source: ObjectByteSource, cache: Cache, name: str) -> None:
-        self.paths = source.paths
-        self.samples_ahead = source.samples_ahead
-        self._source = source
-        self._cache = cache
+    def __init__(self, source: ByteSource, cache: Cache, name: str, kind: SpanKind) -> None:
+        name, keys = (name, self._keys_of) if kind is SpanKind.FILE else ("", None)
+        lookup = Lookup(cache, name, identify=self._identify, kind=kind, keys=keys)
+        super().__init__(source, cache, kind, lookup, apart=True)
         self._threads: Threads | None = None
         self._closed = False
         self._warned = False
-        name, keys = (name, self._keys_of) if source.kind is SpanKind.FILE else ("", None)
-        self._lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
 
     def __del__(self) -> None:
         if not self._closed:
             self.close()
-
-    @property
-    def timeout(self) -> float:
-        """Return the seconds that one call may take; the loader sets it."""
-        return self._source.timeout
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._source.timeout = seconds
-
-    def stats(self) -> StorageStats:
-        """Return the statistics so far."""
-        return replace(self._source.stats(), hit_rate=self._lookup.hit_rate)
 
     def close(self) -> None:
         self._closed = True
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.close()
-        self._source.close()
-        self._cache.close()
+        super().close()
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        large = _large(spans, self._source.kind)
+        large = _large(spans, self._kind)
         if not large.any():
-            return await self._source.plan(spans)
+            return await self._inner.plan(spans)
         known = _KnownLengths(spans, large, await self._run_in_thread(self._lookup.held, spans))
-        return known.plan(None if known.rest is None else await self._source.plan(known.rest))
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """Read; the cache is read and written in a thread.
-
-        Raises:
-            RemoteReadError: see `aioloader.storage.remote.RemoteByteSource.read`.
-        """
-        missing = await self._run_in_thread(self._lookup.find, plan, out)
-        if missing is None:
-            return []
-        # The source's plans have one read for each item, in their order.
-        items = np.flatnonzero(missing.start >= 0)
-        part = ReadPlan(plan.nbytes, plan.start[items], plan.length[items], plan.reads[items])
-        failures = [(int(items[place]), error) for place, error in await self._source.read(part, out)]
-        await self._run_in_thread(self._lookup.keep, plan, missing, [place for place, _ in failures], out)
-        return failures
-
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        blocking = self._source.blocking
-        return fetch_with(partial(blocking, self.plan), partial(blocking, self.read), spans)
+        return known.plan(None if known.rest is None else await self._inner.plan(known.rest))
 
     def _keys_of(self, numbers: IntArray) -> IntArray:
         known = map(self._identify, numbers.tolist())
         return np.array([-1 if one is None else file_key(*one) for one in known], np.int64)
 
     def _identify(self, number: int) -> tuple[str, str] | None:
-        known = self._source.identity(number)
+        known = self._inner.identity(number)
         if known is None and not self._warned:  # every object that is read has been described
             self._warned = True
             _logger.warning(
@@ -230,7 +232,6 @@ class CachedObjectSource:
         return known
 
     async def _run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run a function in a thread. On cancellation it returns when the function has ended."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         if self._threads is None:

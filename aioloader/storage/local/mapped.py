@@ -15,11 +15,11 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from aioloader.abc import FileByteSource
+from aioloader.abc import ByteSource
 from aioloader.foundation.descriptors import above_streams, sent_descriptors
 from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.local.descriptors import open_regular
@@ -162,7 +162,7 @@ def _received_maps(
     return FileMaps(paths, [sent_descriptors.here(fd) for fd in fds], sizes, kind)
 
 
-class RecordSource(FileByteSource, Protocol):
+class RecordSource(ByteSource):
     """A byte source of local record files, or files of items of a known length, that reads what is not in memory.
 
     Attributes:
@@ -173,11 +173,11 @@ class RecordSource(FileByteSource, Protocol):
 
     def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
         """Return the lengths of records by their headers, and the records whose length could not be found."""
-        ...
+        raise NotImplementedError
 
-    async def run_in_thread(self, fn: Callable[..., T], /, *args: Any) -> T:
+    async def run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
         """Run a function in one of the source's threads."""
-        ...
+        raise NotImplementedError
 
 
 class _PartialReads(NamedTuple):
@@ -187,8 +187,8 @@ class _PartialReads(NamedTuple):
     places: IntArray
 
 
-class MappedByteSource:
-    """`ByteSource` for an executor that can map files. Records that are not in memory are read by the inner source.
+class MappedByteSource(ByteSource):
+    """Byte source for an executor that can map files. Records that are not in memory are read by the inner source.
 
     Args:
         source: reads the files; closed with this one.
@@ -201,7 +201,7 @@ class MappedByteSource:
 
     def __init__(self, source: RecordSource, maps: FileMaps) -> None:
         self.paths = source.paths
-        self.maps = maps
+        self.maps: FileMaps = maps
         self._source = source
         self._residency = Residency()
         self._closed = False

@@ -31,10 +31,10 @@ import numpy as np
 
 from aioloader.errors import SpanTooShortError, single
 from aioloader.foundation.types import IntArray, ReadPlan, SpanKind, Spans
-from aioloader.storage.layout import Read, fetch_with, lay_out, plan_apart
+from aioloader.storage.layout import Read, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, check_regular, open_regular_file, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.mapped import Failures, MappedByteSource
+from aioloader.storage.local.mapped import Failures, MappedByteSource, RecordSource
 from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
 from aioloader.storage.records import (
     check_spans,
@@ -253,8 +253,8 @@ _PROBED_NBYTES = 1 << 18
 T = TypeVar("T")
 
 
-class LocalByteSource:
-    """Byte source of local files; implements `BlockingByteSource` and `FetchingByteSource`.
+class LocalByteSource(RecordSource):
+    """Byte source of local files.
 
     May be used by several tasks and threads at once. Can be pickled; the copy opens the files again.
 
@@ -267,6 +267,7 @@ class LocalByteSource:
         direct: bypass the page cache when reading records, if the file system supports it.
     """
 
+    fetches = blocks = True
     _closed = True  # until it is completely made
 
     def __init__(
@@ -318,6 +319,9 @@ class LocalByteSource:
             self._direct_reads.close()
         self._kernel_aio.close()
         self._descriptors.close()
+
+    def ranges(self) -> LocalByteSource:
+        return LocalByteSource(self.paths, kind=SpanKind.EXACT, watch=False)
 
     def mapped(self) -> MappedByteSource | None:
         """Return a source that maps the same files and closes this one; None for whole files and direct reads too."""
@@ -420,9 +424,6 @@ class LocalByteSource:
         if self._closed:
             raise RuntimeError("the byte source is closed")
         return self._checked(plan, out, self._read_part(plan, plan.reads, out))
-
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        return fetch_with(self.plan_blocking, self.read_blocking, spans)
 
     def _read_part(self, plan: ReadPlan, reads: IntArray, out: memoryview) -> Failures:
         """Make some of the reads of a plan."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from aioloader.abc import ByteSource
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
 from aioloader.foundation.types import SpanKind
 from aioloader.metrics import StorageStats
-from aioloader.storage.layout import fetch_with, lay_out_apart, plan_apart
+from aioloader.storage.layout import lay_out_apart, plan_apart
 from aioloader.storage.records import check_spans, doubtful, extent_steps, wrong_length
 from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
@@ -45,8 +46,10 @@ _GAP_OF_PARTS = 24 << 10
 _NO_BYTES = np.empty((0, 4), np.int64)
 
 
-class RemoteByteSource:
-    """Byte source of remote objects; implements `ObjectByteSource` and `FetchingByteSource`.
+class RemoteByteSource(ByteSource):
+    """Byte source of remote objects.
+
+    Its plans have one read for each item, in their order, so that a cache can leave out those that it has.
 
     Args:
         urls: the objects; `Spans.file` counts them.
@@ -54,10 +57,13 @@ class RemoteByteSource:
         versions: of each object, by its number; None: requested at first use.
 
     Attributes:
-        timeout, samples_ahead: see `aioloader.abc.NetworkByteSource`.
-        reads_parts: see `aioloader.abc.PartialByteSource`; not of whole objects.
+        timeout: seconds that one call may take.
+        reads_parts: see `aioloader.abc.ByteSource`; not of whole objects.
     """
 
+    # A batch waits for its slowest response. Several times the most requests in flight, so that others continue.
+    samples_ahead = 1024
+    fetches = True
     _closed = True  # until it is completely made
 
     def __init__(
@@ -71,8 +77,6 @@ class RemoteByteSource:
         self.kind = kind
         self.reads_parts = kind is not SpanKind.FILE
         self.timeout = 120.0
-        # A batch waits for its slowest response. Several times the most requests in flight, so that others continue.
-        self.samples_ahead = 1024
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
         self._client = Client()
         self._thread: LoopThread | None = None
@@ -93,6 +97,12 @@ class RemoteByteSource:
         if thread is not None:
             thread.close()
         self._client.close()
+
+    def ranges(self) -> RemoteByteSource:
+        return RemoteByteSource(self.paths, kind=SpanKind.EXACT)
+
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout = seconds
 
     def identity(self, number: int) -> tuple[str, str] | None:
         """Return name and version of an object for a cache.
@@ -136,8 +146,11 @@ class RemoteByteSource:
         """
         return await self._here(self._read, plan, out)
 
-    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        return fetch_with(partial(self.blocking, self._plan), partial(self.blocking, self._read), spans)
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        return self.blocking(self._plan, spans)
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
+        return self.blocking(self._read, plan, out)
 
     def fetch_spans(self, spans: Spans) -> tuple[memoryview, IntArray]:
         """Return the bytes of spans of objects whose versions are known, and the place of each. Blocking.
