@@ -77,6 +77,8 @@ class KnownVersion(NamedTuple):
 class FetchedCache:
     """Cache of the bytes of URLs. Used from any thread, but for `known` and `remember`: from one.
 
+    All are spans of one object: one for each URL would have a folder and an open lock each.
+
     Args:
         options: directory or memory, and how much. A full cache adds nothing more, until it is opened again.
     """

@@ -147,7 +147,9 @@ def _parts_below(root: str, real: str) -> list[str] | None:
 
 
 def _open_below(root: str, parts: list[str]) -> int:
-    """Open a regular file; return its descriptor.
+    """Open a regular file, folder by folder, each from the one before; return its descriptor.
+
+    No link is followed, so one that is put there after the path was resolved leads nowhere.
 
     Raises:
         OSError: a part is a link or does not exist, or the last one is not a regular file.
