@@ -50,27 +50,41 @@ class Notification:
     It has no state, so check the condition before `wait`.
     """
 
-    __slots__ = ("_events",)
+    __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._events: list[anyio.Event] = []
+        self._waiters: list[asyncio.Future[None] | anyio.Event] = []
 
     def set(self) -> None:
         """Wake all waiting tasks. From the loop's thread only."""
-        events, self._events = self._events, []
-        for event in events:
-            event.set()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if isinstance(waiter, anyio.Event):
+                waiter.set()
+            elif not waiter.done():  # else its task is cancelled
+                waiter.set_result(None)
 
     async def wait(self) -> None:
         """Wait for the next `set`."""
-        # One event for each waiter: nothing of a loop that has ended is left behind.
-        event = anyio.Event()
-        self._events.append(event)
+        # One for each task that waits: nothing of a loop that has ended is left behind.
+        waiter = _future()
+        if waiter is None:
+            waiter = anyio.Event()
+        self._waiters.append(waiter)
         try:
-            await event.wait()
+            await (waiter.wait() if isinstance(waiter, anyio.Event) else waiter)
         finally:
-            if event in self._events:
-                self._events.remove(event)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+
+def _future() -> asyncio.Future[None] | None:
+    """Return a future, for which an event of anyio takes ten calls more; None outside of asyncio's tasks."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else task.get_loop().create_future()
 
 
 async def read_each(sock: socket.socket, read: Callable[[], bool]) -> None:

@@ -132,7 +132,7 @@ class EpochRunner:
     """An epoch in progress. Made inside the event loop that runs it.
 
     Backpressure: one number, `prefetch`, limits the batches between the start of their reads and their delivery. The
-    feeder takes the permits, in the order of the batches; the iterator returns them.
+    feeder counts batches as it begins them, in their order; the iterator counts those that it takes.
 
     Args:
         context: the shared parts.
@@ -159,7 +159,8 @@ class EpochRunner:
         self._trace = trace
         self._plans = plans
         self._limit = max(1, context.prefetch)
-        self._permits = anyio.Semaphore(self._limit, fast_acquire=True)
+        self._in_flight = 0
+        self._admitted = Notification()
         self._reorder: Reorder[Delivery] = Reorder(self._limit + 1, in_order=context.in_order)
         self._arrived = Notification()
         self._memory_freed = Notification()
@@ -184,7 +185,8 @@ class EpochRunner:
             delivery = self._reorder.pop()
             if delivery is not None:
                 self._wanted = False
-                self._permits.release()
+                self._in_flight -= 1
+                self._admitted.set()
                 self._context.metrics.in_flight = self._in_flight
                 self._memory_freed.set()
                 if self._trace is not None:
@@ -201,10 +203,6 @@ class EpochRunner:
                 )
             self._wanted = True
             await self._arrived.wait()
-
-    @property
-    def _in_flight(self) -> int:
-        return self._limit - self._permits.value
 
     @property
     def ready(self) -> bool:
@@ -278,14 +276,14 @@ class EpochRunner:
             yielded_at = 0.0
             complete = deferred(self._complete)
             while True:
-                if not self._permits.value:
-                    await self._permits.acquire()
+                if self._in_flight >= self._limit:
+                    while self._in_flight >= self._limit:
+                        await self._admitted.wait()
                     yielded_at = perf_counter()
-                else:
-                    await self._permits.acquire()
-                    if number and perf_counter() - yielded_at > _YIELD_S:
-                        await anyio.lowlevel.checkpoint()
-                        yielded_at = perf_counter()
+                elif number and perf_counter() - yielded_at > _YIELD_S:
+                    await anyio.lowlevel.checkpoint()
+                    yielded_at = perf_counter()
+                self._in_flight += 1
                 self._asked += 1
                 if isinstance(plans, IterablePlan):
                     plan = await self._next_samples(plans)

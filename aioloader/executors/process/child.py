@@ -30,7 +30,7 @@ from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from aioloader.abc import Program, SlabMemory
 
@@ -277,15 +277,16 @@ class ChildProcess:
         except OSError:
             return False
 
-    def messages(self, data: bytes) -> Iterator[Any]:
-        """Yield the messages that received bytes complete, except those for the loader before."""
-        for message in self.inbox.feed(data):
-            if not self.retiring:
-                yield message
-            elif message[0] == "retired":
+    def messages(self, data: bytes) -> list[Any]:
+        """Return the messages that received bytes complete, except those for the loader before."""
+        messages = self.inbox.feed(data)
+        while self.retiring and messages:
+            kind, *_ = messages.pop(0)
+            if kind == "retired":
                 self.retiring -= 1
-            elif message[0] == "failed":
+            elif kind == "failed":
                 self.kill()  # half of its program is loaded
+        return messages
 
     async def wait_for_end(self) -> None:
         """Wait until the process ends; then there are no more messages than those that have arrived.

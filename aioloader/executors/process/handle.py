@@ -291,8 +291,10 @@ class ProcessHandle(WorkerHandle):
     # -- messages to the worker --------------------------------------------------------------------------------------
 
     def send(self, attempt: Attempt) -> None:
-        lanes = {other.lane for other in self.running.values()}
-        attempt.lane = next(lane for lane in range(OUTSTANDING) if lane not in lanes)
+        lanes = list(range(OUTSTANDING))
+        for other in self.running.values():
+            lanes.remove(other.lane)
+        attempt.lane = lanes[0]
         self._shared.control[self.slot, CANCELLED + attempt.lane] = 0
         samples = attempt.part.samples
         if samples is None:
@@ -536,8 +538,7 @@ def _has_retired(child: ChildProcess, deadline: float) -> bool:
             return False
         if not data:
             return False
-        for _ in child.messages(data):
-            pass
+        child.messages(data)
     return not child.retiring
 
 

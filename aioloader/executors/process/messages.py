@@ -47,18 +47,19 @@ class Inbox:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """Add bytes; yield every message that they complete."""
+    def feed(self, data: bytes) -> list[Any]:
+        """Add bytes; return the messages that they complete."""
         self._bytes += data
+        messages = []
         while len(self._bytes) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._bytes)
             end = _LENGTH.size + length
             if len(self._bytes) < end:
-                return
+                break
             with memoryview(self._bytes) as view:
-                message = pickle.loads(view[_LENGTH.size : end])
+                messages.append(pickle.loads(view[_LENGTH.size : end]))
             del self._bytes[:end]
-            yield message
+        return messages
 
 
 def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
