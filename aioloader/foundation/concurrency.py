@@ -66,25 +66,19 @@ class Notification:
 
     async def wait(self) -> None:
         """Wait for the next `set`."""
-        # One for each task that waits: nothing of a loop that has ended is left behind.
-        waiter = _future()
-        if waiter is None:
-            waiter = anyio.Event()
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # trio
+            task = None
+        # One for each task that waits: nothing of a loop that has ended is left behind. An event of anyio does the same
+        # as a future of asyncio with ten calls more.
+        waiter = anyio.Event() if task is None else task.get_loop().create_future()
         self._waiters.append(waiter)
         try:
             await (waiter.wait() if isinstance(waiter, anyio.Event) else waiter)
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-
-
-def _future() -> asyncio.Future[None] | None:
-    """Return a future, for which an event of anyio takes ten calls more; None outside of asyncio's tasks."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return None
-    return None if task is None else task.get_loop().create_future()
 
 
 async def read_each(sock: socket.socket, read: Callable[[], bool]) -> None:

@@ -224,7 +224,10 @@ class BatchTask:
                     self._take_first(first)
             if made.failures and made.incomplete:
                 made = await self._remake(made, made.incomplete)
-            result.merge(made)
+            if self._done or result.failures:
+                result.merge(made)
+            else:  # nothing was made before
+                result = self._result = made
             replacement = None
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()

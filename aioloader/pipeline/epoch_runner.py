@@ -164,6 +164,7 @@ class EpochRunner:
         self._reorder: Reorder[Delivery] = Reorder(self._limit + 1, in_order=context.in_order)
         self._arrived = Notification()
         self._memory_freed = Notification()
+        self._memory_wanted = False
         self._not_begun: set[BatchTask] = set()
         self._making: dict[int, BatchTask] = {}
         self._wanted = False
@@ -188,7 +189,8 @@ class EpochRunner:
                 self._in_flight -= 1
                 self._admitted.set()
                 self._context.metrics.in_flight = self._in_flight
-                self._memory_freed.set()
+                if self._memory_wanted:
+                    self._memory_freed.set()
                 if self._trace is not None:
                     self._trace.end(self._reorder.latest, delivery.samples)
                 return delivery
@@ -347,8 +349,10 @@ class EpochRunner:
                 if not context.limit_spill(len(task.plan.indices)):
                     raise task.too_large()
                 continue
+            self._memory_wanted = True
             with anyio.move_on_after(_MEMORY_POLL_S):
                 await self._memory_freed.wait()
+            self._memory_wanted = False
             context.metrics.memory_wait_s += perf_counter() - now
 
     async def _complete(self, task: BatchTask, number: int) -> None:
@@ -358,7 +362,8 @@ class EpochRunner:
         delivery.timeline = task.timeline
         del self._making[number]
         self._reorder.push(number, delivery)
-        self._memory_freed.set()
+        if self._memory_wanted:
+            self._memory_freed.set()
         self._arrived.set()
 
     def _view(self) -> EpochView:
