@@ -8,11 +8,11 @@ The way of a chunk through the process executor, in order:
 - `runner`: makes the samples of a chunk; the same code in every executor
 - `shared_memory`: the slabs that hold the batches, and their leases
 
-A worker that dies is replaced. `WorkerTable.lost` is told for each of its chunks what the worker was doing
+A worker that dies is replaced. `WorkerTable.lost` receives for each of its chunks what the worker was doing
 (`WorkerDeath`), and `retry` decides which samples run again. The sample that the worker was making runs again alone, or
 with its whole batch if that has a custom batchify function. The third death makes it a failure.
 
-`tuning` chooses the executor and the number of workers by measurement.
+`auto` chooses the executor and the number of workers by measurement.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Table of an executor's workers: which worker has which chunks, what waits, and what runs again after a death.
 
-The process and the Ray executor use it, each with workers of its own kind. Chunks wait in one queue, those of the
+The process and the Ray executor use it, each with a kind of workers. Chunks wait in one queue, those of the
 earliest batch first, and go to the workers that have the fewest. Several epochs may share the workers: one epoch at a
 time supervises them, the others wait for their turn. A chunk whose first attempt succeeds is handled here alone;
 `aioloader.executors.retry` decides what happens to any other.
@@ -105,7 +105,7 @@ class WorkerHandle:
 
     @property
     def capacity(self) -> int:
-        """Return the most chunks that the worker can take, whatever the state of the others."""
+        """Return the most chunks that the worker can take, regardless of the others."""
         return OUTSTANDING if self.ready and self.state == "up" else 0
 
     def send(self, attempt: Attempt) -> None:
