@@ -144,10 +144,10 @@ class ProcessHandle(WorkerHandle):
                 await self._serve()
                 await shared.admin.run(self.reap)
             if self.state == "dead":
-                error = None if self.ready or self.dismissed else self._count_failed_start()
+                failure = None if self.ready or self.dismissed else self._count_failed_start()
                 shared.table.lost(self, self._describe_death)
-                if error is not None:
-                    self._give_up(error)
+                if failure is not None:
+                    self._give_up(failure)
 
     def start(
         self,
