@@ -18,7 +18,7 @@ def with_cases(names: str | Sequence[str], cases: Iterable[Any], *, ids: Any = N
     """Run a test, or each test of a class, with all cases one after the other, and report all that fail.
 
     It is written as `pytest.mark.parametrize` is, and goes where that would, but makes one test. All cases have the
-    same fixtures, so a test that changes what a fixture gives, such as `tmp_path`, needs `parametrize`. A case that
+    same fixtures, so a test that writes to what a fixture made, such as `tmp_path`, needs `parametrize`. A case that
     skips is left out; if all do, so does the test.
 
     Args:

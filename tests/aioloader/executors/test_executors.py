@@ -24,6 +24,8 @@ from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import BASE, INDEX, INDEX_TABLE_ROWS, ROW, ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster
 
+pytestmark = pytest.mark.own_workers
+
 SIZE = 8
 
 

@@ -22,6 +22,8 @@ from aioloader.executors.file_maps import FilePlace, MappedFiles
 from aioloader.executors.sent_memory import LARGE, SentObject, SharedPlace, receive
 from tests.aioloader.executors.test_memory_maps import Rows
 
+pytestmark = pytest.mark.own_workers
+
 COUNT = 1 << 16
 needs_table = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's table of maps")
 

@@ -12,6 +12,7 @@ import pytest
 from aioloader.errors import NotResumableError, ResumeError
 
 pytestmark = [
+    pytest.mark.own_workers,
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
 ]

@@ -15,6 +15,7 @@ from tests.aioloader.interop.torch_samples import Samples, same
 from tests.aioloader.loader.samples import Numbers
 
 pytestmark = [
+    pytest.mark.own_workers,
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),

@@ -15,6 +15,8 @@ from aioloader import AsyncDataLoader, DataLoader, transforms
 from aioloader.datasets import SimpleDataset
 from tests.aioloader.loader.samples import Numbers
 
+pytestmark = pytest.mark.own_workers
+
 AUTO = [
     {"executor": "auto"},
     {"executor": "auto", "num_workers": "auto"},

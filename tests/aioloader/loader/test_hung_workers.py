@@ -23,6 +23,8 @@ from tests.aioloader.loader.programs import run_program
 from tests.cases import with_cases
 from tests.executors import pool
 
+pytestmark = pytest.mark.own_workers
+
 # Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

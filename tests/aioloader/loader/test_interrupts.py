@@ -14,6 +14,8 @@ import pytest
 from tests.aioloader.loader.programs import run_program
 from tests.executors import pool
 
+pytestmark = pytest.mark.own_workers
+
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
 
+pytestmark = pytest.mark.own_workers
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 KILLS = 200

@@ -23,6 +23,8 @@ from tests.combinations import combinations
 from tests.conftest import LOOKS
 from tests.executors import pool
 
+pytestmark = pytest.mark.own_workers
+
 EXECUTORS = ["inline", "thread", "process"]
 CLOSED = {"closed": True, "collected": False}
 

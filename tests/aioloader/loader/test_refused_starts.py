@@ -28,6 +28,8 @@ from aioloader.foundation.threads import Threads
 from tests.aioloader.loader.programs import run_program
 from tests.executors import pool
 
+pytestmark = pytest.mark.own_workers
+
 EXECUTORS = ["inline", "thread", "process"]
 STARTS: dict[str, tuple[Any, str, Callable[[], Exception]]] = {
     "thread": (threading.Thread, "start", lambda: RuntimeError("can't start new thread")),

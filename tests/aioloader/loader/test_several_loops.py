@@ -14,6 +14,8 @@ from aioloader import AsyncDataLoader, DataLoader
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 
+pytestmark = pytest.mark.own_workers
+
 # Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -12,7 +12,10 @@ import pytest
 from aioloader.tools.bench import cpu_seconds, memory_nbytes, process_tree
 from benchmarks.process import started
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.own_workers,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 PARENT = """
 import subprocess, sys

@@ -15,6 +15,8 @@ from aioloader import TooManyErrorsError, WorkerError
 from aioloader.mxnet import gluon, nd
 from tests.combinations import combinations
 
+pytestmark = pytest.mark.own_workers
+
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
 IDS = ["none", "processes", "threads"]
 
