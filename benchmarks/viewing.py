@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aioloader.tools.draw import draw_image
-from aioloader.viewer.opening import open_collection
+from aioloader.tools.view import open_collection
 from aioloader.viewer.rendering import ImageRenderer
 from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
 from recordio import IRHeader, pack, serialize
@@ -41,7 +41,7 @@ from recordio import IRHeader, pack, serialize
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader.viewer.collection import Collection
+    from aioloader.formats.collection import Collection
 
 PER_PAGE = 48
 

@@ -42,7 +42,7 @@ BY_NAME = {
     "aioloader.executors.process.worker",  # the caller's main module
     "aioloader.foundation.lazy_names",  # its own modules
     "aioloader.loader.outputs",  # torch, jax
-    "aioloader.cli.view",  # jinja2, starlette, uvicorn
+    "aioloader.tools.view",  # jinja2, starlette, uvicorn
     "aioloader.interop.torch._items",  # modules that the script has imported
     "aioloader.mxnet._import_alias",  # its own modules
     "aioloader.mxnet.outside",  # its own modules

@@ -2,9 +2,8 @@
 
 Results go to standard output, messages to standard error. A command that fails prints one line with the remedy.
 
-Each command is one module of this package with a function ``add(commands)``. It adds the command's parser and sets its
-default ``command`` to the function that runs it, which takes the parsed arguments and returns the exit code. The work
-of a command is in `aioloader.tools`, imported when the command runs, so that help prints at once.
+Each command is one module of `aioloader.tools` with the functions ``add_arguments(parser)`` and ``run(options)``, which
+returns the exit code. It is imported when the command is named, so that the list of commands prints at once.
 """
 
 from __future__ import annotations
@@ -13,18 +12,30 @@ import argparse
 import importlib
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aioloader.errors import MissingPackageError
 from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 __all__ = ("COMMANDS", "main")
 
-COMMANDS = ("demo", "bench", "pack", "index", "verify", "repair", "inspect", "view", "doctor")
-"""Names of the modules, in the order of the help."""
+COMMANDS = {
+    "demo": "stream images through workers, measure, and draw a batch; downloads nothing",
+    "bench": "measure loading of your files with each executor and several numbers of workers",
+    "pack": "pack images into {record} files",
+    "index": "write the .idx of a {record} file or the indexes of {scanned} files by scanning them, or with --crops "
+    "indexes for decoding crops",
+    "verify": "check the files of a data set, and with --decode every image",
+    "repair": "copy the valid records of a damaged {record} file, with an .idx of their original keys",
+    "inspect": "describe a data set: records, labels, images, how fast they decode, and how to load it faster",
+    "view": "show a dataset in a browser: images, fields, labels, boxes, damage, and the augmented samples",
+    "doctor": "check this machine: cores, memory, limits, libraries, decoding speed; with advice",
+}
+"""Names of the modules and lines of the help, in its order; the words in braces are those of `help_words`."""
 
 _EXIT_CODES = """\
 exit codes:
@@ -49,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code; see ``--help``.
     """
-    options = _parser().parse_args(sys.argv[1:] if argv is None else list(argv))
+    words = sys.argv[1:] if argv is None else list(argv)
+    named = next((word for word in words if word in COMMANDS), None)
+    options = _parser(() if named is None else (named,)).parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
     return _guarded(lambda: command(options))
 
@@ -77,7 +90,14 @@ def _guarded(command: Callable[[], int]) -> int:
         return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the arguments of some.
+
+    Args:
+        names: of these commands; the modules of the others are not imported.
+    """
+    from aioloader.formats.base import help_words
+
     parser = argparse.ArgumentParser(
         prog="aioloader",
         description="Load images for training, inside your own event loop.",
@@ -86,7 +106,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"aioloader {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    for command in COMMANDS:
-        importlib.import_module(f"aioloader.cli.{command}").add(commands)
+    words = help_words()
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text.format(**words))
+        if name in names:
+            module = importlib.import_module(f"aioloader.tools.{name}")
+            module.add_arguments(command)
+            command.set_defaults(command=partial(_checked, module.run, command))
     return parser
+
+
+def _checked(
+    run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> int:
+    """Run a command; if its arguments do not fit each other, print its usage and exit."""
+    from aioloader.tools.console import UsageError
+
+    try:
+        return run(options)
+    except UsageError as error:
+        parser.error(str(error))

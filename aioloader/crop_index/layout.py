@@ -322,6 +322,28 @@ def given_index(chosen: str, path: str, *, is_folder: bool = False, is_record_fi
     return os.path.join(chosen, (os.path.splitext(name)[0] if is_record_file else name) + SUFFIX)
 
 
+class CropFiles(NamedTuple):
+    """Files of a dataset that have crop indexes.
+
+    Attributes:
+        kind: `RECORDS` or `FOLDER`.
+        paths: the files, or the only folder; or their URLs.
+        field: name of the images in the samples of shards; None for record files and folders.
+    """
+
+    kind: int
+    paths: Sequence[str]
+    field: str | None = None
+
+    def place(self, path: str, chosen: str | None = None) -> str:
+        """Return where the index of one of the paths is; with a choice of the caller, see `given_index`."""
+        is_folder, is_record_file = self.kind == FOLDER, self.field is None
+        if chosen is not None:
+            return given_index(chosen, path, is_folder=is_folder, is_record_file=is_record_file)
+        usual = folder_index if is_folder else record_index if is_record_file else shard_index
+        return usual(path)
+
+
 def fetched_index(url: str, version: Version) -> str:
     """Return where the copy of the index is that lies next to a remote record file.
 

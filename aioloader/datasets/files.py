@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioloader.abc import ByteSource, Decoder
+    from aioloader.crop_index.layout import CropFiles
+    from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 
@@ -168,6 +171,37 @@ class FileDataset(Dataset, ByteDataset[Any]):
     def file_nbytes(self, index: int) -> int:
         """Return the size in bytes of the file that contains an item; -1 if it is unknown or there is no such file."""
         return file_nbytes(self.location(index).path)
+
+    # -- for the commands; a format overrides what it has ------------------------------------------------------------
+
+    def crop_files(self) -> CropFiles:
+        """Return the files that have crop indexes."""
+        raise NotImplementedError
+
+    def crop_keys(self, indices: IntArray) -> tuple[IntArray, Array]:
+        """Return the number of the file of each item in `crop_files`, and the item's key in the index of that file.
+
+        Args:
+            indices: int64 (n,), of the items.
+        """
+        raise NotImplementedError
+
+    def image_decoder(self) -> ImageDecoder:
+        """Return a decoder that finds the encoded image of an item without its label."""
+        raise NotImplementedError
+
+    def openable(self) -> tuple[list[int], dict[int, str]]:
+        """Find out which files can be opened.
+
+        Returns:
+            the numbers of the files whose items can be found, and the reasons why those of the others cannot; a reason
+            begins with the name of the file.
+        """
+        return list(range(len(self.crop_files().paths))), {}
+
+    def only(self, numbers: Sequence[int]) -> Self:
+        """Return the dataset of some of the files, without crop indexes; this one if all can be opened."""
+        return self
 
     def __getitem__(self, index: int) -> Any:
         """Return the sample at `index`; negative indices count from the end.

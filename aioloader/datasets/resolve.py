@@ -25,13 +25,14 @@ from aioloader.abc import (
 )
 from aioloader.foundation.protocols import implements
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ReadPlan, Spans, StorageStats
-from aioloader.storage.urls import name_of
+from aioloader.storage.urls import is_url, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import aioloader.abc
     from aioloader.datasets.stage import Stage
+    from aioloader.storage.remote.transport import Version
 
 _DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 _SAMPLED = 64
@@ -351,3 +352,16 @@ def _spread(length: int, count: int) -> IntArray:
 
 
 _NOWHERE: Array = np.empty(0, np.int64)
+
+
+def version_at(path: str) -> Version | None:
+    """Return the current version of an object, or None if the path is not a URL.
+
+    Raises:
+        OSError: there is no such object, or the request fails.
+    """
+    if not is_url(path):
+        return None
+    from aioloader.storage.remote.opening import describe
+
+    return describe(path)

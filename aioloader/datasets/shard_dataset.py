@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import check_image_options
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
@@ -461,6 +462,34 @@ class ShardDataset(FileDataset):
         begin, end = self.tables.starts[number : number + 2].tolist()
         return self.crop_keys(np.arange(begin, end))[1]
 
+    def openable(self) -> tuple[list[int], dict[int, str]]:
+        """Find out which shards can be opened; see `FileDataset.openable`."""
+        numbers = list(range(len(self.paths)))
+        try:
+            _ = self.tables  # all at once, several at a time
+        except (OSError, ValueError, EOFError):
+            pass
+        else:
+            return numbers, {}
+        fine: list[int] = []
+        reasons: dict[int, str] = {}
+        for number in numbers:
+            try:
+                _ = self.only([number]).tables
+            except (OSError, ValueError, EOFError) as error:
+                reasons[number] = fault_line(redact_url(self.paths[number]), error)
+            else:
+                fine.append(number)
+        return fine, reasons
+
+    def image_decoder(self) -> ShardImageDecoder:
+        return ShardImageDecoder(
+            reader=self._reader(), image=self._image, label=None, labelled=False, **self._image_options
+        )
+
+    def crop_files(self) -> CropFiles:
+        return CropFiles(RECORDS, self.paths, self._image)
+
     def crop_keys(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """Return the number of the shard of each sample, and the sample's key in the crop index of the shard.
 
@@ -599,3 +628,11 @@ class ShardDataset(FileDataset):
             last = int(np.searchsorted(nbytes, before + _MOST_LABEL_NBYTES, side="right"))
             cuts.append(min(max(last, cuts[-1] + 1), cuts[-1] + _LABELS_AT_A_TIME, len(self)))
         return [np.arange(low, high) for low, high in pairwise(cuts)]
+
+
+def fault_line(name: str, error: Exception) -> str:
+    """Return the text of an error in one line that begins with the name of the file."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FileNotFoundError) and error.strerror:
+        text = error.strerror
+    return text if text.startswith(name) else f"{name}: {text}"

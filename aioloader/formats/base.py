@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from aioloader.datasets.files import FileDataset
+    from aioloader.formats.collection import Collection
 
 ENTRY_POINTS = "aioloader.formats"
 """Group of the entry points by which other distributions add formats."""
@@ -27,6 +28,9 @@ HEAD_NBYTES = 512
 
 INDEX_NBYTES = 1 << 16
 """First bytes of the index of a folder that it gets."""
+
+PATTERN = "train-*.tar"
+"""Example of a pattern for the help of commands."""
 
 _NUMBERED = re.compile(r"(.+)-\d{5,}-of-\d{5,}", re.DOTALL)
 # Asked in this order; the last ones are folders that no other format recognizes.
@@ -101,7 +105,11 @@ class Format:
         is_folder: a data set is a folder, and not a list of files.
         index: name of the file by which a folder is a data set; None: there is none.
         packs_images: its files may be a packed copy of the images of the folder that they are in.
+        scanned: its files get an index of their samples, which is made by scanning them.
         requirements: packages that it, or a part of it, needs.
+        folder_text: description of its folders for the help of commands; "" if it has none.
+        pack_example: arguments of `aioloader pack` that pack its files, and a few words about them; "": none.
+        no_packing: why `aioloader pack` refuses its data sets; "": it packs them.
     """
 
     name: ClassVar[str] = ""
@@ -113,7 +121,11 @@ class Format:
     is_folder: ClassVar[bool] = False
     index: ClassVar[str | None] = None
     packs_images: ClassVar[bool] = False
+    scanned: ClassVar[bool] = False
     requirements: ClassVar[tuple[Requirement, ...]] = ()
+    folder_text: ClassVar[str] = ""
+    pack_example: ClassVar[str] = ""
+    no_packing: ClassVar[str] = ""
 
     def recognizes(self, path: str, head: bytes) -> bool:
         """Return True if a file or folder is of this format; called where its name does not show it.
@@ -176,6 +188,19 @@ class Format:
         """Return the description for lists of what can be read."""
         return self.text or f"{self.name} ({', '.join(self.suffixes)})"
 
+    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+        """Return the records for `aioloader view`; for formats whose samples have no named fields.
+
+        Args:
+            paths: the files, or the folder; or URLs.
+            path: as the user passed it.
+            max_pixels: larger images are refused; None for no limit.
+
+        Raises:
+            OSError: the files cannot be read.
+        """
+        raise NotImplementedError(f"the format {self.name} has neither named fields nor collection()")
+
 
 # -- the registry ------------------------------------------------------------------------------------------------------
 
@@ -230,6 +255,52 @@ def format_of_name(name: str) -> Format | None:
     numbered = _NUMBERED.fullmatch(name)
     suffix = os.path.splitext(name if numbered is None else numbered[1])[1].lower()
     return next((each for each in formats() if suffix in each.suffixes), None) if suffix else None
+
+
+def supported() -> str:
+    """Return a list of what can be read, for messages."""
+    return "; ".join(each.describe() for each in formats())
+
+
+def in_words(names: Iterable[str], last: str = "or") -> str:
+    """Return names as a list in a sentence: "a, b or c"."""
+    *first, final = names
+    return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def usual_formats() -> list[Format]:
+    """Return this package's formats for texts: files before folders, with named fields before without, and so on.
+
+    Of files, those that need no package come first.
+    """
+    return sorted(
+        _own(),
+        key=lambda each: (each.is_folder, each.is_folder and not each.has_fields, each.extra is not None),
+    )
+
+
+def files_text() -> str:
+    """Return the suffixes of files for the help of commands: "a .a, .b or .c file"."""
+    return f"a {in_words(each.suffixes[0] for each in usual_formats() if each.suffixes)} file"
+
+
+def folders_text() -> list[str]:
+    """Return descriptions of folders for the help of commands: those with named fields first, class folders last."""
+    return [each.folder_text for each in usual_formats() if each.folder_text]
+
+
+def help_words() -> dict[str, str]:
+    """Return words for the list of commands: the suffix of record files, and formats whose files are scanned."""
+    usual = usual_formats()
+    return {
+        "record": next(each.suffixes[0] for each in usual if not each.has_fields),
+        "scanned": in_words((each.name for each in usual if each.scanned), "and"),
+    }
+
+
+def names_with_fields() -> list[str]:
+    """Return the names of this package's formats whose samples have named fields."""
+    return [each.name for each in usual_formats() if each.has_fields]
 
 
 def is_numbered(name: str) -> bool:

@@ -22,6 +22,7 @@ from aioloader.formats.base import (
     format_of_name,
     formats,
     is_numbered,
+    supported,
 )
 from aioloader.formats.folder.files import is_hidden, is_image_file
 from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
@@ -75,15 +76,14 @@ def open_dataset(path: Paths, **options: Any) -> FileDataset:
     """Return the dataset of the files or the folder at a path, of the class that reads their format.
 
     Args:
-        path: one of: a .rec, .tar, .tfrecord or .parquet file; a pattern (``train-*.tar``), a brace range
-            (``train-{000..127}.tar``) or a list of files of one format; a folder with files of one format, an MDS
-            folder, a folder with one sub-folder of images for each class, or a folder in InsightFace's layout; or the
-            URL of any of these. A file with another suffix is recognized by its first bytes.
+        path: one of: a file of a format in `aioloader.formats`; a pattern (``train-*.SUFFIX``), a brace range
+            (``train-{000..127}.SUFFIX``) or a list of files of one format; a folder with files of one format, a folder
+            that is a data set of a format, or one with a sub-folder of images for each class; or the URL of any of
+            these. A file with another suffix is recognized by its first bytes.
         options: of the class, such as ``image``, ``label``, ``fields``, ``crop_index`` or ``cache``.
 
     Returns:
-        an `ImageRecordDataset`, `InsightFaceDataset`, `ImageFolderDataset`, `TarDataset`, `TFRecordDataset`,
-        `ParquetDataset` or `MDSDataset`.
+        a dataset of the format's class; see the page Formats of the documentation.
 
     Raises:
         FileNotFoundError: there is nothing at the path.
@@ -146,11 +146,6 @@ def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
     if found.format is IMAGE_FOLDER and not len(dataset):
         raise _no_images(found.paths[0])
     return dataset
-
-
-def supported() -> str:
-    """Return a list of what can be read, for messages."""
-    return "; ".join(each.describe() for each in formats())
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.packing.fields_file import fields_place
-from aioloader.packing.report import PackBusyError, class_names
+from aioloader.formats.recordio.fields_file import fields_place
+from aioloader.formats.recordio.pack_report import class_names
+from aioloader.packing.report import PackBusyError
 from aioloader.storage.local.locked_files import open_locked
 from recordio import Index
 from recordio._partial_files import partial_path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.datasets.shards import shard_name
-from aioloader.packing.fields_file import fields_place
+from aioloader.formats.recordio.fields_file import fields_place
 from aioloader.packing.lists import split_bounds
 from aioloader.packing.report import Packed
 from aioloader.samplers.epoch_order import permute
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aioloader.foundation.types import IntArray
+    from aioloader.packing.options import PackOptions
 
 _MOST_SHARDS = 100_000
 
@@ -58,36 +59,20 @@ def other_shards(outputs: Iterable[Packed], names: Iterable[str]) -> list[str]:
     )
 
 
-def make_plan(
-    count: int,
-    out: Path,
-    *,
-    shuffle: bool = False,
-    seed: int = 0,
-    train_ratio: float | None = None,
-    test_ratio: float | None = None,
-    parts: dict[str, int] | None = None,
-    shards: int | None = None,
-    crops: bool = False,
-    fields: bool = False,
-) -> Plan:
+def make_plan(count: int, out: Path, options: PackOptions, parts: dict[str, int] | None = None) -> Plan:
     """Divide images among files.
 
     Args:
         count: number of images, at least 1.
         out: the record file, with or without its extension.
-        shuffle: shuffle the images; otherwise each part keeps the order of the source.
-        seed: 0 <= seed < 2**64.
-        train_ratio, test_ratio: shares for OUT_train and OUT_test; the rest goes to OUT_val. None: without this part;
-            if only the other one is given, the rest goes to OUT_train.
+        options: the order, the parts and the shards, and which files each has.
         parts: number of images of each part where the source is already divided, in the order of its images.
-        shards: number of files of each part; None: one, without a number in its name.
-        crops: each file gets a crop index.
-        fields: each file gets a file with other fields of its samples.
 
     Raises:
         ValueError: an argument is not allowed, or a part or a shard would be empty.
     """
+    shards, seed, shuffle = options.shards, options.seed, options.shuffle
+    train_ratio, test_ratio = options.train_ratio, options.test_ratio
     if shards is not None and not 1 <= shards <= _MOST_SHARDS:
         raise ValueError(f"shards must lie between 1 and {_MOST_SHARDS:,}, got {shards}")
     mixed = permute(seed, 0, count, 0, count)
@@ -121,7 +106,7 @@ def make_plan(
             base = f"{stem.name}{'_' if name else ''}{name}{ending}"
             rec, idx, lst = (stem.with_name(f"{base}.{suffix}") for suffix in ("rec", "idx", "lst"))
             shard = None if shards is None else number
-            index = stem.with_name(f"{base}.crops") if crops else None
+            index = stem.with_name(f"{base}.crops") if options.crops else None
             outputs.append(
                 Packed(
                     rec,
@@ -132,7 +117,7 @@ def make_plan(
                     start=place,
                     stop=stop,
                     crops=index,
-                    fields=fields_place(rec) if fields else None,
+                    fields=fields_place(rec) if options.fields else None,
                 )
             )
             place = stop

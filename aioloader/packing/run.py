@@ -15,6 +15,7 @@ import recordio
 from aioloader.foundation.error_log import strip_exception
 from aioloader.packing.append import Journal
 from aioloader.packing.encoding import Encoded
+from aioloader.packing.options import SYNC_S
 from aioloader.packing.plan import Plan, stem_of
 from aioloader.packing.report import (
     PackError,
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Executor
     from aioloader.errors import SampleError
-
-SYNC_S = 5.0
-"""Seconds between two syncs of the written files to disk."""
 
 _SYNC_NBYTES = 256 << 20
 # Size of the header before an image in a record, without labels.

@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
@@ -24,8 +24,8 @@ from aioloader.storage.urls import is_url, name_of, redact_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader.abc import ByteSource
-    from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+    from aioloader.datasets.files import FileDataset
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
     from aioloader.packing.encoding import Encoded, Encoding
 
 _UNLABELLED = (0.0,)
@@ -154,7 +154,7 @@ class Samples:
         Args:
             encode: encodes each image.
         """
-        return _EncodedSamples(self._dataset, self._parts, encode)
+        return RedecodedDataset(self._dataset, _SampleEncoder(self._parts, encode), _number)
 
 
 # -- parts of a sample -------------------------------------------------------------------------------------------------
@@ -251,16 +251,13 @@ class _SampleEncoder:
     Attributes:
         parts: finds image, labels and fields.
         encode: encodes the image.
-        nested: the extra of a sample has the extra of the dataset; else it is the number alone.
     """
 
     parts: _Parts
     encode: Encoding
-    nested: bool
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> EncodedSample:
-        number, own = (extra["number"], extra["own"]) if self.nested else (extra, None)
-        image, labels, fields = self.parts(data, own, location)
+        image, labels, fields = self.parts(data, own_extra(extra), location)
         if isinstance(image, np.ndarray):
             encoded = self._of_pixels(image, location)
         elif isinstance(image, list):
@@ -272,7 +269,7 @@ class _SampleEncoder:
             )
         else:
             encoded = self.encode(bytes(image))
-        return EncodedSample(int(number), replace(encoded, labels=labels, fields=fields))
+        return EncodedSample(int(extra["number"]), replace(encoded, labels=labels, fields=fields))
 
     def _of_pixels(self, image: Array, location: ItemLocation) -> Encoded:
         if self.encode.name == "keep":
@@ -285,43 +282,5 @@ class _SampleEncoder:
         return self.encode.of_pixels(np.array(image), image.nbytes)
 
 
-class _EncodedSamples(FileDataset):
-    """Dataset of the samples of another dataset, encoded."""
-
-    def __init__(self, dataset: FileDataset, parts: _Parts, encode: Encoding) -> None:
-        super().__init__()
-        self._dataset = dataset
-        nested = dataset.extras(np.empty(0, np.int64)) is not None
-        self._encoder = _SampleEncoder(parts, encode, nested)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @property
-    def decoder(self) -> _SampleEncoder:
-        return self._encoder
-
-    def open_source(self) -> ByteSource:
-        return self._dataset.open_source()
-
-    @property
-    def reads_ahead(self) -> bool:
-        return self._dataset.reads_ahead
-
-    def spans(self, indices: IntArray) -> Spans:
-        return self._dataset.spans(indices)
-
-    def extras(self, indices: IntArray) -> Array:
-        """Return the number of each sample, with its extra in the dataset."""
-        own = self._dataset.extras(indices)
-        if own is None:
-            return indices
-        extras = np.empty(len(indices), [("number", np.int64), ("own", own.dtype, own.shape[1:])])
-        extras["number"], extras["own"] = indices, own
-        return extras
-
-    def location(self, index: int) -> ItemLocation:
-        return self._dataset.location(index)
-
-    def file_nbytes(self, index: int) -> int:
-        return self._dataset.file_nbytes(index)
+def _number(indices: IntArray) -> dict[str, Array]:
+    return {"number": indices}

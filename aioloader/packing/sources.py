@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.errors import UnknownFormatError
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
 from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.formats.base import HEAD_NBYTES, format_of_name
 from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
-from aioloader.formats.foreign import IMAGE_SUFFIXES
+from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
+from aioloader.formats.foreign import IMAGE_SUFFIXES, foreign_name
 from aioloader.formats.list.dataset import inside_root, read_list
+from aioloader.formats.opening import Recognized, make_dataset, recognize
+from aioloader.formats.splits import of_several_splits
 from aioloader.packing.lists import Listed, label_fault
+from aioloader.packing.samples import Samples
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.urls import is_url, path_of, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.packing.samples import Samples
+    from aioloader.packing.options import PackOptions
 
 _KEYS = 1 << 64
 
@@ -110,6 +118,117 @@ def examine(source: Source) -> Listing:
         digest.update(np.ascontiguousarray(source.images).data)
         total = source.images.nbytes
     return Listing(digest.hexdigest(), total // max(1, len(source.items)))
+
+
+# -- the source of a call ----------------------------------------------------------------------------------------------
+
+
+def find_source(source: str | os.PathLike[str], options: PackOptions) -> Source:
+    """Return the images of a source.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, UnknownFormatError, AmbiguousPathError, EmptyDatasetError, OSError: as
+            for `aioloader.tools.pack.pack`.
+        TypeError: an option is for other sources.
+        ValueError: a name cannot be written to a list, or an option is not allowed.
+    """
+    found = _find_source(path_of(source), options)
+    if options.synsets is not None and found.kind != "folder":
+        raise TypeError(f"synsets number the classes of a folder of images, and the source is {found.kind}")
+    return found
+
+
+def _find_source(name: str, options: PackOptions) -> Source:
+    kind, root, synsets = options.kind, options.root, options.synsets
+    is_list = kind is None and _is_list(name)
+    if root is not None and not is_list:
+        raise ValueError(f"root can only be used with a list, and {name!r} is not one")
+    if is_list:
+        options.refuse_fields("a list")
+        if not os.path.exists(name):
+            raise FileNotFoundError(f"there is no list {name!r}")
+        return list_source(name, root)
+    if kind is not None:
+        options.refuse_fields(f"a {kind}" if kind == "folder" else kind)
+        return folder_source(name, synsets) if kind == "folder" else set_source(kind, name)
+    folder = not is_url(name) and os.path.isdir(name)
+    try:
+        found = _recognized(name)
+    except (UnknownFormatError, AmbiguousPathError) as error:
+        if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
+            raise
+        return _deep_folder(name, options, error)
+    if folder and found.format is IMAGE_FOLDER:
+        options.refuse_fields("a folder of images")
+        return folder_source(name, synsets)
+    if found.format.no_packing:
+        raise ValueError(f"{redact_url(name)!r} {found.format.no_packing}")
+    dataset = make_dataset(found, options.dataset)
+    if isinstance(dataset, ShardDataset) and (options.fields or options.no_label):
+        # Formats with columns read only those that were asked for.
+        names = (dataset.image_field, *([] if options.no_label else [dataset.label_field]), *options.fields)
+        dataset = make_dataset(
+            found, {**options.dataset, "image": names[0], "fields": tuple(dict.fromkeys(names))}
+        )
+    if not len(dataset):
+        raise EmptyDatasetError(redact_url(name), len(found.paths))
+    samples = Samples(dataset, found.paths, labelled=not options.no_label, fields=options.fields)
+    return Source(found.format.name, redact_url(name), samples=samples, classes=samples.classes)
+
+
+def _is_list(path: str) -> bool:
+    """Return True for a name that ends in .lst, and for a file of lines with TABs whose name shows no other format."""
+    if is_url(path) or path.lower().endswith(".lst"):
+        return not is_url(path)
+    if not os.path.isfile(path) or format_of_name(path) is not None or foreign_name(path) is not None:
+        return False
+    with os.fdopen(open_regular(path), "rb") as file:
+        head = file.read(HEAD_NBYTES)
+    return b"\t" in head and b"\0" not in head
+
+
+def _recognized(path: str) -> Recognized:
+    """Return the data set at a path.
+
+    Raises:
+        FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `pack`.
+    """
+    try:
+        return recognize(path)
+    except AmbiguousPathError as error:
+        if not error.images:
+            raise
+        advice = "; or kind='folder' (--from folder) for the images"
+        raise AmbiguousPathError(
+            error.path, error.choices, error.reason, images=True, advice=advice
+        ) from None
+
+
+def _deep_folder(
+    path: str,
+    options: PackOptions,
+    error: UnknownFormatError | AmbiguousPathError,
+) -> Source:
+    """Return the images of a folder that only lie deeper than in its sub-folders.
+
+    Raises:
+        UnknownFormatError, AmbiguousPathError: it has none; this is `error`, which describes what it has.
+        AmbiguousPathError: its sub-folders are splits, and not classes.
+    """
+    try:
+        found = folder_source(path, options.synsets)
+    except UnknownFormatError:
+        raise error from None
+    if options.synsets is None and of_several_splits(found.classes):
+        raise AmbiguousPathError(
+            path,
+            [os.path.join(path, name) for name in found.classes],
+            "folders of images of several splits",
+            nested=True,
+            advice="; or kind='folder' (--from folder) for all images, where each of these folders is one class",
+        ) from None
+    options.refuse_fields("a folder of images")
+    return found
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ from aioloader.crop_index.writer import put as put_entry
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.formats.arrays.dataset import ArrayDataset
+from aioloader.formats.recordio.fields_file import fields_line
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.packing.append import copy_old
 from aioloader.packing.encoding import Encoded
-from aioloader.packing.fields_file import fields_line
 from aioloader.packing.samples import EncodedSample
 from aioloader.storage.local.descriptors import open_regular
 from recordio._partial_files import partial_path, publish, sync

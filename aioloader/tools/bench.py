@@ -1,23 +1,8 @@
-"""Benchmark of a loader on the caller's files: the best executor and number of workers, and the distance to the bound.
-
-First every setting has one short turn. Then the best setting of each executor and the bare loop (see
-`aioloader.tools.bench`) alternate in rounds, so that their ratios compare measurements close in time. A turn uses a
-new loader: it is opened, warms up, is timed, and then the lag of its event loop and its memory are measured. The last
-two cost time themselves, so they are measured only after the timing.
-
-CPU time and memory of a process and its descendants, read from /proc on Linux.
-
-On other systems every function returns None or an empty result.
-
-Upper bound of loading speed: the minimal work for a training image, in a loop that does nothing else.
-
-Each process has its share of the encoded images in memory and repeats: draw a crop, decode into a reused buffer, resize
-into a reused array, flip about half of the images. There are no files, no order, no batches and no transport. A loader
-that decodes whole images cannot be faster; the difference is the cost of everything else that the loader does.
-"""
+"""Command `aioloader bench`: measure loading of the user's files, compared with a bare decode loop."""
 
 from __future__ import annotations
 
+import argparse
 import glob
 import itertools
 import multiprocessing
@@ -35,6 +20,7 @@ import numpy as np
 
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.errors import EmptyDatasetError, MissingFieldError, SpanTooShortError
+from aioloader.formats.base import PATTERN, files_text, folders_text
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
@@ -42,6 +28,7 @@ from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.images import images
 from aioloader.rng import Rng
 from aioloader.storage.urls import redact_url
+from aioloader.tools.console import positive, seconds
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.transforms.antialias import resize_antialiased
 from aioloader.transforms.decode import decode_image
@@ -57,6 +44,57 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    index_folder, *_, class_folder = folders_text()
+    parser.description = (
+        "Measure loading of a data set of any format with each executor and several numbers of workers, "
+        "compared with a bare decode loop on the same images."
+    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help=f"{files_text()}, a pattern such as '{PATTERN}', {index_folder}, {class_folder}, or the URL of one",
+    )
+    parser.add_argument(
+        "--image", metavar="NAME", help="field of the image, for formats whose samples have fields"
+    )
+    parser.add_argument("--label", metavar="NAME", help="field of the label")
+    parser.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the images")
+    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images per batch")
+    parser.add_argument("--eval", action="store_true", help="centre crops in order, as for validation")
+    parser.add_argument(
+        "--rounds", type=positive, default=3, metavar="N", help="measurements of the best settings"
+    )
+    parser.add_argument("--seconds", type=seconds, default=2.0, metavar="S", help="duration of a measurement")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+    from aioloader.formats.opening import recognize
+    from aioloader.foundation.host_limits import available_cores
+    from aioloader.observability.progress import ProgressBar
+
+    recognize(options.path)  # its errors come before the progress bar
+    settings = default_settings(available_cores())
+    with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
+        report = bench(
+            options.path,
+            image=options.image,
+            label=options.label,
+            size=options.size,
+            batch_size=options.batch_size,
+            train=not options.eval,
+            seconds=options.seconds,
+            rounds=options.rounds,
+            settings=settings,
+            tick=bar.update,
+        )
+    print(bench_table(report))
+    return 0
 
 
 _PROC = Path("/proc")

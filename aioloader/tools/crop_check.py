@@ -12,29 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.layout import FOLDER, RECORDS, folder_index, folder_key, record_index, shard_index
-from aioloader.crop_index.lookup import relative_name
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import check_builder, entry_or_reason, is_reproduced
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import CropIndexError
-from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.foundation.decodes import REFUSED
-from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.crops import FolderImages, image_paths
-from aioloader.tools.verify import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
+from aioloader.tools.items import ImageFinder, keyed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import recordio
     from aioloader.datasets.files import FileDataset
-    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
-    from aioloader.foundation.types import Array, IntArray
-    from aioloader.tools.verify import ImageFinder
+    from aioloader.foundation.types import Array, ItemLocation
 
 _FITS, _STALE, _DAMAGED, _DIFFERENT, _REFUSED, _MISSING = range(6)
 _BATCH = 64
@@ -118,42 +110,11 @@ class _CheckDecoder:
         return _DIFFERENT if self.rebuild and not is_reproduced(entry, image) else _FITS
 
 
-class _ValidRecords(RecordFileDataset):
-    """Dataset of the valid records of a file as the states of their entries."""
-
-    def __init__(self, path: str, report: recordio.Report, decoder: _CheckDecoder) -> None:
-        super().__init__(path)
-        self._report = report
-        self._decoder = decoder
-
-    def __len__(self) -> int:
-        return self._report.records
-
-    @property
-    def decoder(self) -> Any:
-        return self._decoder
-
-    def spans(self, indices: IntArray) -> Spans:
-        offset = self._report.offsets[indices]
-        return Spans(np.zeros(len(offset), np.int64), offset, self._report.lengths[indices])
-
-    def extras(self, indices: IntArray) -> Any:
-        offset = self._report.offsets[indices]
-        return np.stack([np.zeros(len(offset), np.int64), offset], axis=1)
-
-    def location(self, index: int) -> ItemLocation:
-        report = self._report
-        return ItemLocation(report.key_at(index), report.path, int(report.offsets[index]))
-
-
-def check_record_index(
-    path: str, report: recordio.Report, *, rebuild: bool = False, **options: Any
-) -> CropCheck | None:
-    """Check the crop index of a record file.
+def check_index(dataset: FileDataset, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
+    """Check the crop index of a file, a shard or a folder of images.
 
     Args:
-        path: the .rec file, or its URL.
-        report: result of `recordio.verify`; only valid records are compared.
+        dataset: over this one only, and only with items that can be read.
         rebuild: make the entries again, and compare them.
         options: see `_compare`.
 
@@ -161,59 +122,16 @@ def check_record_index(
         None if there is no index.
 
     Raises:
+        OSError, SampleFormatError: the items cannot be found.
         MissingPackageError: `rebuild` needs numba, which is not installed.
     """
-    found = _opened(record_index(path), RECORDS, rebuild=rebuild)
+    files = dataset.crop_files()
+    found = _opened(files.place(files.paths[0]), files.kind, rebuild=rebuild)
     if not isinstance(found, CropIndex):
         return found
-    dataset = _ValidRecords(path, report, _CheckDecoder(found, ImageOfRecord(), rebuild))
-    return _compare(found, dataset, report.offsets.astype(np.uint64), rebuild=rebuild, **options)
-
-
-def check_shard_index(dataset: ShardDataset, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
-    """Check the crop index of a shard of another format.
-
-    Args:
-        dataset: over this shard only.
-        rebuild, options: as for `check_record_index`.
-
-    Returns:
-        None if there is no index.
-
-    Raises:
-        OSError, SampleFormatError: the samples of the shard cannot be found.
-        MissingPackageError: as for `check_record_index`.
-    """
-    (path,) = dataset.paths
-    found = _opened(shard_index(path), RECORDS, rebuild=rebuild)
-    if not isinstance(found, CropIndex):
-        return found
-    decoder = _CheckDecoder(found, ImageOfSample(dataset.reader, dataset.image_field), rebuild)
+    items = keyed(dataset, _CheckDecoder(found, ImageFinder(dataset.image_decoder()), rebuild))
     keys = dataset.crop_keys(np.arange(len(dataset)))[1].astype(np.uint64)
-    return _compare(found, SampleImages(dataset, decoder), keys, rebuild=rebuild, **options)
-
-
-def check_folder_index(root: str, *, rebuild: bool = False, **options: Any) -> CropCheck | None:
-    """Check the crop index of a folder of images.
-
-    Args:
-        root: the folder, or its URL.
-        rebuild, options: as for `check_record_index`.
-
-    Returns:
-        None if there is no index.
-
-    Raises:
-        OSError: the folder cannot be listed.
-        MissingPackageError: as for `check_record_index`.
-    """
-    found = _opened(folder_index(root), FOLDER, rebuild=rebuild)
-    if not isinstance(found, CropIndex):
-        return found
-    paths = image_paths(root)
-    keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
-    decoder = _CheckDecoder(found, ImageOfFile(), rebuild)
-    return _compare(found, FolderImages(root, paths, decoder, keys), keys, rebuild=rebuild, **options)
+    return _compare(found, items, keys, rebuild=rebuild, **options)
 
 
 def _opened(path: str, kind: int, *, rebuild: bool) -> CropIndex | CropCheck | None:
@@ -246,7 +164,7 @@ def _compare(
         index: the crop index.
         dataset: its samples are the states of entries.
         keys: uint64 (n,), keys of its items.
-        rebuild: see `check_record_index`.
+        rebuild: see `check_index`.
         num_workers: workers of the loader; None: one per core.
         executor: see `aioloader.DataLoader`.
         begin: called with the number of images that are read, before the first one is.

@@ -17,93 +17,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.layout import (
-    FOLDER,
-    RECORDS,
-    file_number,
-    folder_index,
-    folder_key,
-    given_index,
-    record_index,
-    shard_index,
-)
-from aioloader.crop_index.lookup import RecordCrops, relative_name
+from aioloader.crop_index.layout import FOLDER, RECORDS, file_number
+from aioloader.crop_index.lookup import RecordCrops
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter, check_builder, entry_or_reason, fits, is_intact, put
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
-from aioloader.formats.folder.dataset import whole_files
-from aioloader.formats.folder.files import find_images
 from aioloader.formats.foreign import IMAGE_SUFFIXES
-from aioloader.formats.recordio.dataset import RecordFileDataset
-from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.formats.recordio.dataset import ImageRecordDataset
+from aioloader.formats.recordio.files import record_files_at
+from aioloader.formats.shards import shard_sets
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
-from aioloader.tools.paths import record_files_at, version_at
-from aioloader.tools.shards import openable, shard_sets
-from aioloader.tools.verify import ImageOfFile, ImageOfRecord, ImageOfSample, SampleImages
+from aioloader.tools.items import ImageFinder, images_of_folder, keyed
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.abc import ByteSource, Decoder
+    from aioloader.crop_index.layout import CropFiles
+    from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
-    from aioloader.tools.verify import ImageFinder
-
-
-class FolderImages(FileDataset):
-    """Dataset of image files.
-
-    Args:
-        root: the folder, or its URL.
-        paths: the files, or their URLs.
-        decoder: makes the samples; it is passed the key of each file.
-        keys: uint64 (n,), keys of the files.
-    """
-
-    def __init__(self, root: str, paths: Sequence[str], decoder: Decoder[Any], keys: Array) -> None:
-        super().__init__()
-        self._root = root
-        self._paths = paths
-        self._keys = keys
-        self._decoder = decoder
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @property
-    def decoder(self) -> Decoder[Any]:
-        return self._decoder
-
-    def open_source(self) -> ByteSource:
-        return self._open_files(self._paths, remote=self.reads_ahead, kind=SpanKind.FILE, name=self._root)
-
-    @property
-    def reads_ahead(self) -> bool:
-        return is_url(self._root)
-
-    def spans(self, indices: IntArray) -> Spans:
-        return whole_files(indices)
-
-    def extras(self, indices: IntArray) -> Array:
-        return self._keys[indices]
-
-    def location(self, index: int) -> ItemLocation:
-        return ItemLocation(None, redact_url(self._paths[index]), None)
-
-
-def image_paths(root: str) -> list[str]:
-    """Return the images of a folder at any depth, sorted by their paths.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is no such folder.
-        OSError: it cannot be listed.
-    """
-    return find_images(root).all_images(root)
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 
 _BATCH = 32
@@ -208,22 +146,6 @@ class _EntryDecoder:
         return _Made(number, key, len(image), None if kept else entry_or_reason(image))
 
 
-class _Records(RecordFileDataset):
-    """Records of several files as `_Made`."""
-
-    def __init__(self, paths: Sequence[str], earlier: RecordCrops) -> None:
-        super().__init__(paths)
-        self._decoder = _EntryDecoder(earlier, ImageOfRecord())
-
-    @property
-    def decoder(self) -> Any:
-        return self._decoder
-
-    def extras(self, indices: IntArray) -> Any:
-        spans = self.spans(indices)
-        return np.stack([spans.file, spans.offset], axis=1)
-
-
 class _Target:
     """Index that is being made.
 
@@ -235,7 +157,7 @@ class _Target:
         remake: make all entries again.
 
     Attributes:
-        path, crops: as given.
+        path, crops, kind: as given.
         earlier: the earlier index, or None.
         is_current: the earlier index was made from the file in its present state.
         kept: number of images whose entry, or reason for none, was not made in this run.
@@ -248,7 +170,7 @@ class _Target:
         self.crops = crops
         self.kept = self.images = 0
         self.written = True
-        self._kind = kind
+        self.kind = kind
         self._source = source
         self._resume = not remake
         self._writer: CropIndexWriter | None = None
@@ -287,7 +209,7 @@ class _Target:
                 os.makedirs(folder, exist_ok=True)
             try:
                 self._writer = CropIndexWriter(
-                    self.crops, kind=self._kind, source=self._source, resume=self._resume
+                    self.crops, kind=self.kind, source=self._source, resume=self._resume
                 )
             except OSError as error:
                 if error.errno not in _ELSEWHERE:
@@ -409,18 +331,23 @@ def index_crops(
     local: list[str] = []
     remote: list[str] = []
     folders: list[str] = []
-    shards = [each for each in paths if not isinstance(each, str)]
     found, others = shard_sets([each for each in paths if isinstance(each, str)], image=image)
-    shards += found
     for path in dict.fromkeys(map(path_of, others)):
         files = record_files_at(path)
         for each in files:
             (remote if is_url(each) else local).append(each)
         if not files:
             folders.append(pinned_path(path))
+    datasets: list[FileDataset] = [
+        ImageRecordDataset(list(dict.fromkeys(each)), label=None, crop_index=None)
+        for each in (local, remote)
+        if each
+    ]
+    datasets += [each for each in paths if not isinstance(each, str)]
+    datasets += found
     chosen = None if out is None else os.path.expanduser(os.fspath(out))
-    names = [path for dataset in shards for path in dataset.paths]
-    count = len(dict.fromkeys((*local, *remote, *folders, *names)))
+    names = [path for dataset in datasets for path in dataset.crop_files().paths]
+    count = len(dict.fromkeys((*names, *folders)))
     if chosen is not None and is_url(chosen):
         raise ValueError(f"a crop index is written to a local file, and {redact_url(chosen)} is a URL")
     if chosen is not None and count > 1 and not os.path.isdir(chosen):
@@ -428,15 +355,24 @@ def index_crops(
             f"there are {count} indexes to be written, so {chosen!r} must be a directory that exists"
         )
     run = _Run(chosen, remake, num_workers=num_workers, executor=executor, begin=begin, tick=tick)
-    reports: list[CropReport] = []
-    for files in (local, remote):
-        if files:
-            reports += run.records(list(dict.fromkeys(files)))
-    for dataset in shards:
-        reports += run.shards(dataset)
-    for root in dict.fromkeys(folders):
-        reports.append(run.folder(root))
-    return reports
+    reports = [report for dataset in datasets for report in run.index(dataset)]
+    return reports + [report for root in dict.fromkeys(folders) for report in run.index(_folder(root))]
+
+
+def _folder(path: str) -> FileDataset:
+    """Return the images of a folder.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    dataset = images_of_folder(path)
+    if not len(dataset):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"there are no images ({', '.join(sorted(IMAGE_SUFFIXES))}) in the folder",
+            redact_url(path),
+        )
+    return dataset
 
 
 class _Run:
@@ -459,95 +395,48 @@ class _Run:
         self._begin = begin
         self._tick = tick
 
-    def records(self, paths: Sequence[str]) -> list[CropReport]:
-        """Make the indexes of record files, which are all local or all URLs."""
-        targets = [self._target(path) for path in paths]
-        dataset = _Records(paths, _earlier_crops(targets))
-        spans = dataset.spans(np.arange(len(dataset), dtype=np.int64))
-        return self._files(dataset, (spans.file, spans.offset), targets)
-
-    def shards(self, dataset: ShardDataset) -> list[CropReport]:
-        """Make the indexes of the shards of a dataset whose samples can be found."""
-        fine, faults = openable(dataset)
+    def index(self, dataset: FileDataset) -> list[CropReport]:
+        """Make the indexes of the files of a dataset, or of the folder; of those whose items can be found."""
+        paths = dataset.crop_files().paths
+        fine, faults = dataset.openable()
         reports = {
-            number: CropReport(redact_url(dataset.paths[number]), "", written=False, fault=fault)
+            number: CropReport(redact_url(paths[number]), "", written=False, fault=fault)
             for number, fault in faults.items()
         }
         if fine:
-            valid = dataset.only(fine)
-            targets = [self._target(path, field=valid.image_field) for path in valid.paths]
-            find = ImageOfSample(valid.reader, valid.image_field)
-            images = SampleImages(valid, _EntryDecoder(_earlier_crops(targets), find))
-            keys = valid.crop_keys(np.arange(len(valid), dtype=np.int64))
-            reports.update(zip(fine, self._files(images, keys, targets), strict=True))
+            reports.update(zip(fine, self._files(dataset.only(fine)), strict=True))
         return [report for _, report in sorted(reports.items())]
 
-    def _target(self, path: str, *, field: str | None = None) -> _Target:
-        """Return the index of a record file, or of a shard whose images have a name."""
-        if self._out is not None:
-            crops = given_index(self._out, path, is_record_file=field is None)
-        else:
-            crops = record_index(path) if field is None else shard_index(path)
-        number = file_number(path, version_at(path), field=field)
-        return _Target(path, crops, RECORDS, source=number, remake=self._remake)
+    def _target(self, files: CropFiles, path: str) -> _Target:
+        number = 0 if files.kind == FOLDER else file_number(path, version_at(path), field=files.field)
+        crops = files.place(path, self._out)
+        return _Target(path, crops, files.kind, source=number, remake=self._remake)
 
-    def _files(
-        self, dataset: FileDataset, places: tuple[IntArray, IntArray], targets: Sequence[_Target]
-    ) -> list[CropReport]:
-        """Make the indexes of files.
-
-        Args:
-            dataset: its samples are `_Made`.
-            places: int64 (n,) each, for each item the number of its file and its key in the index of that.
-            targets: the index of each file.
-        """
-        file, key = places
+    def _files(self, dataset: FileDataset) -> list[CropReport]:
+        """Make the indexes of files whose items can be found."""
+        files = dataset.crop_files()
+        targets = [self._target(files, path) for path in files.paths]
+        file, key = dataset.crop_keys(np.arange(len(dataset), dtype=np.int64))
         wanted, keys = [], []
         with _closing(targets):
             for number, target in enumerate(targets):
                 lines = np.flatnonzero(file == number)
                 # Several lines may name one record; lines that cannot be read have negative numbers.
                 unique, first = np.unique(key[lines], return_index=True)
-                lines = lines[first]
                 keys.append(unique[unique >= 0].astype(np.uint64))
-                missing = ~np.isin(unique, target.done()[0].astype(np.int64))
-                target.images = len(unique)
-                target.kept = len(unique) - int(missing.sum())
+                # Records are read in the order of the file, and files in that of their names.
+                lines = lines[first if files.kind == RECORDS else np.sort(first)]
+                missing = ~_done(dataset, target, lines, key[lines])
+                target.images = len(lines)
+                target.kept = len(lines) - int(missing.sum())
                 wanted.append(lines[missing])
-            failed = self._make(dataset, np.concatenate(wanted), targets, keys)
+            finder = ImageFinder(dataset.image_decoder())
+            items = keyed(dataset, _EntryDecoder(_earlier_crops(targets), finder))
+            failed = self._make(items, np.concatenate(wanted), targets, keys)
         reports = []
         for number, target in enumerate(targets):
             reports.append(target.report([error for item, error in failed if file[item] == number]))
         return reports
-
-    def folder(self, root: str) -> CropReport:
-        """Make the index of a folder of images."""
-        crops = folder_index(root) if self._out is None else given_index(self._out, root, is_folder=True)
-        paths = image_paths(root)
-        if not paths:
-            raise FileNotFoundError(
-                errno.ENOENT,
-                f"there are no images ({', '.join(sorted(IMAGE_SUFFIXES))}) in the folder",
-                redact_url(root),
-            )
-        keys = np.array([folder_key(relative_name(root, path)) for path in paths], np.uint64)
-        target = _Target(root, crops, FOLDER, source=0, remake=self._remake)
-        target.images = len(paths)
-        with _closing([target]):
-            done, nbytes = target.done()
-            sizes = dict(zip(done.tolist(), nbytes.tolist(), strict=True))
-            # Images of an interrupted run whose size is unchanged are not read again.
-            missing = [
-                place
-                for place, (path, key) in enumerate(zip(paths, keys.tolist(), strict=True))
-                if sizes.get(key, -1) != (-2 if is_url(root) else _size(path))
-            ]
-            target.kept = len(paths) - len(missing)
-            dataset = FolderImages(
-                root, paths, _EntryDecoder(RecordCrops([target.earlier]), ImageOfFile()), keys
-            )
-            failed = self._make(dataset, np.array(missing, np.int64), [target], [keys])
-        return target.report([error for _, error in failed])
 
     def _make(
         self, dataset: FileDataset, wanted: IntArray, targets: Sequence[_Target], keys: Sequence[Array]
@@ -602,8 +491,21 @@ def _closing(targets: Sequence[_Target]) -> ExitStack:
     return stack
 
 
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return -2
+def _done(dataset: FileDataset, target: _Target, items: IntArray, keys: Array) -> Array:
+    """Return which items need not be read, bool (n,): they are in the earlier index, or done by an interrupted run.
+
+    Of a folder, images of an interrupted run whose size is unchanged; objects at a URL are read again.
+    """
+    done, nbytes = target.done()
+    if target.kind == RECORDS:
+        return np.isin(keys, done.astype(np.int64))
+    if is_url(target.path):
+        return np.zeros(len(items), bool)
+    sizes = dict(zip(done.tolist(), nbytes.tolist(), strict=True))
+    return np.array(
+        [
+            0 <= dataset.file_nbytes(item) == sizes.get(key, -1)
+            for item, key in zip(items.tolist(), keys.tolist(), strict=True)
+        ],
+        bool,
+    )

@@ -1,15 +1,11 @@
-"""Demonstration that streams training batches of images through workers inside an async function, and measures.
-
-Nothing is downloaded: without a path, images are drawn. The task that measures the lag runs in the same event loop as
-the stream, which shows that loading does not block the loop.
-
-Contact sheet: the images of a batch in a grid, with a label under each.
-"""
+"""Command `aioloader demo`: stream, measure and draw."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
+import shlex
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +17,13 @@ import anyio
 import numpy as np
 
 from aioloader.errors import SampleError
+from aioloader.formats.base import in_words, names_with_fields
 from aioloader.formats.insightface.dataset import insightface_file
 from aioloader.formats.opening import open_dataset
+from aioloader.formats.recordio.files import RECORD_SUFFIX
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
+from aioloader.tools.console import natural, positive
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
@@ -35,6 +34,107 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    parser.description = (
+        "Stream two epochs of training batches inside an async function, measure, and draw one batch."
+    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument(
+        "--path",
+        metavar="PATH",
+        help=f"a {RECORD_SUFFIX} file, or a folder of images; without it images are drawn",
+    )
+    parser.add_argument("--images", type=positive, default=500, metavar="N", help="number of images to draw")
+    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images per batch")
+    parser.add_argument("--epochs", type=positive, default=2, metavar="N", help="number of epochs")
+    parser.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the crops")
+    parser.add_argument(
+        "--num-workers", type=natural, metavar="N", help="number of workers; without it one per core"
+    )
+    parser.add_argument(
+        "--executor", choices=("process", "thread", "inline"), default="process", help="where to decode"
+    )
+    parser.add_argument(
+        "--out", default="aioloader-sheet.png", metavar="PNG", help="image file to draw the batch to"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+
+    arguments = {name: value for name, value in vars(options).items() if name != "command"}
+    report = demo(**arguments)
+    _print_demo(report, options.executor)
+    print(_next_steps(options.path))
+    return 0
+
+
+def _print_demo(report: DemoReport, executor: str) -> None:
+    height, width, channels = report.shape or (0, 0, 0)
+    where = "in the loop itself" if executor == "inline" else _workers(report.workers, executor)
+    total = sum(epoch.images for epoch in report.epochs)
+    print(
+        f"\n{total:,} images, cropped and flipped at random to {width} x {height} x {channels}, made {where}.\n"
+    )
+    for number, epoch in enumerate(report.epochs):
+        print(
+            f"epoch {number}: {epoch.images:,} images in {epoch.seconds:.2f} s, {epoch.images_per_s:,.0f} images/s; "
+            f"first batch after {epoch.first_batch_s * 1e3:,.0f} ms"
+        )
+    lag = report.lag
+    print(
+        f"event loop: a task scheduled every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
+        f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)"
+    )
+    print(f"\n{report.explanation}")
+    if report.sheet is not None:
+        print(f"\nA batch to look at: {report.sheet}")
+
+
+def _next_steps(path: str | None) -> str:
+    """Return the commands and lines to try next, on the caller's own data."""
+    own = "PATH" if path is None else shlex.quote(path)
+    literal = '"PATH"' if path is None else repr(path)
+    asked = (
+        ""
+        if path is not None
+        else f" (PATH: a folder of images, a {RECORD_SUFFIX} file, {in_words(names_with_fields())} files)"
+    )
+    return f"""
+Next, with your own data{asked}:
+
+    aioloader inspect {own}    describes it and suggests changes that make loading faster
+    aioloader bench {own}      measures executors and numbers of workers on it
+
+    import aioloader
+
+    with aioloader.images({literal}, size=224, batch_size=64, blocking=True) as loader:
+        for images, labels in loader: ...        # for tensors: output="torch"
+
+In an async function it is `async with` and `async for`, without blocking=True.
+
+`aioloader --help` lists all commands, `python -m pydoc aioloader.images` the arguments of `images`.{_guides()}"""
+
+
+def _guides() -> str:
+    """Return a line with the address of the guides, which the package's metadata has if the project has a site."""
+    from importlib import metadata
+
+    try:
+        addresses = metadata.metadata("aioloader").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        addresses = []
+    known: dict[str, str] = dict(address.split(", ", 1) for address in addresses)
+    address = known.get("Documentation")
+    return f"\nGuides: {address}" if address else ""
+
+
+def _workers(count: int, executor: str) -> str:
+    plural = "" if count == 1 else "es" if executor == "process" else "s"
+    return f"by {count} worker {executor}{plural}"
 
 
 _GROUND = (245, 245, 247)

@@ -1,141 +1,462 @@
-"""Packing of the images of a folder, a list, a well-known set or shards of other formats into RecordIO files.
+"""Command `aioloader pack`: pack the images of a folder, a list, a well-known set or shards into record files.
 
 OUT.rec contains the records, OUT.idx their offsets by key, OUT.lst a line "key <tab> label <tab> path" per record, and
 OUT.json a report. OUT.fields.jsonl has other fields of samples, if they were asked for. All are written under temporary
-names and renamed when they are complete, so a file named .rec is never incomplete; an interrupted run can be resumed.
-The implementation is in `aioloader.packing`.
+names and renamed when they are complete, so a record file is never incomplete; an interrupted run can be resumed. The
+implementation is in `aioloader.packing`.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import json
 import os
+import shlex
+import sys
 import tempfile
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias
 
 from aioloader.crop_index.layout import record_index
-from aioloader.crop_index.writer import check_builder
-from aioloader.datasets.fields import field_names
-from aioloader.datasets.shard_dataset import ShardDataset
-from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
-from aioloader.formats.base import HEAD_NBYTES, format_of_name
-from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
-from aioloader.formats.foreign import foreign_name
-from aioloader.formats.insightface.format import FORMAT as INSIGHTFACE
-from aioloader.formats.opening import Recognized, make_dataset, recognize
-from aioloader.formats.splits import of_several_splits
+from aioloader.formats.base import PATTERN, names_with_fields, usual_formats
+from aioloader.formats.recordio.fields_file import fields_place
+from aioloader.formats.recordio.files import RECORD_SUFFIX
+from aioloader.formats.recordio.pack_report import is_report
 from aioloader.foundation.host_limits import available_cores
-from aioloader.loader.options import check_max_errors
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
-from aioloader.packing.encoding import Encoding, library_versions
-from aioloader.packing.fields_file import fields_place
-from aioloader.packing.plan import make_plan, other_shards, stem_of
-from aioloader.packing.report import PackBusyError, Packed, PackError, PackReport, is_report
-from aioloader.packing.run import SYNC_S, Job, journal_of, run
-from aioloader.packing.samples import Samples
-from aioloader.packing.sources import (
-    Source,
-    folder_source,
-    list_images,
-    list_source,
-    set_source,
-)
-from aioloader.storage.local.descriptors import open_regular
-from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, redact_url, sibling
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from aioloader.packing.encoding import library_versions
+from aioloader.packing.options import PackOptions
+from aioloader.packing.plan import Plan, make_plan, other_shards, stem_of
+from aioloader.packing.report import PackBusyError, Packed, PackError, PackReport
+from aioloader.packing.run import Job, journal_of
+from aioloader.packing.run import run as run_job
+from aioloader.packing.sources import Source, find_source, list_images
+from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, sibling
+from aioloader.tools.console import add_max_pixels, error_limit, natural, positive, share, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.abc import Executor
+    from aioloader.errors import SampleError
+    from aioloader.observability.progress import ProgressBar
+
 
 __all__ = (
     "PackBusyError",
     "PackError",
+    "PackOptions",
     "PackReport",
     "Packed",
+    "add_arguments",
     "library_versions",
     "list_images",
     "pack",
+    "run",
 )
 
-_POLICIES = ("raise", "skip", "replace")
+_COLORS = {"color": 1, "colour": 1, "rgb": 1, "gray": 0, "grey": 0, "unchanged": -1}
+# Switches of MXNet's im2rec that this command does not have, and what it has instead.
+_IM2REC = {
+    "--list": "a folder needs no list, and a SRC that ends in .lst is one",
+    "--recursive": "every sub-folder is one class, with all that is in it",
+    "--chunks": "--shards divides the records",
+    "--exts": "all images of the folder are packed",
+    "--no-shuffle": "the order is that of the names, unless --shuffle is given",
+    "--pack-label": "all labels of a list are packed",
+    "--num-thread": "it is --num-workers here",
+}
+_EPILOG = """\
+examples:
+  aioloader pack photos out                      one sub-folder per class, bytes unchanged, in sorted order
+  aioloader pack photos out --shuffle --resize 256 --shards 8
+  aioloader pack photos out --train-ratio 0.9    out_train{suffix} and out_val{suffix}
+  aioloader pack train.lst out --root photos     labels and ids from a list
+  aioloader pack --from mnist folder out         out_train{suffix} and out_test{suffix}
+{of_formats}  aioloader pack more out --append               new photographs behind those of out{suffix}
 
-F = TypeVar("F", bound="Callable[..., PackReport]")
+Run the same command again to resume an interrupted one. For more see the page Packing of the documentation.
+
+exit codes:
+  0    done
+  1    it failed: an image is damaged, options conflict, a file cannot be written, ...; nothing is replaced
+  2    wrong usage, or there is no such source or image
+  130  interrupted (Ctrl-C)
+"""
 
 
-def _to_urls(pack: F) -> F:
-    """Extend a function that packs to a path, so that it also packs to a URL.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    formats = ", ".join(names_with_fields())
+    parser.description = (
+        "Pack a folder with one sub-folder per class, the images of a list, or the samples of another "
+        f"format ({formats}, {RECORD_SUFFIX}) into OUT{RECORD_SUFFIX}, with OUT.idx, OUT.lst and a report, OUT.json."
+    )
+    examples = [each.pack_example for each in usual_formats() if each.pack_example]
+    parser.epilog = _EPILOG.format(
+        suffix=RECORD_SUFFIX, of_formats="".join(f"  aioloader pack {example}\n" for example in examples)
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "source",
+        metavar="SRC",
+        help=f"the folder; a .lst file; or a file, a pattern such as '{PATTERN}' or a folder of another format, or "
+        "the URL of one",
+    )
+    parser.add_argument(
+        "out",
+        metavar="OUT",
+        help=f"the {RECORD_SUFFIX} file to write, with or without its extension; or its URL",
+    )
+    group = parser.add_argument_group("source")
+    group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the list's folder)")
+    group.add_argument(
+        "--from",
+        dest="kind",
+        choices=("mnist", "fashion-mnist", "cifar10", "cifar100", "folder"),
+        help="SRC is the folder with the published files of this set; folder: pack its images, although it also "
+        "contains shards",
+    )
+    group.add_argument(
+        "--synsets",
+        type=_synsets,
+        metavar="DIR|NAME,...",
+        help="classes of a folder in the order of their numbers: a folder that has them, such as that of the training "
+        "set, or their names (default: all sub-folders)",
+    )
+    group = parser.add_argument_group(f"fields of samples ({formats})")
+    group.add_argument(
+        "--image", metavar="NAME", help="field of the image (default: that of the format's dataset)"
+    )
+    group.add_argument(
+        "--label", metavar="NAME", help="field of the label (default: that of the format's dataset)"
+    )
+    group.add_argument("--no-label", action="store_true", help="give every image the label 0")
+    group.add_argument(
+        "--fields",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="other fields to keep, in OUT.fields.jsonl, a line of JSON for each record",
+    )
+    group = parser.add_argument_group("order and files")
+    group.add_argument("--shuffle", action="store_true", help="shuffle the records of each part")
+    group.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="seed of the order and the split (default: 0)"
+    )
+    group.add_argument(
+        "--train-ratio", type=share, metavar="R", help="share for OUT_train; the rest: OUT_val"
+    )
+    group.add_argument("--test-ratio", type=share, metavar="R", help="share for OUT_test")
+    group.add_argument(
+        "--shards",
+        type=positive,
+        metavar="N",
+        help=f"divide into N files, OUT-00000-of-0000N{RECORD_SUFFIX} and so on",
+    )
+    group.add_argument(
+        "--append",
+        action="store_true",
+        help=f"keep the records of OUT{RECORD_SUFFIX} and write the new ones behind them; keys, list and classes go on",
+    )
+    group = parser.add_argument_group("images")
+    group.add_argument(
+        "--encoding",
+        type=lambda text: text.removeprefix("."),  # as im2rec has it
+        choices=("keep", "raw", "jpg", "png", "webp"),
+        help="keep (default): unchanged files unless another option changes them; raw: pixels, read without a "
+        "decoder, several times as large; jpg, png, webp: re-encode every image (default of sets: png)",
+    )
+    group.add_argument("--pass-through", action="store_true", help="store the files' bytes unchecked")
+    group.add_argument(
+        "--resize",
+        type=positive,
+        metavar="PIXELS",
+        help="scale down images whose shorter side is longer than this; with keep they become JPEGs",
+    )
+    group.add_argument("--center-crop", action="store_true", help="crop to the middle square first")
+    group.add_argument(
+        "--color",
+        type=_color,
+        metavar="1|0|-1",
+        help="1 or color (default): re-encoded images become RGB; 0 or gray: every image becomes grey; -1 or "
+        "unchanged: keep the channels, alpha too",
+    )
+    group.add_argument(
+        "--quality",
+        type=natural,
+        metavar="N",
+        help="JPEG and WebP 1 to 100 (default: 95), PNG 0 to 9 (default: 3)",
+    )
+    group.add_argument(
+        "--optimize",
+        action="store_true",
+        help="re-encoded JPEGs become a few percent smaller; slower",
+    )
+    group.add_argument(
+        "--crops",
+        action="store_true",
+        help="also write OUT.crops, a crop index, with which loaders decode a crop without the rest of the image",
+    )
+    add_max_pixels(group, "refuse images of more pixels than this, as the datasets do by default")
+    group = parser.add_argument_group("work")
+    group.add_argument(
+        "--num-workers", type=positive, metavar="N", help="number of workers (default: one per core)"
+    )
+    group.add_argument(
+        "--executor",
+        choices=("thread", "process", "inline"),
+        help="kind of workers (default: thread; inline if files are only copied and --num-workers is not given)",
+    )
+    group.add_argument(
+        "--on-error",
+        choices=("raise", "skip", "replace"),
+        default="raise",
+        help="images that cannot be read or are damaged: raise (default) stops; skip leaves them out, replace writes "
+        "the next valid one instead; both report them",
+    )
+    group.add_argument(
+        "--max-errors",
+        type=error_limit,
+        metavar="N",
+        help="largest number of failed images; less than 1: largest share of them",
+    )
+    group.add_argument("--error-report", metavar="JSON", help="file to write the failures to")
+    group.add_argument("--report", dest="json", metavar="JSON", help="name of the report (default: OUT.json)")
+    group.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="do not resume an interrupted run"
+    )
+    for name in _IM2REC:
+        parser.add_argument(
+            name, action=_Im2recSwitch, nargs="*", dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+
+
+class _Im2recSwitch(argparse.Action):
+    """Switch of im2rec: an error that names this command's way, and the program that has im2rec's."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, values
+        name = str(option_string)
+        parser.error(
+            f"{name} is a switch of MXNet's im2rec.py, and this is `aioloader pack SRC OUT`: {_IM2REC[name]}; "
+            "`python -m aioloader.tools.im2rec PREFIX ROOT` takes all of im2rec's switches"
+        )
+
+
+def _synsets(text: str) -> tuple[str, ...]:
+    if not os.path.isdir(text):
+        return _names(text)
+    from aioloader.formats.folder.files import find_images
+
+    return tuple(find_images(text).classes)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different names, such as json,txt")
+    return names
+
+
+def _color(text: str) -> int:
+    try:
+        number = _COLORS[text.lower()] if text.lower() in _COLORS else int(text)
+    except ValueError:
+        number = 2
+    if number not in (-1, 0, 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 (color), 0 (gray) or -1 (unchanged)")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+    from aioloader.errors import TooManyErrorsError
+    from aioloader.observability.progress import ProgressBar
+
+    # The names of the other options are those of `PackOptions`.
+    own = ("command", "error_report", "source", "out")
+    arguments = {name: value for name, value in vars(options).items() if name not in own}
+    bar: ProgressBar | None = None
+
+    def begin(done: int, count: int, reason: str) -> None:
+        nonlocal bar
+        if reason:
+            _note(f"an earlier run cannot be resumed: {reason}")
+        if done:
+            _note(f"resuming at image {done + 1:,} of {count:,}")
+        bar = ProgressBar("packing", count, done=done)
+
+    def tick(done: int) -> None:
+        assert bar is not None
+        bar.update(done)
+
+    try:
+        report = pack(options.source, options.out, **arguments, begin=begin, tick=tick)
+    except TooManyErrorsError as error:
+        _write_errors(options.error_report, error.errors)
+        raise
+    except PackError:
+        if bar is not None:
+            bar.close()
+        if options.on_error == "raise":
+            _note("--on-error skip leaves out images that cannot be packed, and reports them")
+        raise
+    except (KeyboardInterrupt, OSError) as error:
+        if bar is not None:
+            bar.close()
+            _print_hint(error, bar.done, options)
+        raise
+    finally:
+        if bar is not None:
+            bar.close()
+    _print_report(report, options)
+    return 0
+
+
+def _note(text: str) -> None:
+    print(f"aioloader: {text}", file=sys.stderr)
+
+
+def _print_hint(error: BaseException, done: int, options: argparse.Namespace) -> None:
+    from aioloader.packing.run import can_go_on
+
+    if isinstance(error, FileNotFoundError):
+        if options.kind is None and options.source.lower().endswith(".lst"):
+            text = "paths of a list are relative to --root, by default the list's folder"
+            _note(f"{text}; --on-error skip leaves out missing files")
+    elif done and can_go_on(options.out):
+        _note("run the same command again to resume")
+
+
+def _print_report(report: PackReport, options: argparse.Namespace) -> None:
+    for failed in report.errors:
+        done = "left out" if failed.replaced_by is None else "replaced"
+        _note(f"{done} {failed.path}: {failed.reason}")
+    if report.others:
+        _note(
+            f"{len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
+            "...), and a pattern matches them too: delete them"
+        )
+    for part, labels in report.not_in_train.items():
+        count = f"{len(labels):,} class{'es' * (len(labels) > 1)}"
+        named = ", ".join(_class_name(report, label) for label in labels[:5])
+        _note(
+            f"{count} of the part {part} have no image in the part train ({named}{', ...' * (len(labels) > 5)}): the "
+            "split is drawn from all images, not class by class; try another --seed, or pack a list for each part"
+        )
+    if report.old_indexes:
+        first = report.old_indexes[0]
+        dots = " ..." if len(report.old_indexes) > 1 else ""
+        _note(
+            f"crop indexes of the earlier record files are still here ({first}{dots}): delete them, or make them again "
+            f"(`aioloader index --crops {shlex.quote(os.fspath(first.with_suffix(RECORD_SUFFIX)))}{dots}`)"
+        )
+    if report.old_fields:
+        _note(
+            f"files of fields of the earlier record files are still here ({report.old_fields[0]}"
+            f"{' ...' if len(report.old_fields) > 1 else ''}): delete them, as they belong to other records"
+        )
+    _write_errors(options.error_report, report.errors)
+    counted = sum(report.labels.values()) == report.records  # otherwise some have several labels
+    classes = f" of {len(report.labels):,} class{'es' * (len(report.labels) > 1)}" if counted else ""
+    where = report.urls[0] if report.urls else str(report.rec)
+    amount = f"{report.records:,} records{classes}, {size_text(report.nbytes)}"
+    if len(report.files) == 1:
+        print(f"{where}: {amount}")
+    else:
+        # What is in front of the name of the first file: a path's folder, or a URL's.
+        folder = where[: -len(report.rec.name) - 1] or "."
+        print(f"{len(report.files)} files in {folder}: {amount}")
+        for file in report.files[:_MOST_FILES]:
+            print(f"{file.rec.name}: {file.records:,} records, {size_text(file.nbytes)}")
+        if len(report.files) > _MOST_FILES:
+            print(f"and {len(report.files) - _MOST_FILES} more, see {report.json}")
+    for line in _details(report):
+        print(line)
+
+
+def _class_name(report: PackReport, label: float) -> str:
+    number = int(label)
+    return report.classes[number] if 0 <= number < len(report.classes) else str(number)
+
+
+_MOST_FILES = 12
+
+
+def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
+    from aioloader.errors import error_report
+
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(error_report(errors), file, indent=2)
+            file.write("\n")
+
+
+def _details(report: PackReport) -> Iterator[str]:
+    """Yield a line for each kind of change to the images."""
+    if report.cropped:
+        yield f"{report.cropped:,} cropped to their middle square"
+    if report.resized:
+        yield f"{report.resized:,} scaled down"
+    if report.image_nbytes != report.source_nbytes:
+        change = report.image_nbytes / max(1, report.source_nbytes) - 1
+        yield (
+            f"images: {size_text(report.source_nbytes)} before, {size_text(report.image_nbytes)} now "
+            f"({change:+.1%})"
+        )
+    if report.indexed:
+        yield f"{report.indexed:,} in the crop index, {size_text(report.index_nbytes)}"
+    for reason, count in report.unindexed.items():
+        yield f"{count:,} not in the crop index: {reason}"
+    if report.skipped:
+        yield f"{len(report.skipped):,} left out"
+    if report.replaced:
+        yield f"{report.replaced:,} replaced by the next valid image"
+    if report.outside:
+        yield f"{report.outside:,} outside the classes' folders, and therefore not packed"
+    if report.empty:
+        yield f"{len(report.empty):,} classes without images: {', '.join(report.empty[:5])}"
+    if report.left_out:
+        yield f"not read: {', '.join(f'{count:,} {reason}' for reason, count in report.left_out.items())}"
+
+
+P = ParamSpec("P")
+Path_: TypeAlias = "str | os.PathLike[str]"
+
+
+def _by_name(
+    options: Callable[P, PackOptions],
+) -> Callable[
+    [Callable[[Path_, Path_, PackOptions], PackReport]], Callable[Concatenate[Path_, Path_, P], PackReport]
+]:
+    """Return a decorator: the function takes source, output and a bundle of options, and its callers pass each by name.
 
     Args:
-        pack: takes the source, the output and options.
+        options: makes the bundle.
     """
 
-    plain: Callable[..., PackReport] = pack
+    def decorate(
+        pack: Callable[[Path_, Path_, PackOptions], PackReport],
+    ) -> Callable[Concatenate[Path_, Path_, P], PackReport]:
+        @functools.wraps(pack)
+        def packs(source: Path_, out: Path_, *args: P.args, **kwargs: P.kwargs) -> PackReport:
+            return pack(source, out, options(*args, **kwargs))
 
-    @functools.wraps(pack)
-    def packs(source: object, out: str | os.PathLike[str], **options: Any) -> PackReport:
-        path = path_of(out)
-        if not is_url(path):
-            return plain(source, path, **options)
-        if options.get("append"):
-            raise ValueError(
-                "append changes files on this machine: pack into another URL, and read both as one set"
-            )
-        if options.get("json") is not None:
-            raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
-        name = name_of(path)
-        if not name:
-            raise ValueError(f"{path!r} does not end in a file's name")
-        locate(path)
-        check_writable(path)
-        with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
-            report = plain(source, Path(folder, name), **options)
-            report.urls = _upload(Path(folder), path)
-        return report
+        return packs
 
-    return cast("F", packs)
+    return decorate
 
 
-@_to_urls
-def pack(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    kind: str | None = None,
-    root: str | os.PathLike[str] | None = None,
-    synsets: Sequence[str] | None = None,
-    image: str | None = None,
-    label: str | None = None,
-    no_label: bool = False,
-    fields: str | Sequence[str] = (),
-    shuffle: bool = False,
-    seed: int = 0,
-    train_ratio: float | None = None,
-    test_ratio: float | None = None,
-    shards: int | None = None,
-    append: bool = False,
-    encoding: str | None = None,
-    pass_through: bool = False,
-    resize: int | None = None,
-    center_crop: bool = False,
-    color: int | None = None,
-    quality: int | None = None,
-    optimize: bool = False,
-    crops: bool = False,
-    num_workers: int | None = None,
-    executor: str | Executor | None = None,
-    on_error: str = "raise",
-    max_errors: float | None = None,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
-    json: str | os.PathLike[str] | None = None,
-    resume: bool = True,
-    sync_s: float = SYNC_S,
-    begin: Callable[[int, int, str], object] | None = None,
-    tick: Callable[[int], object] | None = None,
-) -> PackReport:
+@_by_name(PackOptions)
+def pack(source: Path_, out: Path_, options: PackOptions) -> PackReport:
     """Pack images; existing files of the same names are replaced when all new ones are complete.
 
     The bytes of the result depend only on the source and the options, not on the number of workers, the executor, or
@@ -149,51 +470,7 @@ def pack(
         out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json are written next to it.
             A list that is itself the source is not overwritten. For a URL, all files are written to the system's
             temporary folder and uploaded when they are complete; such a run cannot be resumed.
-        kind: "mnist", "fashion-mnist", "cifar10" or "cifar100": both parts of that set, OUT_train and OUT_test.
-            "folder": the images of a folder that contains shards of another format, too.
-        root: the folder that the paths of a list are relative to; None: the folder of the list.
-        synsets: of a folder of images, the names of the classes in the order of their numbers, such as those of the
-            training set; None: all folders.
-        image, label: names of the fields of the image and its label, for formats whose samples have fields; None: the
-            default of the format's class.
-        no_label: give every image the label 0, for samples without a label.
-        fields: names of other fields that are kept, in OUT.fields.jsonl.
-        shuffle: shuffle the records of each part; otherwise they are in the order of the source.
-        seed: seed of the shuffled order and of the split, 0 <= seed < 2**64.
-        train_ratio, test_ratio: shares of the images for OUT_train and OUT_test, drawn at random; the rest goes to
-            OUT_val. If only `train_ratio` is given, the rest goes to OUT_val; if only `test_ratio`, to OUT_train.
-        shards: number of files that each part is divided into, OUT-00000-of-00004.rec and so on.
-        append: keep the records of OUT.rec, and write the new ones behind them. Their keys go on from the largest one,
-            the list is continued, and classes have the labels of the names in the old report; new classes have the
-            labels behind. The old file is copied, not decoded, and replaced when the new one is complete.
-        encoding: "keep": files unchanged except by other options; "raw": upright RGB pixels that need no decoder
-            (`encode_raw`); "jpg", "png", "webp": re-encode every image. None: "keep", and "png" for sets.
-        pass_through: store the files' bytes unchecked; cannot be combined with options that change images.
-        resize: scale down images whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
-        center_crop: crop to the middle square first; with "keep" images that are not square become JPEGs.
-        color: 1: re-encoded images become RGB; 0: every image becomes grey; -1: re-encoded images keep their channels.
-            None: 1, and -1 for sets.
-        quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
-        optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
-        crops: write a crop index next to each record file, OUT.crops, with which loaders decode a crop without the rest
-            of the image. Needs numba (extra ``crops``).
-        num_workers: number of encoding workers; None: one per core.
-        executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
-            only copied, without `crops`, and `num_workers` is None, inline, which is faster unless the disk is slow.
-        on_error: "raise"; or "skip": leave out and report images that cannot be read or are damaged. Damage is
-            detected only if the image is decoded. "replace": write the next valid image of the part once
-            more, with its own label, so that there are as many records as images; at the end of a part its first image
-            is used.
-        max_errors: with "skip" and "replace", largest number of failed images; less than 1: largest share of them,
-            checked after 1,000 images and at the end; None: no limit.
-        max_pixels: images whose header declares more pixels count as damaged; None for no limit. The datasets have the
-            same limit, so that packed images can be read.
-        json: path of the report, in the folder of `out`; None: OUT.json.
-        resume: resume an interrupted run with the same arguments; False: start over.
-        sync_s: seconds between two syncs of the written files to disk; a killed process loses at most this much work.
-        begin: called once with the number of images packed before, the number of all images, and the reason why an
-            earlier run cannot be resumed, or "".
-        tick: called after each image with the number of images packed so far.
+        options: each by its name, see `PackOptions`.
 
     Returns:
         the report.
@@ -216,106 +493,42 @@ def pack(
     After an error, existing files at `out` are unchanged. After an interrupt or a system error (such as a full disk),
     finished work stays next to it in files that end in ".partial", and the same call resumes from there.
     """
-    in_memory = kind is not None and kind != "folder"
-    encode = Encoding(
-        encoding or ("png" if in_memory else "keep"),
-        resize=resize,
-        quality=quality,
-        max_pixels=max_pixels,
-        center_crop=center_crop,
-        color=(-1 if in_memory else 1) if color is None else color,
-        optimize=optimize,
-        pass_through=pass_through,
-        crops=crops,
-    )
-    if crops:
-        check_builder()
-    if in_memory and encode.name == "keep":
-        raise ValueError(
-            f"the images of {kind} are not separate files that could be kept: choose another encoding, such as png"
-        )
-    if on_error not in _POLICIES:
-        raise ValueError(f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}")
-    check_max_errors(max_errors)
-    if num_workers is not None and num_workers < 1:
-        raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
-    if not sync_s >= 0:
-        raise ValueError(f"sync_s must be at least 0 seconds, got {sync_s!r}")
+    path = path_of(out)
+    return _pack_to_url(source, path, options) if is_url(path) else _pack(source, path, options)
+
+
+def _pack(source: Path_, out: Path_, options: PackOptions) -> PackReport:
     place = Path(out)
     stem = stem_of(place)
     if stem.name in ("", ".."):
         raise ValueError(f"{str(out)!r} does not end in a file's name")
     if os.fspath(out).endswith(("/", os.sep)):
         raise ValueError(f"{str(out)!r} is the name of a folder: add a name for the record file")
-    chosen = _Fields(image, label, no_label=no_label, kept=field_names(fields) if fields else ())
-    found = _source(source, kind, root, chosen, synsets)
-    if synsets is not None and found.kind != "folder":
-        raise TypeError(f"synsets number the classes of a folder of images, and the source is {found.kind}")
-    order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "shards": shards}
-    order |= {"train_ratio": train_ratio, "test_ratio": test_ratio}
-    if append:
-        _check_append(found, crops=crops, **order)
-    plan = make_plan(len(found), place, parts=found.parts, crops=crops, fields=bool(chosen.kept), **order)
-    for output in plan.outputs:
-        # A list that is the source itself is not overwritten.
-        if found.lst is not None and output.lst is not None and output.lst.exists():
-            output.lst = None if output.lst.samefile(found.lst) else output.lst
-    places = [each for output in plan.outputs for each in output.places]
-    for each in places:
-        if each.is_dir():
-            raise IsADirectoryError(f"{each} is a folder: choose another name")
-        if found.samples is not None and found.samples.overlaps(each):
-            raise ValueError(f"{each} is a file of the source: choose another name for the record file")
-    report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
-    if report_place.resolve().parent != stem.resolve().parent:
-        raise ValueError(f"the report {report_place} must be in the folder of {stem.name}")
-    if report_place.name in {each.name for each in places}:
-        raise ValueError(
-            f"{report_place} is the name of another output file: choose another name for the report"
-        )
-    if report_place.exists() and not is_report(report_place):
-        raise FileExistsError(
-            f"{report_place} is not a packing report: move it, or choose another name for the report (json=, --report)"
-        )
-    old: Existing | None = None
-    if append:
-        (output,) = plan.outputs
-        if output.lst is None:
-            raise ValueError(
-                f"{found.path} is the list of what is in {output.rec}: pass a list of new images"
-            )
-        old = existing(output, journal_of(stem), found)
-        check_files(output, fields=bool(chosen.kept))
-        number_classes(found, old, output.rec)
-        continued(output, old)
-    options = asdict(encode)
-    options["encoding"] = options.pop("name")
-    if not crops:
-        del options["crops"]
-    options |= {**order, "on_error": on_error, "max_errors": max_errors}
-    if old is not None:
-        options["append"] = old.as_option()
-    options["root"] = None if root is None else str(root)
-    if synsets is not None:
-        options["synsets"] = list(synsets)
-    if found.samples is not None:
-        options |= {"image": image, "label": label, "no_label": no_label, "fields": list(chosen.kept)}
-    options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
+    found = find_source(source, options)
+    if options.append:
+        options.check_append(found.kind, divided=bool(found.parts))
+    plan = make_plan(len(found), place, options, found.parts)
+    _keep_source(plan, found)
+    report_place = _report_place(stem, plan, options)
+    old = _continued(plan, found, stem, options) if options.append else None
+    encode = options.encode
+    executor = options.executor
     if executor is None:
-        executor = "inline" if encode.copies and not crops and num_workers is None else "thread"
+        only_copies = encode.copies and not options.crops and options.num_workers is None
+        executor = "inline" if only_copies else "thread"
     job = Job(
         source=found,
         plan=plan,
         encode=encode,
         out=stem,
-        arguments=options,
-        workers=num_workers or available_cores(),
+        arguments=_arguments(found, old, options),
+        workers=options.num_workers or available_cores(),
         executor=executor,
-        on_error=on_error,
-        max_errors=max_errors,
+        on_error=options.on_error,
+        max_errors=options.max_errors,
         json=report_place,
-        resume=resume,
-        sync_s=sync_s,
+        resume=options.resume,
+        sync_s=options.sync_s,
     )
     report = PackReport(
         plan.outputs,
@@ -325,165 +538,97 @@ def pack(
         empty=found.empty,
         left_out=found.left_out,
     )
-    run(job, report, begin=begin, tick=tick)
+    run_job(job, report, begin=options.begin, tick=options.tick)
     report.others = tuple(other_shards(plan.outputs, os.listdir(stem.parent)))
-    if not crops:
+    if not options.crops:
         places = [Path(record_index(os.fspath(output.rec))) for output in plan.outputs]
         report.old_indexes = tuple(place for place in places if place.exists())
-    if not chosen.kept:
+    if not options.fields:
         places = [fields_place(output.rec) for output in plan.outputs]
         report.old_fields = tuple(place for place in places if place.exists())
     return report
 
 
-def _check_append(source: Source, *, crops: bool, shards: int | None, **order: Any) -> None:
-    """Raise if an option makes another file than one that can be continued.
-
-    Raises:
-        ValueError: one does.
-    """
-    ratios = [name for name in ("train_ratio", "test_ratio") if order[name] is not None]
-    if ratios or shards is not None or source.parts:
-        what = (
-            ratios[0] if ratios else "shards" if shards is not None else f"{source.kind} with its two parts"
-        )
-        raise ValueError(f"append continues one record file, and {what} makes several: leave one of them out")
-    if crops:
+def _pack_to_url(source: Path_, url: str, options: PackOptions) -> PackReport:
+    """Pack to a temporary folder, and upload its files next to a URL."""
+    if options.append:
         raise ValueError(
-            "append cannot continue a crop index: leave out crops, and make it again with `aioloader index --crops` "
-            "afterwards"
+            "append changes files on this machine: pack into another URL, and read both as one set"
         )
+    if options.json is not None:
+        raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
+    name = name_of(url)
+    if not name:
+        raise ValueError(f"{url!r} does not end in a file's name")
+    locate(url)
+    check_writable(url)
+    with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
+        report = _pack(source, Path(folder, name), options)
+        report.urls = _upload(Path(folder), url)
+    return report
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """Arguments of `pack` about the fields of samples."""
-
-    image: str | None
-    label: str | None
-    _: KW_ONLY
-    no_label: bool
-    kept: tuple[str, ...]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return options for the dataset."""
-        names = {"image": self.image, "label": self.label}
-        return {name: value for name, value in names.items() if value is not None}
-
-    def refuse(self, what: str) -> None:
-        """Raise if an argument was given for a source whose images have no fields.
-
-        Raises:
-            TypeError: one was.
-        """
-        if self.options or self.kept or self.no_label:
-            raise TypeError(
-                f"image, label, no_label and fields are for samples with fields, and the source is {what}"
-            )
+def _keep_source(plan: Plan, found: Source) -> None:
+    """Leave out a list that is the source itself, and refuse outputs that would overwrite the source or a folder."""
+    for output in plan.outputs:
+        if found.lst is not None and output.lst is not None and output.lst.exists():
+            output.lst = None if output.lst.samefile(found.lst) else output.lst
+    for each in (place for output in plan.outputs for place in output.places):
+        if each.is_dir():
+            raise IsADirectoryError(f"{each} is a folder: choose another name")
+        if found.samples is not None and found.samples.overlaps(each):
+            raise ValueError(f"{each} is a file of the source: choose another name for the record file")
 
 
-def _source(
-    source: str | os.PathLike[str],
-    kind: str | None,
-    root: str | os.PathLike[str] | None,
-    fields: _Fields,
-    synsets: Sequence[str] | None,
-) -> Source:
-    name = path_of(source)
-    is_list = kind is None and _is_list(name)
-    if root is not None and not is_list:
-        raise ValueError(f"root can only be used with a list, and {name!r} is not one")
-    if is_list:
-        fields.refuse("a list")
-        if not os.path.exists(name):
-            raise FileNotFoundError(f"there is no list {name!r}")
-        return list_source(name, root)
-    if kind is not None:
-        fields.refuse(f"a {kind}" if kind == "folder" else kind)
-        return folder_source(name, synsets) if kind == "folder" else set_source(kind, name)
-    folder = not is_url(name) and os.path.isdir(name)
-    try:
-        found = _recognized(name)
-    except (UnknownFormatError, AmbiguousPathError) as error:
-        if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
-            raise
-        return _deep_folder(name, fields, error, synsets)
-    if folder and found.format is IMAGE_FOLDER:
-        fields.refuse("a folder of images")
-        return folder_source(name, synsets)
-    if found.format is INSIGHTFACE:
-        raise ValueError(
-            f"{redact_url(name)!r} is a set in InsightFace's layout, whose header and identity records cannot be "
-            "packed again: copy its files"
-        )
-    dataset = make_dataset(found, fields.options)
-    if isinstance(dataset, ShardDataset) and (fields.kept or fields.no_label):
-        # Formats with columns read only those that were asked for.
-        names = (dataset.image_field, *([] if fields.no_label else [dataset.label_field]), *fields.kept)
-        dataset = make_dataset(
-            found, {**fields.options, "image": names[0], "fields": tuple(dict.fromkeys(names))}
-        )
-    if not len(dataset):
-        raise EmptyDatasetError(redact_url(name), len(found.paths))
-    samples = Samples(dataset, found.paths, labelled=not fields.no_label, fields=fields.kept)
-    return Source(found.format.name, redact_url(name), samples=samples, classes=samples.classes)
-
-
-def _is_list(path: str) -> bool:
-    """Return True for a name that ends in .lst, and for a file of lines with TABs whose name shows no other format."""
-    if is_url(path) or path.lower().endswith(".lst"):
-        return not is_url(path)
-    if not os.path.isfile(path) or format_of_name(path) is not None or foreign_name(path) is not None:
-        return False
-    with os.fdopen(open_regular(path), "rb") as file:
-        head = file.read(HEAD_NBYTES)
-    return b"\t" in head and b"\0" not in head
-
-
-def _recognized(path: str) -> Recognized:
-    """Return the data set at a path.
+def _report_place(stem: Path, plan: Plan, options: PackOptions) -> Path:
+    """Return the path of the report.
 
     Raises:
-        FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `pack`.
+        ValueError: it is in another folder, or has the name of another output.
+        FileExistsError: it is that of another file.
     """
-    try:
-        return recognize(path)
-    except AmbiguousPathError as error:
-        if not error.images:
-            raise
-        advice = "; or kind='folder' (--from folder) for the images"
-        raise AmbiguousPathError(
-            error.path, error.choices, error.reason, images=True, advice=advice
-        ) from None
+    place = stem.with_name(f"{stem.name}.json") if options.json is None else Path(options.json)
+    if place.resolve().parent != stem.resolve().parent:
+        raise ValueError(f"the report {place} must be in the folder of {stem.name}")
+    if place.name in {each.name for output in plan.outputs for each in output.places}:
+        raise ValueError(f"{place} is the name of another output file: choose another name for the report")
+    if place.exists() and not is_report(place):
+        raise FileExistsError(
+            f"{place} is not a packing report: move it, or choose another name for the report (json=, --report)"
+        )
+    return place
 
 
-def _deep_folder(
-    path: str,
-    fields: _Fields,
-    error: UnknownFormatError | AmbiguousPathError,
-    synsets: Sequence[str] | None,
-) -> Source:
-    """Return the images of a folder that only lie deeper than in its sub-folders.
+def _continued(plan: Plan, found: Source, stem: Path, options: PackOptions) -> Existing:
+    """Make the only output continue its file; return what that has."""
+    (output,) = plan.outputs
+    if output.lst is None:
+        raise ValueError(f"{found.path} is the list of what is in {output.rec}: pass a list of new images")
+    old = existing(output, journal_of(stem), found)
+    check_files(output, fields=bool(options.fields))
+    number_classes(found, old, output.rec)
+    continued(output, old)
+    return old
 
-    Raises:
-        UnknownFormatError, AmbiguousPathError: it has none; this is `error`, which describes what it has.
-        AmbiguousPathError: its sub-folders are splits, and not classes.
-    """
-    try:
-        found = folder_source(path, synsets)
-    except UnknownFormatError:
-        raise error from None
-    if synsets is None and of_several_splits(found.classes):
-        raise AmbiguousPathError(
-            path,
-            [os.path.join(path, name) for name in found.classes],
-            "folders of images of several splits",
-            nested=True,
-            advice="; or kind='folder' (--from folder) for all images, where each of these folders is one class",
-        ) from None
-    fields.refuse("a folder of images")
-    return found
+
+def _arguments(found: Source, old: Existing | None, options: PackOptions) -> dict[str, Any]:
+    """Return the options that determine the bytes of the result, as JSON values."""
+    encode = options.encode
+    arguments = asdict(encode)
+    arguments["encoding"] = arguments.pop("name")
+    if not options.crops:
+        del arguments["crops"]
+    arguments |= {**options.order, "on_error": options.on_error, "max_errors": options.max_errors}
+    if old is not None:
+        arguments["append"] = old.as_option()
+    arguments["root"] = None if options.root is None else str(options.root)
+    if options.synsets is not None:
+        arguments["synsets"] = list(options.synsets)
+    if found.samples is not None:
+        arguments |= {"image": options.image, "label": options.label, "no_label": options.no_label}
+        arguments["fields"] = list(options.fields)
+    arguments["libraries"] = library_versions() if encode.touches_pixels or options.in_memory else {}
+    return arguments
 
 
 def _upload(folder: Path, out: str) -> tuple[str, ...]:

@@ -1,175 +1,367 @@
-"""Check of a dataset that decodes every image in parallel and reports the damaged ones.
-
-The images are read by an ordinary loader that skips failed samples; its errors are the result. Of a record file it
-reads the valid records that `recordio.verify` found, by offset and length, so that damage to the file or its index
-hides none of them.
-
-Encoded images in the items of datasets, with their keys in a crop index: of records, of files, of samples of shards.
-
-Each finder is a part of a decoder, and is sent to the workers with it. It finds the key of an item in its extra.
-
-Check of shards of other formats than RecordIO: their structure, their samples, and every field of these.
-
-A dataset checks the structure of its files itself, see `ShardDataset.check_shard`. Samples are read by an ordinary
-loader that skips failed ones; its errors are the result.
-"""
+"""Command `aioloader verify`: check files, their indexes and their images."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-import warnings
+import shlex
+import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aioloader.datasets.decoding import decode_here
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
-from aioloader.datasets.files import FileDataset
-from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.folder.dataset import ImageFolderDataset
-from aioloader.formats.recordio.dataset import ImageRecordDataset
-from aioloader.formats.recordio.heads import read_heads
-from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.datasets.redecoded import own_extra
+from aioloader.datasets.resolve import version_at
+from aioloader.errors import SampleFormatError
+from aioloader.formats.recordio.files import RECORD_SUFFIX, record_files_at
+from aioloader.formats.recordio.valid import ValidImages, ValidRecords
+from aioloader.formats.sampling import fetch_each
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import redact_url
-from aioloader.tools.paths import record_files_at, version_at
-from aioloader.tools.samples import evenly, fetch_each
+from aioloader.tools.console import UsageError, natural
+from aioloader.tools.crop_check import check_index
+from aioloader.tools.items import images_of_folder, keyed
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
-from aioloader.transforms.formats import read_header
-from recordio import extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import recordio
-    from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.base import Dataset
+    from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array, ItemLocation
+    from aioloader.tools.crop_check import CropCheck
 
 
-NO_IMAGE = "no encoded image in the sample"
-"""Reason why a sample has no entry."""
+__all__ = (
+    "ImageCheck",
+    "ShardReport",
+    "ValidImages",
+    "add_arguments",
+    "check",
+    "check_samples",
+    "check_shard",
+    "run",
+)
+
+# Checking the entries of fewer images takes seconds at most, and needs no progress bar.
+_MANY_IMAGES = 10_000
 
 
-class FoundImage(NamedTuple):
-    """Image of an item.
+def check_entries(dataset: FileDataset, options: argparse.Namespace) -> CropCheck | None:
+    """Check the crop index of a file or a folder, with a progress bar; return None if there is none.
 
-    Attributes:
-        number: number of its crop index.
-        key: its key there.
-        data: the encoded image, or the reason why there is none.
+    Args:
+        dataset: see `check_index`.
+        options: of the command.
     """
+    from aioloader.crop_index.writer import can_build
+    from aioloader.tools.console import LateProgress
 
-    number: int
-    key: int
-    data: memoryview | str
-
-
-class ImageFinder(Protocol):
-    """Finder of the image of an item. Picklable."""
-
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> FoundImage:
-        """Return the image of an item; arguments and errors are those of a `Decoder`."""
-        ...
-
-
-@dataclass(frozen=True)
-class ImageOfRecord:
-    """Finder of the image of a record, whose extra is the number of its index and its key."""
-
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> FoundImage:
-        payload: Any = extract(data, path=location.path, offset=location.offset or 0)
-        number, key = map(int, extra)
-        return FoundImage(number, key, unpack(payload)[1])
+    rebuild = options.decode and can_build()
+    with LateProgress("checking entries") as progress:
+        return check_index(
+            dataset,
+            rebuild=rebuild,
+            num_workers=options.num_workers,
+            # Checksums run without the interpreter's lock; starting processes for each of many files takes longer.
+            executor="thread",
+            begin=lambda count: progress.begin(count if rebuild or count >= _MANY_IMAGES else 0),
+            tick=progress.tick,
+        )
 
 
-@dataclass(frozen=True)
-class ImageOfFile:
-    """Finder of the image that is a file, whose extra is its key."""
+def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
+    """Print the result of checking a crop index.
 
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> FoundImage:
-        return FoundImage(0, int(extra), data)
-
-
-@dataclass(frozen=True)
-class ImageOfSample:
-    """Finder of an image of a sample; its extra is that of `SampleImages`.
-
-    Attributes:
-        reader: of the fields of the sample.
-        name: of the image.
+    Args:
+        checked: the result.
+        path: the file or folder that it belongs to.
+        decode: the caller wanted the entries to be made again.
     """
+    from aioloader.tools.console import failure_line
 
-    reader: FieldReader
-    name: str
+    if checked.fault:
+        print(f"{checked.path}: {checked.fault}", file=sys.stderr)
+        return
+    for error in checked.errors:
+        print(failure_line(error, path), file=sys.stderr)
+    for count, what in (
+        (checked.stale, "entries of other bytes, because the images were changed"),
+        (checked.damaged, "damaged entries"),
+        (checked.different, "entries that differ from those made again"),
+        (checked.missing, "images that are not in the index"),
+        (len(checked.errors), "images that could not be read"),
+    ):
+        if count:
+            print(f"{checked.path}: {what}: {count:,}", file=sys.stderr)
+    total = checked.entries + checked.stale + checked.damaged + checked.different
+    fit = "all fit their images" if checked.entries == total else f"{checked.entries:,} fit their images"
+    again = " and equal those made again" if checked.rebuilt else ""
+    surplus = f"; {checked.surplus:,} of images that do not exist" if checked.surplus else ""
+    print(
+        f"{checked.path}: {total:,} entries, {fit}{again}; {checked.refused:,} images can have none{surplus}"
+    )
+    if decode and not checked.rebuilt:
+        print(
+            f"{checked.path}: the entries were not made again: this needs numba (pip install 'aioloader[crops]')"
+        )
+    if checked.stale or checked.different or checked.damaged or checked.missing:
+        # Without --remake, entries are kept while size and time of modification of the record file are the same.
+        remake = " --remake" if checked.stale or checked.different else ""
+        command = f"aioloader index --crops{remake} {shlex.quote(path)}"
+        cost = "crops may have wrong pixels" if checked.different else "they cost speed only"
+        print(f"{checked.path}: `{command}` makes the others again; until then {cost}")
 
-    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> FoundImage:
-        own = extra["extra"] if "extra" in extra.dtype.names else None
-        try:
-            (image,) = self.reader.read(data, own, location, (self.name,))
-        except MissingFieldError:
-            image = NO_IMAGE
-        # Some formats store pixels, or several images in one field.
-        found = image if isinstance(image, (memoryview, bytes, bytearray)) else NO_IMAGE
-        # Bytes are read like a memoryview; the type of the field names the usual one only.
-        return FoundImage(int(extra["file"]), int(extra["key"]), found)  # type: ignore[arg-type]
+
+def print_images(path: str, checked: ImageCheck) -> None:
+    """Print the result of decoding the images of a file or folder."""
+    from aioloader.tools.console import failure_line
+
+    for error in checked.errors:
+        print(failure_line(error, path), file=sys.stderr)
+    if checked.images:
+        damaged = f"{len(checked.errors):,} of them damaged" if checked.errors else "all valid"
+        print(f"{path}: {checked.images:,} images decoded, {damaged}")
+    else:
+        print(f"{path}: contains no images")
 
 
-class SampleImages(FileDataset):
-    """Dataset of the images of the samples of shards.
+Checked = tuple[int, dict[str, Any]]
+"""Exit code, and the report as JSON values."""
+
+
+def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
+    """Check shards, and print the faults unless the output is JSON.
 
     Args:
         dataset: over the shards.
-        decoder: makes the samples, by an `ImageOfSample`.
+        options: of the command.
+
+    Returns:
+        the result for each shard.
     """
 
-    def __init__(self, dataset: ShardDataset, decoder: Decoder[Any]) -> None:
-        super().__init__()
-        self._dataset = dataset
-        self._decoder = decoder
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @property
-    def decoder(self) -> Decoder[Any]:
-        return self._decoder
-
-    def open_source(self) -> ByteSource:
-        return self._dataset.open_source()
-
-    @property
-    def reads_ahead(self) -> bool:
-        return self._dataset.reads_ahead
-
-    def spans(self, indices: IntArray) -> Spans:
-        return self._dataset.spans(indices)
-
-    def crop_keys(self, indices: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the number of the shard of each sample, and its key there; see `ShardDataset.crop_keys`."""
-        return self._dataset.crop_keys(indices)
-
-    def extras(self, indices: IntArray) -> Array:
-        """Return the number of the shard, the key of the sample, and its own extra if it has one."""
-        own = self._dataset.extras(indices)
-        columns: list[Any] = [("file", np.int64), ("key", np.int64)]
-        if own is not None:
-            columns.append(("extra", own.dtype, own.shape[1:]))
-        extras = np.empty(len(indices), columns)
-        extras["file"], extras["key"] = self.crop_keys(indices)
-        if own is not None:
-            extras["extra"] = own
-        return extras
-
-    def location(self, index: int) -> ItemLocation:
-        return self._dataset.location(index)
+    checked = [_structure(dataset, number, options) for number in range(len(dataset.paths))]
+    is_empty = all(not code and not facts["samples"] for code, facts in checked)
+    fine, reasons = dataset.openable()
+    for number in fine:
+        checked[number] = _with_outside(dataset.only([number]), checked[number], options)
+    if is_empty:
+        return [_empty(facts, options) for _, facts in checked]
+    for number, reason in reasons.items():
+        # A fault that the structure does not show, such as an index without a column that the dataset needs.
+        if not checked[number][0]:
+            checked[number] = _with_problem(checked[number][1], reason)
+            _print_error(reason, options)
+    for number in fine:
+        checked[number] = _entries(dataset.only([number]), checked[number], options)
+    if options.decode and fine:
+        for number, found in zip(fine, _images(dataset.only(fine), options), strict=True):
+            code, facts = checked[number]
+            checked[number] = max(code, found[0]), facts | found[1] | {"ok": facts["ok"] and not found[0]}
+    if options.decode:
+        for number in reasons:
+            text = "its images were not decoded, because its samples cannot be found"
+            _print_error(f"{checked[number][1]['path']}: {text}", options)
+    return checked
 
 
-_LOOKED_AT_RECORDS = 64
+def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> Checked:
+    from aioloader.tools.console import read_progress
+
+    path = dataset.paths[number]
+    with read_progress("reading", path) as tick:
+        report = check_shard(dataset, number, tick=tick)
+    if not options.json:
+        for line in report.lines():
+            print(line, file=sys.stderr)
+        print(report.summary())
+    return int(not report.ok), report.facts()
+
+
+def _with_outside(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+    """Add the numbers of the members that belong to no sample, in the only shard of a dataset."""
+    outside = dataset.members_outside()
+    code, facts = checked
+    if outside and not options.json:
+        words = ", ".join(f"{name} {count:,}" for name, count in outside.items())
+        print(f"{facts['path']}: members that belong to no sample: {words}")
+    return code, facts | ({"members_outside": outside} if outside else {})
+
+
+def _empty(facts: dict[str, Any], options: argparse.Namespace) -> Checked:
+    """Report a shard of a set that has no sample at all: no loader could deliver anything."""
+    reason = "there are no samples in the data set: check how the file was made"
+    _print_error(f"{facts['path']}: {reason}", options)
+    return _with_problem(facts, reason)
+
+
+def _with_problem(facts: dict[str, Any], reason: str) -> Checked:
+    """Return the result of a shard whose only fault concerns the whole file."""
+    problem = dict.fromkeys(("offset", "key", "expected", "found")) | {"message": reason}
+    return 1, facts | {"ok": False, "problems": [problem]}
+
+
+def _entries(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+    """Check the crop index of the only shard of a dataset."""
+    found = check_entries(dataset, options)
+    if found is None:
+        return checked
+    code, facts = checked
+    if not options.json:
+        print_entries(found, facts["path"], decode=options.decode)
+    return max(code, int(not found.ok)), facts | {"crop_index": found.facts(), "ok": facts["ok"] and found.ok}
+
+
+def _images(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
+    """Decode all samples; return the result for each shard."""
+    from aioloader.storage.urls import redact_url
+    from aioloader.tools.console import LateProgress
+
+    with LateProgress("decoding") as progress:
+        progress.begin(len(dataset))
+        found = check_samples(dataset, num_workers=options.num_workers, tick=progress.tick)
+    if not options.json:
+        for path, checked in zip(dataset.paths, found, strict=True):
+            print_images(redact_url(path), checked)
+    return [(int(bool(checked.errors)), checked.facts()) for checked in found]
+
+
+def _print_error(text: str, options: argparse.Namespace) -> None:
+    if not options.json:
+        print(text, file=sys.stderr)
+
+
+_EXIT_CODES = """\
+exit codes:
+  0  everything is valid
+  1  a file, its index or an image is damaged, the crop index next to it does not fit its images, or a set of shards
+     has no samples; each fault is reported on standard error
+  2  wrong usage, or there is no such file
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    parser.description = (
+        "Read whole files and report every fault of them and their indexes. Most formats have no "
+        "checksum of the\ncontents, so damage inside an image is found only with --decode."
+    )
+    parser.epilog = _EXIT_CODES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a file of any format or its URL, a pattern of files, a folder of them, or a folder of images (with "
+        "--decode)",
+    )
+    parser.add_argument("--image", metavar="NAME", help="field of the image, where samples have fields")
+    parser.add_argument("--label", metavar="NAME", help="field of the label")
+    parser.add_argument(
+        "--index",
+        metavar="IDX",
+        help=f"the .idx of the only {RECORD_SUFFIX} file (default: the one next to it)",
+    )
+    parser.add_argument(
+        "--decode",
+        action="store_true",
+        help="decode every image, and check its label; make the entries of a crop index again, and compare them "
+        "(needs numba)",
+    )
+    parser.add_argument(
+        "--num-workers",
+        type=natural,
+        metavar="N",
+        help="number of decoding processes; without it one per core; 0: none",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+    from aioloader.crop_index.layout import folder_index
+    from aioloader.formats.base import format_of_name
+    from aioloader.formats.opening import format_at, recognize
+    from aioloader.formats.recordio.files import is_folder
+    from aioloader.formats.shards import shard_sets
+    from aioloader.storage.urls import name_of
+    from recordio.__main__ import run_command
+
+    def work() -> int:
+        sets, words = shard_sets(options.files, image=options.image, label=options.label)
+        files = find_files(words)
+        if options.index is not None and (len(files) != 1 or sets):
+            raise UsageError(f"--index can only be used with one {RECORD_SUFFIX} file")
+        for path in files:
+            named = format_of_name(name_of(path))
+            if not is_folder(path) and (named is None or named.has_fields):
+                format_at(path)  # an error that names the known formats if it is of none of them
+            if is_folder(path) and not options.decode and not os.path.exists(folder_index(path)):
+                recognize(path)  # an error that describes the folder if there are no images in it
+                raise UsageError(f"{path} is a folder of images; use --decode to check them")
+        checked = [each for dataset in sets for each in verify_shards(dataset, options)]
+        checked += [_verify(path, options) for path in files]
+        code = max((code for code, _ in checked), default=0)
+        if options.json:
+            print(json.dumps({"ok": not code, "files": [facts for _, facts in checked]}, indent=2))
+        return code
+
+    return run_command(work)
+
+
+def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
+    from aioloader.formats.opening import recognize
+    from aioloader.formats.recordio.files import is_folder
+    from aioloader.storage.urls import redact_url
+    from aioloader.tools.console import LateProgress, read_progress
+    from recordio import verify
+    from recordio.__main__ import print_report
+
+    code, facts = 0, {"path": redact_url(path), "ok": True}
+    folder = images_of_folder(path) if is_folder(path) else None
+    if folder is None:
+        with read_progress("reading", path) as tick:
+            report = verify(path, options.index, tick=tick)
+        facts = report.facts()
+        code = int(not report.ok) if options.json else print_report(report, as_json=False)
+    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
+    checked_index = check_entries(dataset, options)
+    if checked_index is not None:
+        facts["crop_index"] = checked_index.facts()
+        facts["ok"] = facts["ok"] and checked_index.ok
+        code = max(code, int(not checked_index.ok))
+        if not options.json:
+            print_entries(checked_index, redact_url(path), decode=options.decode)
+    if not options.decode:
+        return code, facts
+    if folder is None:
+        dataset = ValidImages(report, path)
+    else:
+        if not len(folder):
+            recognize(path)  # an error that describes the folder
+        facts["not_read"] = folder.left_out
+        if folder.left_out and not options.json:
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in folder.left_out.items())
+            print(f"{redact_url(path)}: not read: {counts}")
+    with LateProgress("decoding") as progress:
+        progress.begin(len(dataset))
+        checked = check(dataset, num_workers=options.num_workers, tick=progress.tick)
+    facts |= checked.facts()
+    facts["ok"] = facts["ok"] and not checked.errors
+    if not options.json:
+        print_images(redact_url(path), checked)
+    return max(code, int(bool(checked.errors))), facts
+
+
 _BATCH = 64
-_LABEL = np.dtype("<f4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,99 +381,11 @@ class ImageCheck:
         return {"images": self.images, "image_errors": [error.facts() for error in self.errors]}
 
 
-class ValidImages(ImageRecordDataset):
-    """Dataset of the images in the valid records of a file.
-
-    Args:
-        report: result of `recordio.verify` for the file.
-        path: path of the file, if it is a URL: reports do not contain the signature of a URL.
-        max_pixels: see `ImageRecordDataset`.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-
-    def __init__(
-        self,
-        report: recordio.Report,
-        path: str | None = None,
-        *,
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-    ) -> None:
-        super().__init__(path or report.path, max_pixels=max_pixels, label_dtype="float32", crop_index=None)
-        self._report = report
-        self._numbers = self._find_images()
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def spans(self, indices: IntArray) -> Spans:
-        chosen = self._numbers[indices]
-        offset, length = self._report.offsets[chosen], self._report.lengths[chosen]
-        return Spans(np.zeros(len(offset), np.int64), offset, length)
-
-    def location(self, index: int) -> ItemLocation:
-        number = int(self._numbers[index])
-        return ItemLocation(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
-
-    def _find_images(self) -> IntArray:
-        """Find the valid records with images: in a file of images, all but those with only a header.
-
-        Returns:
-            int64 (n,), numbers of records in the order of the file; empty if the records do not contain images.
-        """
-        report = self._report
-        chosen = evenly(report.records, _LOOKED_AT_RECORDS)
-        source = self.open_source()
-        try:
-            if not any(_is_image(source, self._framed(number)) for number in chosen.tolist()):
-                return chosen[:0]
-        finally:
-            source.close()
-        heads = read_heads(self._path, report.offsets, version=self._versions[0])
-        # Such records refer to ranges of others; see `aioloader.formats.recordio.heads`.
-        return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
-
-    def _framed(self, number: int) -> Spans:
-        one = slice(number, number + 1)
-        return Spans(np.zeros(1, np.int64), self._report.offsets[one], self._report.lengths[one])
-
-
-class ImageFolder(ImageFolderDataset):
-    """Dataset of all images of a folder, which does not warn of other files in the folder: see `left_out`.
-
-    Args:
-        path: the folder.
-        max_pixels: see `ImageFolderDataset`.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-    """
-
-    def __init__(self, path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            super().__init__(path, max_pixels=max_pixels, crop_index=None, label=None)
-
-
 def _check_label(image: Array, label: Any = 0) -> np.uint8:
     """Raise an error if the label of a decoded image is not finite."""
     if not np.isfinite(label).all():
         raise ValueError(f"the label {label} is not a finite number")
     return np.uint8(0)
-
-
-def _is_image(source: ByteSource, spans: Spans) -> bool:
-    import recordio
-
-    try:
-        plan, data = source.fetch(spans)
-        start = int(plan.start[0])
-        payload: Any = recordio.extract(data[start : start + int(plan.length[0])])
-        read_header(recordio.unpack(payload)[1])
-    except (ValueError, EOFError):  # not an image record, or a damaged one
-        return False
-    return True
 
 
 def check(
@@ -533,7 +637,7 @@ class _EveryField:
     max_pixels: int | None
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> np.int64:
-        own = extra["extra"] if "extra" in extra.dtype.names else None
+        own = own_extra(extra)
         sample = _Sample(data, own, location)
         if self.image is not None:
             sample.check_image(self.reader, self.image)
@@ -598,7 +702,7 @@ def check_samples(
     def add(batch: Array) -> None:
         np.add.at(counts, batch >> _COUNT_BITS, batch & _MOST_IMAGES)
 
-    images = SampleImages(dataset, decoder)
+    images = keyed(dataset, decoder)
     errors = decode_all(images, num_workers=num_workers, executor=executor, tick=tick, add=add)
     of_shard: list[list[SampleError]] = [[] for _ in dataset.paths]
     for error in errors:

@@ -16,9 +16,8 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from aioloader.viewer.collection import NoSuchRecordError
+from aioloader.formats.collection import IMAGE, NoSuchRecordError
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
-from aioloader.viewer.records import IMAGE
 from aioloader.viewer.site import PATIENCE_S, NoLabelsError, Site, StillReadingError
 
 if TYPE_CHECKING:

@@ -13,18 +13,19 @@ import numpy as np
 
 from aioloader.abc import FusableDecoder, FusedDecoder
 from aioloader.datasets.stage import Stage
+from aioloader.formats.collection import IMAGE, Box, Record
 from aioloader.foundation.types import Array, ItemLocation, StageTimer
 from aioloader.loader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes.base import BoxTransform
-from aioloader.viewer.records import IMAGE, Box, Record, box_table
+from aioloader.viewer.records import box_table
 from aioloader.viewer.rendering import RenderedImage, as_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.viewer.collection import Collection, Contents
+    from aioloader.formats.collection import Collection, Contents
 
 
 _DRAW_NBYTES = 1024

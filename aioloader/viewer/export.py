@@ -25,7 +25,7 @@ from aioloader.viewer.site import Listing, Options, Shown, Site, StaticLinks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.viewer.collection import Collection
+    from aioloader.formats.collection import Collection
     from aioloader.viewer.draws import Draw
     from aioloader.viewer.rendering import RenderedImage
 

@@ -7,10 +7,11 @@ import os
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+from aioloader.formats.collection import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record
+from aioloader.formats.sample_fields import name_text, printable
 from aioloader.foundation.version import __version__
 from aioloader.storage.urls import is_url, name_of
-from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record, label_text
-from aioloader.viewer.sample_fields import name_text, printable
+from aioloader.viewer.records import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

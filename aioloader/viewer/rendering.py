@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.formats.collection import IMAGE, Record, failed
 from aioloader.jpeg.cut import scale_for
 from aioloader.transforms.interpolation import AREA, LINEAR, resize_image
 from aioloader.transforms.lazy_image import LazyImageReader
-from aioloader.viewer.records import IMAGE, Record, failed
 
 if TYPE_CHECKING:
+    from aioloader.formats.collection import Contents
     from aioloader.foundation.types import Array
-    from aioloader.viewer.collection import Contents
 
 _SMALL_PIXELS = 160 * 160
 _QUALITY = 88

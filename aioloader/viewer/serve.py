@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from aioloader.viewer.collection import Collection
+    from aioloader.formats.collection import Collection
 
 
 HEADERS = {

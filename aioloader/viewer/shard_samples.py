@@ -1,4 +1,4 @@
-"""Collection of the samples of a dataset over shards: tar, TFRecord, MDS and Parquet.
+"""Collection of the samples of a dataset over shards, which have named fields.
 
 Samples are displayed in the order of the data. The first shard is displayed as soon as its index is open, and the
 others as they follow; a shard that cannot be opened ends the list.
@@ -17,17 +17,18 @@ import numpy as np
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, field_value
 from aioloader.errors import MissingFieldError
-from aioloader.storage.urls import name_of, redact_url
-from aioloader.transforms.raw import encode_raw
-from aioloader.viewer.collection import (
+from aioloader.formats.collection import (
+    FOREIGN,
     MOST_RECORD_NBYTES,
     Collection,
     Contents,
     LabelChunk,
     NoSuchRecordError,
+    Record,
+    failed,
+    with_image,
 )
-from aioloader.viewer.records import FOREIGN, Record, failed, with_image
-from aioloader.viewer.sample_fields import (
+from aioloader.formats.sample_fields import (
     MOST_FIELDS,
     SampleFields,
     field_of,
@@ -37,6 +38,8 @@ from aioloader.viewer.sample_fields import (
     unread_field,
     words_of,
 )
+from aioloader.storage.urls import name_of, redact_url
+from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import anyio
+import numpy as np
 
+from aioloader.formats.collection import IMAGE, Collection, Contents, LabelChunk, NoSuchRecordError, Record
+from aioloader.formats.sample_fields import printable
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
-from aioloader.viewer.collection import Collection, Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
-from aioloader.viewer.labels import Labels
-from aioloader.viewer.records import IMAGE, Record, label_text, parse_label
+from aioloader.viewer.records import label_text, parse_label
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
-from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from anyio.abc import TaskGroup
 
-    from aioloader.foundation.types import IntArray
-    from aioloader.viewer.sample_fields import SampleField
+    from aioloader.formats.collection import Collection
+    from aioloader.formats.sample_fields import SampleField
+    from aioloader.foundation.types import Array, IntArray
 
 
 class ServerLinks:
@@ -645,3 +646,72 @@ def _later(record: Record, side: int) -> Shown:
         width, height = height, width
     upright = replace(record, width=width, height=height)
     return Shown(upright, None, later=fitted(height, width, side)[::-1])
+
+
+CHUNK = 4096
+
+
+class Labels:
+    """Labels of a loaded collection. Call `read`, `matches` and `counts` in a thread.
+
+    Args:
+        collection: the collection.
+        count: number of its records.
+
+    Attributes:
+        count: number of all records.
+        done: number of records whose labels are known.
+    """
+
+    def __init__(self, collection: Collection, count: int) -> None:
+        self.count = count
+        self.done = 0
+        self._collection = collection
+        self._first = np.full(count, np.nan, np.float32)
+        self._owners: list[IntArray] = []
+        self._values: list[Array] = []
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all labels are known."""
+        return self.done >= self.count
+
+    def read(self) -> LabelChunk:
+        """Read the labels of the next records, without adding them.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return self._collection.label_chunk(self.done, min(self.count, self.done + CHUNK))
+
+    def add(self, chunk: LabelChunk) -> None:
+        """Add the result of `read`."""
+        stop = self.done + len(chunk.first)
+        self._first[self.done : stop] = chunk.first
+        if len(chunk.owners):
+            self._owners.append(chunk.owners + self.done)
+            self._values.append(chunk.values)
+        self.done = stop
+
+    def matches(self, label: float) -> IntArray:
+        """Return the positions, known so far, of the records with a label, ascending."""
+        wanted = np.float32(label)
+        done, owners, values = self.done, self._owners[:], self._values[:]
+        found: IntArray = np.flatnonzero(self._first[:done] == wanted)
+        several = [owner[value == wanted] for owner, value in zip(owners, values, strict=True)]
+        return np.unique(np.concatenate([found, *several])) if several else found
+
+    def counts(self) -> list[tuple[float, int]]:
+        """Return (label, number of records) pairs, sorted by label, of the records read so far."""
+        done, owners, values = self.done, self._owners[:], self._values[:]
+        first = self._first[:done]
+        found, counts = np.unique(first[~np.isnan(first)], return_counts=True)
+        total = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        if owners:
+            pairs = np.stack(
+                [np.concatenate(values).astype(np.float64), np.concatenate(owners).astype(np.float64)]
+            )
+            again, counts = np.unique(np.unique(pairs, axis=1)[0], return_counts=True)
+            for label, count in zip(again.tolist(), counts.tolist(), strict=True):
+                total[label] = total.get(label, 0) + count
+        return sorted(total.items())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.lookup import AUTO
+from aioloader.crop_index.layout import FOLDER, CropFiles, folder_key
+from aioloader.crop_index.lookup import AUTO, relative_name
 from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.item_crops import ItemCrops
@@ -208,6 +209,17 @@ class ImageFolderDataset(FileDataset):
     def decoder(self) -> ImageFileDecoder:
         crops = self._crops.open(self._paths)
         return self._decoder if crops is None else replace(self._decoder, crops=crops)
+
+    def image_decoder(self) -> ImageFileDecoder:
+        return self._decoder
+
+    def crop_files(self) -> CropFiles:
+        return CropFiles(FOLDER, (self._root,))
+
+    def crop_keys(self, indices: IntArray) -> tuple[IntArray, Array]:
+        """Return zeros, and the keys of the names of the images."""
+        names = (relative_name(self._root, self._items[index][0]) for index in indices.tolist())
+        return np.zeros(len(indices), np.int64), np.array([folder_key(name) for name in names], np.uint64)
 
     def _paths(self) -> list[str]:
         return [path for path, _ in self._items]

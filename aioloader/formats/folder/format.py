@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from aioloader.formats.base import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.formats.collection import Collection
     from aioloader.formats.folder.dataset import ImageFolderDataset
 
 
@@ -18,12 +21,19 @@ class FolderFormat(Format):
     text = "folders with one sub-folder of images for each class"
     noun = "images"
     is_folder = True
+    folder_text = "a folder with one sub-folder per class"
 
     def dataset(self) -> type[ImageFolderDataset]:
         """Return `ImageFolderDataset`."""
         from aioloader.formats.folder.dataset import ImageFolderDataset
 
         return ImageFolderDataset
+
+    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+        """Return the images of the folder."""
+        from aioloader.formats.folder.view import ImageFolder
+
+        return ImageFolder(paths[0], max_pixels=max_pixels)
 
 
 FORMAT = FolderFormat()

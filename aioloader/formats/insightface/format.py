@@ -9,6 +9,9 @@ from aioloader.formats.insightface.layout import PROPERTY
 from aioloader.storage.urls import is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.formats.collection import Collection
     from aioloader.formats.insightface.dataset import InsightFaceDataset
 
 _REC = "train.rec"
@@ -21,6 +24,11 @@ class InsightFaceFormat(Format):
     has_fields = False
     text = "InsightFace's folders (train.rec, train.idx, property)"
     is_folder = True
+    folder_text = "InsightFace's layout"
+    no_packing = (
+        "is a set in InsightFace's layout, whose header and identity records cannot be packed again: "
+        "copy its files"
+    )
 
     def contains(self, path: str) -> tuple[str, ...] | None:
         """Return the record file if it has a header, or is next to a property file."""
@@ -40,6 +48,15 @@ class InsightFaceFormat(Format):
         from aioloader.formats.insightface.dataset import InsightFaceDataset
 
         return InsightFaceDataset
+
+    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+        """Return the records of a file; of a local one the images are known by its header."""
+        from aioloader.formats.insightface.view import FaceRecords
+        from aioloader.formats.recordio.view import RecordFiles
+
+        if is_url(path):
+            return RecordFiles(paths, path=path, max_pixels=max_pixels)
+        return FaceRecords(paths[0], path=path, max_pixels=max_pixels)
 
 
 FORMAT = InsightFaceFormat()

@@ -18,6 +18,7 @@ class ParquetFormat(Format):
     extra = "parquet"
     text = "Parquet files (.parquet)"
     noun = "rows"
+    pack_example = "train.parquet out --image img --label fine_label"
     requirements = (Requirement("Parquet", "pyarrow", "parquet"),)
 
     def recognizes(self, path: str, head: bytes) -> bool:

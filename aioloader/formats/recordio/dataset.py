@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
@@ -299,6 +300,14 @@ class RecordFileDataset(FileDataset):
     def spans(self, indices: IntArray) -> Spans:
         return self.tables.spans(indices)
 
+    def crop_files(self) -> CropFiles:
+        return CropFiles(RECORDS, self._paths)
+
+    def crop_keys(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the number of the file of each record, and its offset there, which is its key."""
+        spans = self.spans(indices)
+        return spans.file, spans.offset
+
     def extras(self, indices: IntArray) -> None:
         """Return None: the records contain their labels."""
 
@@ -426,6 +435,12 @@ class ImageRecordDataset(RecordFileDataset):
             crops=self._open_crops(),
             first_label=self._first_label,
             labelled=self._labelled,
+        )
+
+    def image_decoder(self) -> ImageRecordDecoder:
+        # Every label of a record is a float64.
+        return ImageRecordDecoder(
+            *self._image_options, scalar_dtype="float64", vector_dtype="float64", labelled=False
         )
 
     def _find_scalar_dtype(self) -> str:

@@ -8,6 +8,9 @@ from aioloader.formats.base import Format
 from recordio import MAGIC
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.formats.collection import Collection
     from aioloader.formats.recordio.dataset import ImageRecordDataset
 
 
@@ -30,6 +33,12 @@ class RecordIOFormat(Format):
         from aioloader.formats.recordio.dataset import ImageRecordDataset
 
         return ImageRecordDataset
+
+    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+        """Return the records of the files."""
+        from aioloader.formats.recordio.view import RecordFiles
+
+        return RecordFiles(paths, path=path, max_pixels=max_pixels)
 
 
 FORMAT = RecordIOFormat()

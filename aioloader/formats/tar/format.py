@@ -19,6 +19,10 @@ class TarFormat(Format):
     name = "tar"
     suffixes = (".tar",)
     text = "tar files in WebDataset's layout (.tar)"
+    scanned = True
+    pack_example = (
+        "'train-*.tar' out --fields json,txt    images of WebDataset, unchanged, and out.fields.jsonl"
+    )
 
     def recognizes(self, path: str, head: bytes) -> bool:
         """Return True for a file that begins with a header whose checksum fits (POSIX.1-2017, "pax")."""

@@ -1,18 +1,51 @@
-"""Diagnosis of this machine and its software for `aioloader doctor`."""
+"""Command `aioloader doctor`: report problems of this machine for loading."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.version import __version__
+from aioloader.tools.console import real
 from aioloader.tools.doctor.advice import Advice, advise
 from aioloader.tools.doctor.facts import HEIGHT, WIDTH, Facts, format_rows, gather_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("Diagnosis", "diagnosis_text", "examine")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    parser.description = (
+        "Check this machine and this Python: cores, memory, limits, libraries and their vector "
+        "instructions, and how fast JPEGs are decoded. Prints each problem, why it matters, and what to do."
+    )
+    parser.epilog = "exit codes: 0: no problems, 1: problems were found, 2: wrong usage"
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    parser.add_argument(
+        "--seconds",
+        type=_duration,
+        default=1.0,
+        metavar="S",
+        help="approximate duration of the decoding benchmark; 0: none (1)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+
+    diagnosis = examine(options.seconds)
+    print(json.dumps(diagnosis.as_json(), indent=2) if options.json else diagnosis_text(diagnosis))
+    return 0 if diagnosis.ok else 1
+
+
+def _duration(text: str) -> float:
+    value = real(text)
+    if not 0 <= value <= 3600:
+        raise argparse.ArgumentTypeError("must be between 0 and 3600")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,258 @@
-"""Inspection of a data set: its contents, its decoding speed, and advice to load it faster."""
+"""Command `aioloader inspect`: describe a data set, measure its decoding, and give advice to load it faster."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import json
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from aioloader.crop_index.writer import can_build
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
+from aioloader.formats.arrays.inspect import inspect_array_file
+from aioloader.formats.base import PATTERN, files_text, folders_text
+from aioloader.formats.folder.inspect import inspect_folder, read_files
+from aioloader.formats.inspection import Inspection, Options, images_in, sizes_of
+from aioloader.formats.list.inspect import inspect_list
 from aioloader.formats.recordio.dataset import begins_with_a_record
+from aioloader.formats.recordio.files import RECORD_SUFFIX, is_record_file, record_files_at
+from aioloader.formats.recordio.inspect import inspect_records
+from aioloader.formats.shards import open_shards, recognize_shards
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
-from aioloader.tools.inspect.advice import advice_for
-from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
-from aioloader.tools.inspect.records import inspect_records
-from aioloader.tools.inspect.report import Inspection, Options
+from aioloader.tools.console import add_max_pixels, positive, seconds, size_text
 from aioloader.tools.inspect.shards import inspect_shards
-from aioloader.tools.paths import record_files_at
-from aioloader.tools.shards import open_shards, recognize_shards
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ("Inspection", "inspect")
+    from aioloader.formats.inspection import CropIndexes, FieldFacts, Images, SampleIndexes, Sizes
+
+
+_MOST_NAMED = 5
+_MOST_BARS = 10
+_LEAST_WITH_BAR = 20_000  # headers, bytes, files: less takes too short a time for a progress bar
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    parser.description = (
+        "Describe a data set from its headers and a sample of its images, with advice to load it faster. "
+        "Exit codes: 0 described, even if a part is damaged; 1 it cannot be described, or no shard can be opened; "
+        "2 wrong usage, or no such file."
+    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help=f"{files_text()}, a pattern such as '{PATTERN}', a folder of them or of images, {folders_text()[0]}, or "
+        "the URL of one; a .lst file, an IDX or CIFAR file",
+    )
+    parser.add_argument(
+        "--sample", type=positive, default=256, metavar="N", help="number of images to decode"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="approximate time for reading headers; of a larger set an even sample is read",
+    )
+    parser.add_argument("--all", action="store_true", help="read all headers, regardless of the time")
+    add_max_pixels(parser, "images of more pixels count as damaged, as the datasets refuse them by default")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+    from contextlib import ExitStack
+
+    from aioloader.observability.progress import ProgressBar
+
+    bars = ExitStack()
+
+    def stage(label: str, total: int) -> Callable[[int], Any]:
+        bars.close()
+        if total < _LEAST_WITH_BAR:
+            return lambda done: None
+        return bars.enter_context(ProgressBar(label, total, unit="")).update
+
+    with bars:
+        found = inspect(
+            options.path,
+            sample=options.sample,
+            seconds=None if options.all else options.seconds,
+            max_pixels=options.max_pixels,
+            stage=stage,
+        )
+    print(json.dumps(found.facts(), indent=2) if options.json else "\n".join(_text(found)))
+    return int(found.unreadable)
+
+
+def _text(found: Inspection) -> Iterator[str]:
+    files = "" if found.files == 1 else f" in {found.files:,} files"
+    yield f"{found.path}: {found.kind}{files}"
+    for name, text in _facts(found):
+        yield f"  {name:<12} {text}"
+    for name, lines in (("damage", found.damage), ("advice", found.advice)):
+        for number, line in enumerate(lines[:_MOST_NAMED]):
+            yield f"  {name if not number else '':<12} - {line}"
+        if len(lines) > _MOST_NAMED:
+            yield f"  {'':<12} - and {len(lines) - _MOST_NAMED:,} more: --json lists all"
+
+
+def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    name = "samples" if found.fields is not None else "images" if found.headers is None else "records"
+    count = "none can be read" if found.unreadable else f"{found.records:,}"
+    yield name, f"{count}, {size_text(found.nbytes)}"
+    if found.images_in_all is not None and found.images_in_all != found.records:
+        yield "images", f"{found.images_in_all:,}"
+    if found.headers is not None and found.headers < found.records:
+        yield "headers", f"{found.headers:,} read, evenly spread: sizes and labels are of these records"
+    if found.indexed is not None:
+        yield "index", "yes" if found.indexed else "no"
+    if found.sample_indexes is not None:
+        yield "index", _sample_indexes(found.sample_indexes)
+    if found.sizes is not None:
+        yield "bytes each", _range(found.sizes)
+    for number, each in enumerate(found.fields or ()):
+        yield "" if number else "fields", _field(each)
+    yield from _label_facts(found)
+    for name, value in found.details.items():
+        if name != "shards" and value not in (None, [], {}, 0):
+            yield name.replace("_", " "), _detail(value)
+    if found.images is not None:
+        yield from _image_facts(found.images)
+    if found.crop_indexes is not None and found.images is not None:
+        yield "crop index", _crop_indexes(found.crop_indexes, found)
+
+
+def _field(found: FieldFacts) -> str:
+    text = f"{found.name}: {found.kind}, in {found.samples:,} samples"
+    if found.sizes is not None:
+        text += f", {_range(found.sizes)} bytes"
+    if found.values:
+        text += f", {', '.join(f'{name} {count:,}' for name, count in found.values.items())}"
+    return text
+
+
+def _sample_indexes(found: SampleIndexes) -> str:
+    states = {
+        "next to the shard": found.adjacent,
+        "in the cache directory": found.cached,
+        "of another state of the shard, or damaged": found.stale,
+        "none": found.missing,
+    }
+    total = sum(states.values())
+    parts = [name if count == total else f"{count:,} {name}" for name, count in states.items() if count]
+    return ", ".join(parts) or "none"
+
+
+def _crop_indexes(indexes: CropIndexes, found: Inspection) -> str:
+    if indexes.faults:
+        return "; ".join(indexes.faults)
+    if not indexes.files:
+        jpegs = 0 if found.images is None else found.images.formats.get("jpeg", 0)
+        share = (
+            ""
+            if found.images is None or not jpegs
+            else f"; {found.images.indexable:.0%} of the JPEGs can be in one"
+        )
+        return f"no{share}"
+    of_files = found.headers is not None or found.fields is not None
+    files = "" if indexes.files == found.files or not of_files else f" of {indexes.files:,} files"
+    size = f"{size_text(indexes.nbytes)}, {indexes.share:.1%} of the size of their images"
+    return f"{indexes.entries:,} entries for {indexes.images:,} images{files}, {size}"
+
+
+def _label_facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    labels = found.labels
+    if labels is not None and labels.whole:
+        (most, most_count), (fewest, fewest_count) = labels.most, labels.fewest
+        yield (
+            "classes",
+            f"{labels.classes:,}, from {labels.smallest:g} to {labels.largest:g}; most images: {most_count:,} (class "
+            f"{most:g}), fewest: {fewest_count:,} (class {fewest:g})"
+            + (f"; {labels.absent:,} between them without images" if labels.absent else ""),
+        )
+    elif labels is not None:
+        yield (
+            "labels",
+            f"{labels.classes:,} different numbers, from {labels.smallest:g} to {labels.largest:g}",
+        )
+    if labels is not None and labels.classes > 1:
+        yield "histogram", _histogram(labels.counts)
+    if set(found.label_widths) - {1}:
+        widths = ", ".join(f"{width} ({count:,})" for width, count in list(found.label_widths.items())[:8])
+        yield "label width", f"{widths}{', ...' if len(found.label_widths) > 8 else ''}"
+
+
+def _histogram(counts: Mapping[float, int]) -> str:
+    """Return the number of images of each label; of many labels, neighbours are counted together."""
+    labels = list(counts)
+    width = -(-len(labels) // _MOST_BARS)
+    bars = []
+    for low in range(0, len(labels), width):
+        these = labels[low : low + width]
+        name = f"{these[0]:.9g}" + (f" to {these[-1]:.9g}" if len(these) > 1 else "")
+        bars.append(f"{name}: {sum(counts[label] for label in these):,}")
+    return ", ".join(bars)
+
+
+def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
+    yield "sample", f"{images.looked_at:,} images decoded"
+    if images.formats:
+        yield "formats", ", ".join(f"{name} {count:,}" for name, count in images.formats.items())
+    if images.width is not None and images.height is not None:
+        yield "width", _range(images.width)
+        yield "height", _range(images.height)
+    if images.formats.get("jpeg"):
+        yield "JPEGs", f"{images.progressive:.0%} progressive"
+    if images.turned:
+        yield "turned", f"{images.turned:.0%}, by their EXIF orientation"
+    if images.decode_us is not None and images.images_per_s is not None:
+        yield (
+            "decoding",
+            f"{images.decode_us:,.0f} µs an image, {images.images_per_s:,.0f} images/s a core, whole images",
+        )
+    alike: dict[str, list[object]] = {}
+    for key, reason in images.damaged:
+        alike.setdefault(reason, []).append(key)
+    for reason, keys in list(alike.items())[:_MOST_NAMED]:
+        more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
+        yield "damaged", f"{keys[0]}{more}: {reason}"
+    rest = sum(map(len, list(alike.values())[_MOST_NAMED:]))
+    if rest:
+        yield "", f"and {rest:,} more of the sample"
+
+
+def _detail(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name or 'none'} {_number(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_number, value[:8])) + (", ..." if len(value) > 8 else "")
+    return _number(value)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _range(sizes: Sizes) -> str:
+    if sizes.smallest == sizes.largest:
+        return f"{sizes.smallest:,.0f}"
+    return (
+        f"{sizes.smallest:,.0f} to {sizes.largest:,.0f}, median {sizes.median:,.0f}, mean {sizes.mean:,.0f}"
+    )
+
 
 _BEGINNING = 1 << 16
 
@@ -43,9 +271,7 @@ def inspect(
     record file without an .idx has to be scanned, however.
 
     Args:
-        path: a .rec, .tar, .tfrecord or .parquet file or its URL, a pattern such as "train-*.tar", a folder of such
-            files, an MDS folder, a folder with one sub-folder of images per class, a .lst file, an IDX or CIFAR file,
-            or an image.
+        path: anything that `aioloader.open_dataset` reads, a .lst file, an IDX or CIFAR file, or an image.
         sample: number of images to decode, evenly spread over the set.
         seconds: approximate time for reading headers; after that an even sample of them is enough. None: read all.
         max_pixels: larger images count as damaged; None for no limit.
@@ -79,17 +305,17 @@ def _inspect(path: str, options: Options) -> Inspection:
     files = record_files_at(path)
     if not files:
         return inspect_folder(pinned_path(path), options)
-    if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
+    if is_url(path) and not is_pattern(path) and suffix_of(path) and not is_record_file(path):
         raise ValueError(
             f"only record files, shards and folders can be inspected remotely, and {redact_url(path)} is none of these"
         )
-    ending = os.path.splitext(path)[1].lower()
-    if is_url(path) or ending == ".rec" or files != [path] or begins_with_a_record(path):
+    if is_url(path) or is_record_file(path) or files != [path] or begins_with_a_record(path):
         return inspect_records(path, files, options)
+    ending = os.path.splitext(path)[1].lower()
     if ending == ".lst":
         return inspect_list(path)
     if ending == ".idx":
-        raise ValueError(f"{path!r} is an index; give the .rec file that it belongs to")
+        raise ValueError(f"{path!r} is an index; give the {RECORD_SUFFIX} file that it belongs to")
     found = inspect_array_file(path)
     if found is not None:
         return found
@@ -103,3 +329,114 @@ def _inspect(path: str, options: Options) -> Inspection:
                 f"{path!r} is not a record file, a .lst file or an image of a known format"
             ) from None
     return inspect_image(path, options.max_pixels)
+
+
+def inspect_image(path: str, max_pixels: int | None) -> Inspection:
+    """Inspect a single image.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = os.path.getsize(path)
+    images = images_in(read_files([path], os.path.dirname(path) or "."), max_pixels=max_pixels)
+    return Inspection(
+        path, "image", 1, size, 1, images_in_all=1, sizes=sizes_of(np.array([size])), images=images
+    )
+
+
+_MANY_FILES = 1000
+_LARGE = 480  # pixels of the shorter side above which training at 224 decodes far more than it needs
+_SMALL = 64
+_WORTH_CROPPING = 256  # pixels of the shorter side; crops of smaller images leave out little
+_MOST_SHARE = 0.5
+_UNEVEN = 10
+_SHARE = 0.1
+
+
+def advice_for(found: Inspection, *, numba: bool = True) -> Iterator[str]:
+    """Yield advice on a data set, most urgent first.
+
+    Args:
+        found: the inspection of the data set.
+        numba: whether it is installed, which makes crop indexes.
+    """
+    path = shlex.quote(redact_url(found.path))  # a query may be a signature
+    images = found.images
+    is_folder = found.kind == "image folder"
+    is_shards = found.fields is not None
+    if found.damage or (images is not None and images.damaged):
+        check = f"`aioloader verify --decode {path}` lists all damage"
+        save = "" if is_folder or is_shards else ", `aioloader repair SRC DST` copies the valid records"
+        skips = "" if found.unreadable else "; a loader with on_error='skip' skips damaged samples"
+        yield f"{check}{save}{skips}"
+    if found.details.get("shard_faults"):
+        yield "check that these are all shards of one set, and only those: a pattern reads every file that matches it"
+    if found.indexed is False and found.records:
+        yield "write the missing .idx with `aioloader index FILE`: without it a file is scanned when it is first opened"
+    indexes = found.sample_indexes
+    if indexes is not None and (indexes.missing or indexes.stale) and not found.unreadable:
+        yield (
+            f"write the indexes of the shards with `aioloader index {path}`: without one a shard is scanned when it is "
+            "first opened, on each machine"
+        )
+    if is_folder and found.records >= _MANY_FILES:
+        yield (
+            f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, above "
+            "all on network and spinning disks"
+        )
+    if images is not None:
+        yield from _for_images(images)
+        install = "" if numba else "`pip install 'aioloader[crops]'`, then "
+        if found.crop_indexes is not None and found.crop_indexes.faults:
+            yield f"make the crop index that cannot be used again ({install}`aioloader index --crops {path}`)"
+        elif _wants_crop_index(images, found.crop_indexes):
+            yield (
+                f"for random crops make a crop index ({install}`aioloader index --crops {path}`): a crop is then "
+                "decoded without the rest of the image, with the same pixels, and the images stay unchanged"
+            )
+    labels = found.labels
+    if labels is not None and labels.whole and labels.classes > 1:
+        most, fewest = labels.most[1], labels.fewest[1]
+        if most >= _UNEVEN * fewest:
+            yield (
+                f"the classes are uneven, from {fewest:,} to {most:,} images: "
+                "aioloader.samplers.ClassBalancedSampler draws them equally often"
+            )
+
+
+def _wants_crop_index(images: Images, indexes: CropIndexes | None) -> bool:
+    if indexes is None or indexes.files or images.width is None or images.height is None:
+        return False
+    jpegs = images.formats.get("jpeg", 0) / max(1, sum(images.formats.values()))
+    shorter = min(images.width.median, images.height.median)
+    return shorter >= _WORTH_CROPPING and jpegs * images.indexable > _MOST_SHARE
+
+
+def _for_images(images: Images) -> Iterator[str]:
+    if images.width is None or images.height is None:
+        return
+    shorter = min(images.width.median, images.height.median)
+    jpegs = images.formats.get("jpeg", 0)
+    share = jpegs / max(1, sum(images.formats.values()))
+    raw = images.formats.get("raw", 0)
+    if shorter > _LARGE and not raw:
+        part = (_LARGE / shorter) ** 2
+        yield (
+            f"make images smaller if you train at about 224 pixels: with `aioloader pack --resize {_LARGE}` they have "
+            f"about {part:.0%} of the pixels, and take about {part:.0%} of the time"
+        )
+    if jpegs and images.progressive > _SHARE:
+        yield (
+            f"{images.progressive:.0%} of the JPEGs are progressive, which take two to three times as long: "
+            "`jpegtran -copy all -optimize` rewrites a file as a baseline JPEG, pixels unchanged"
+        )
+    if images.formats and share + raw / sum(images.formats.values()) < 1 - _SHARE:
+        yield (
+            f"{1 - share:.0%} of the images are not JPEGs, and slower to decode: `aioloader pack --resize PIXELS` "
+            "encodes the images that it resizes as JPEGs, `--encoding raw` needs no decoder"
+        )
+    if shorter <= _SMALL and not raw:
+        yield (
+            "images as small as these are read faster as pixels: `aioloader pack --encoding raw` stores pixels, which "
+            "need no decoding but several times the bytes"
+        )

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind
+from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_dataset import NumberKeys
-from aioloader.sample_index.store import IndexState, index_state
-from aioloader.storage.urls import redact_url
-from aioloader.tools.inspect.report import (
+from aioloader.formats.inspection import (
     FieldFacts,
     Inspection,
     Options,
@@ -23,9 +22,9 @@ from aioloader.tools.inspect.report import (
     labels_of,
     sizes_of,
 )
-from aioloader.tools.paths import version_at
-from aioloader.tools.samples import evenly, fetch_each, in_passes
-from aioloader.tools.shards import openable
+from aioloader.formats.sampling import evenly, fetch_each, in_passes
+from aioloader.sample_index.store import IndexState, index_state
+from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +53,7 @@ def inspect_shards(path: str, whole: ShardDataset, format: Format, options: Opti
     """
     # Opening the shards makes the indexes that are missing.
     indexes = None if whole.index_kind is None else _sample_indexes(whole.paths, whole.index_kind)
-    fine, reasons = openable(whole)
+    fine, reasons = whole.openable()
     damage = list(reasons.values())
     name = f"{format.name} {format.noun}"
     nbytes = sum(map(_nbytes, whole.paths))

@@ -12,8 +12,8 @@ from aioloader.cli import main
 from aioloader.crop_index.layout import FOLDER, RECORDS
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.formats.inspection import may_be_indexed
 from aioloader.tools.inspect import inspect
-from aioloader.tools.inspect.report import may_be_indexed
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_image_folder, write_record_files
 
 

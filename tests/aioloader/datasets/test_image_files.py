@@ -14,10 +14,10 @@ import aioloader
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.formats.folder.files import find_images
-from aioloader.tools.crops import image_paths
 from aioloader.tools.inspect import inspect
+from aioloader.tools.items import images_of_folder
 from aioloader.tools.pack import pack
-from aioloader.viewer.opening import open_collection
+from aioloader.tools.view import open_collection
 
 # Images of the folder with the numbers of their classes, and what else is there.
 IMAGES = {
@@ -120,7 +120,10 @@ def test_all_parts_read_the_same_files_with_the_same_numbers(
     (facts,) = json.loads(capsys.readouterr().out)["files"]
     assert facts["images"] == len(wanted) + 1  # the loose one, too
     assert facts["not_read"] == reasons
-    assert image_paths(str(root)) == [*(path for path, _ in wanted), str(root / "loose.png")]
+    assert [path for path, _ in images_of_folder(str(root)).items] == [
+        *(path for path, _ in wanted),
+        str(root / "loose.png"),
+    ]
 
 
 def test_names_are_enough_for_known_suffixes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

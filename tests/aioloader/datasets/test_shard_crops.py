@@ -17,7 +17,7 @@ from aioloader.crop_index.writer import CropIndexWriter, can_build
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.decodes import CUT
 from aioloader.tools import crops as tool
-from aioloader.tools.crop_check import check_shard_index
+from aioloader.tools.crop_check import check_index
 from aioloader.tools.crops import index_crops
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
@@ -184,22 +184,22 @@ def test_samples_without_an_image_have_a_reason(tmp_path: Path) -> None:
 def test_an_index_of_a_shard_is_checked(shards: list[Path]) -> None:
     dataset = ToyDataset(shards[0], crop_index=None)
     options: dict[str, Any] = {"num_workers": 0, "executor": "inline"}
-    found = check_shard_index(dataset, **options)
+    found = check_index(dataset, **options)
     assert found is not None
     assert (found.ok, found.entries, found.missing) == (True, len(IMAGES[::2]), 0)
     samples = [toy_sample(data, label=n, name=name) for n, (name, data, _) in enumerate(IMAGES[::2])]
     write_shard(shards[0], [toy_sample(IMAGES[1][1], label=9), *samples[1:]])
-    found = check_shard_index(ToyDataset(shards[0], crop_index=None), **options)
+    found = check_index(ToyDataset(shards[0], crop_index=None), **options)
     assert found is not None
     assert not found.ok
     assert found.stale + found.missing > 0
     write_shard(shards[0], [toy_sample(label=0), *samples[1:]])
-    found = check_shard_index(ToyDataset(shards[0], crop_index=None), **options)
+    found = check_index(ToyDataset(shards[0], crop_index=None), **options)
     assert found is not None
     assert not found.ok
     Path(shard_index(str(shards[0]))).write_bytes(b"damaged")
-    found = check_shard_index(dataset, **options)
+    found = check_index(dataset, **options)
     assert found is not None
     assert found.fault
     Path(shard_index(str(shards[0]))).unlink()
-    assert check_shard_index(dataset, **options) is None
+    assert check_index(dataset, **options) is None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import recordio
 from aioloader import DataLoader, ImageRecordDataset
 from aioloader.cli import main
+from aioloader.packing.options import PackOptions
 from aioloader.packing.plan import Plan, make_plan
 from aioloader.tools.pack import list_images, pack
 from tests.aioloader.packing.test_pack_failures import folder
@@ -47,7 +48,7 @@ def test_every_image_is_in_one_place(
 ) -> None:
     options: dict[str, Any] = {"train_ratio": train, "test_ratio": test, "shards": shards, "seed": seed}
     try:
-        plan = make_plan(count, OUT, shuffle=shuffle, **options)
+        plan = make_plan(count, OUT, PackOptions(shuffle=shuffle, **options))
     except ValueError:
         assume(False)
     found = members(plan)
@@ -66,7 +67,7 @@ def test_every_image_is_in_one_place(
             assert sorted(each, reverse=True) == each
             assert max(each) - min(each) <= 1
     # The assignment to parts does not depend on the order within them.
-    other = members(make_plan(count, OUT, shuffle=not shuffle, **options))
+    other = members(make_plan(count, OUT, PackOptions(shuffle=not shuffle, **options)))
     assert {part: sorted(each) for part, each in found.items()} == {
         p: sorted(each) for p, each in other.items()
     }
@@ -91,7 +92,7 @@ def test_every_image_is_in_one_place(
     ],
 )
 def test_names_of_files(options: dict[str, Any], names: list[str]) -> None:
-    plan = make_plan(10, OUT, **options)
+    plan = make_plan(10, OUT, PackOptions(**options))
     assert [output.rec.name for output in plan.outputs] == [f"{name}.rec" for name in names]
     assert [output.idx and output.idx.name for output in plan.outputs] == [f"{name}.idx" for name in names]
 

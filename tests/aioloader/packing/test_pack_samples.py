@@ -16,8 +16,8 @@ import recordio
 from aioloader import ImageRecordDataset
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, SampleFormatError, TooManyErrorsError, UnknownFormatError
+from aioloader.formats.recordio.fields_file import fields_line, read_fields
 from aioloader.foundation.types import ItemLocation
-from aioloader.packing.fields_file import fields_line, read_fields
 from aioloader.packing.samples import label_numbers
 from aioloader.tools.inspect import inspect
 from aioloader.tools.pack import PackError, PackReport, pack

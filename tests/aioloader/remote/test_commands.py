@@ -147,7 +147,7 @@ def test_recordio_refuses_schemes_that_are_not_registered(capsys: pytest.Capture
 
 @pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
 def test_the_viewer_opens_an_object(served: Served, with_idx: bool) -> None:
-    from aioloader.viewer.opening import open_collection
+    from aioloader.tools.view import open_collection
 
     if not with_idx:
         served.path.with_suffix(".idx").unlink()
@@ -165,7 +165,7 @@ def test_the_viewer_opens_an_object(served: Served, with_idx: bool) -> None:
 
 
 def test_the_viewer_opens_a_folder_of_images(bucket: str, s3_server: Any, photo_folder: Path) -> None:
-    from aioloader.viewer.opening import open_collection
+    from aioloader.tools.view import open_collection
 
     for path in sorted(photo_folder.rglob("*.*")):
         s3_server.put_file(bucket, f"photos/{path.relative_to(photo_folder).as_posix()}", path)

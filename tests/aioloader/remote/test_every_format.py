@@ -17,7 +17,7 @@ from aioloader import DataLoader
 from aioloader.errors import OfflineWarning
 from aioloader.formats.opening import open_dataset
 from aioloader.storage.remote import client
-from aioloader.viewer.opening import open_collection
+from aioloader.tools.view import open_collection
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat, damage
 from tests.aioloader.remote.conftest import assert_same
 from tests.executors import pool

@@ -17,8 +17,10 @@ from aioloader.crop_index import writer as building
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.formats.recordio.valid import ValidRecords
 from aioloader.jpeg.crop_entry import HEAD, EntryHead
-from aioloader.tools.crop_check import CropCheck, check_folder_index, check_record_index
+from aioloader.tools.crop_check import CropCheck, check_index
+from aioloader.tools.items import images_of_folder
 from tests.aioloader.crop_index.samples import IMAGES, write_image_folder, write_record_files
 
 needs_numba = pytest.mark.skipif(not building.can_build(), reason="numba makes entries again")
@@ -38,9 +40,9 @@ def folder(tmp_path: Path) -> Path:
 def check(path: Path, **options: Any) -> CropCheck:
     options = {"num_workers": 0, "executor": "inline"} | options
     found = (
-        check_folder_index(str(path), **options)
+        check_index(images_of_folder(str(path)), **options)
         if path.is_dir()
-        else check_record_index(str(path), recordio.verify(path), **options)
+        else check_index(ValidRecords(recordio.verify(path), str(path)), **options)
     )
     assert found is not None
     return found
@@ -147,7 +149,7 @@ def test_errors_of_records_name_the_place_in_a_damaged_file_without_an_idx(rec: 
     with open(rec, "r+b") as file:  # after the report was made
         file.seek(offsets[3])
         file.write(bytes(8))
-    found = check_record_index(str(rec), report, num_workers=0, executor="inline")
+    found = check_index(ValidRecords(report, str(rec)), num_workers=0, executor="inline")
     assert found is not None
     (error,) = found.errors
     assert (error.path, error.offset) == (str(rec), offsets[3])

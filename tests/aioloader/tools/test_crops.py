@@ -24,7 +24,8 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import fits
 from aioloader.errors import CropIndexBusyError, MissingPackageError
 from aioloader.tools import crops
-from aioloader.tools.crops import CropReport, image_paths, index_crops
+from aioloader.tools.crops import CropReport, index_crops
+from aioloader.tools.items import images_of_folder
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 
@@ -98,7 +99,9 @@ def test_a_folder_is_indexed_at_any_depth(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     (tmp_path / "notes.txt").write_bytes(b"no image")
-    assert image_paths(str(tmp_path)) == [str(tmp_path / name) for name in sorted(names)]
+    assert [path for path, _ in images_of_folder(str(tmp_path)).items] == [
+        str(tmp_path / name) for name in sorted(names)
+    ]
     (report,) = make(tmp_path)
     found = entries(tmp_path / "images.crops")
     assert report.indexed == 3

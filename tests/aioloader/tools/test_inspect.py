@@ -13,12 +13,13 @@ import pytest
 import simplejpeg
 
 import recordio
+from aioloader.formats import sampling as samples
+from aioloader.formats.inspection import is_progressive
 from aioloader.formats.recordio.heads import detection_label, key_range
-from aioloader.tools import samples
+from aioloader.formats.recordio.inspect import sample_headers
+from aioloader.formats.sampling import evenly
 from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect
-from aioloader.tools.inspect.report import is_progressive
-from aioloader.tools.samples import evenly, sample_headers
 from tests.cases import with_cases
 from tests.conftest import with_orientation
 

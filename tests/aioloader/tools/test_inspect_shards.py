@@ -11,16 +11,14 @@ import cv2
 import numpy as np
 import pytest
 
-from aioloader.cli.inspect import _text
 from aioloader.crop_index.layout import RECORDS, shard_index
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.formats.inspection import Inspection, Options
+from aioloader.formats.sampling import in_passes
 from aioloader.formats.tar.format import FORMAT as TAR
-from aioloader.tools.inspect import inspect
-from aioloader.tools.inspect.advice import advice_for
-from aioloader.tools.inspect.report import Inspection, Options
+from aioloader.tools.index import index_all
+from aioloader.tools.inspect import _text, advice_for, inspect
 from aioloader.tools.inspect.shards import inspect_shards
-from aioloader.tools.sample_indexes import index_all
-from aioloader.tools.samples import in_passes
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 
 

@@ -13,7 +13,6 @@ import simplejpeg
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.tools import verify as shard_check
-from aioloader.tools.shards import openable
 from aioloader.tools.verify import ImageCheck, check_samples, check_shard
 from tests.aioloader.datasets.toy_shards import LENGTHS, ToyDataset, toy_sample, write_shard
 
@@ -57,7 +56,7 @@ def test_faults_of_the_structure_are_reported(tmp_path: Path) -> None:
     assert third.summary().endswith("valid")
     assert ticks == [51, 20]
     assert json.dumps([each.facts() for each in (first, second, third)])
-    fine, why = openable(dataset)
+    fine, why = dataset.openable()
     assert fine == [0, 2]
     assert "ends inside a sample" in why[1]
 

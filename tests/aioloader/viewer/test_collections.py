@@ -14,10 +14,11 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.packing.report import class_names
-from aioloader.viewer.collection import Collection, NoSuchRecordError
-from aioloader.viewer.labels import Labels, read_labels
-from aioloader.viewer.opening import open_collection
+from aioloader.formats.collection import Collection, NoSuchRecordError
+from aioloader.formats.recordio.pack_report import class_names
+from aioloader.formats.recordio.view import read_labels
+from aioloader.tools.view import open_collection
+from aioloader.viewer.site import Labels
 from tests.aioloader.viewer.sets import EVIL, jpeg, write_records
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from aioloader.cli import main
 from aioloader.tools.pack import pack
-from aioloader.viewer.opening import open_collection
+from aioloader.tools.view import open_collection
 from aioloader.viewer.site import Options
 
 pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")

@@ -11,15 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recordio
+from aioloader.formats.collection import Record
+from aioloader.formats.recordio.view import detection_boxes, record_of
 from aioloader.transforms import encode_raw
-from aioloader.viewer.records import (
-    Record,
-    box_table,
-    detection_boxes,
-    label_text,
-    parse_label,
-    record_of,
-)
+from aioloader.viewer.records import box_table, label_text, parse_label
 from tests.aioloader.viewer.sets import detection_label, jpeg
 from tests.cases import with_cases
 

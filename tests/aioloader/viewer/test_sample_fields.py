@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.datasets.fields import FieldKind
-from aioloader.viewer.sample_fields import (
+from aioloader.formats.sample_fields import (
     MOST_IMAGES,
     MOST_NAME,
     SampleField,

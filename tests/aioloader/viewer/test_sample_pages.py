@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aioloader.viewer.opening import open_collection
+from aioloader.tools.view import open_collection
 from aioloader.viewer.shard_samples import ShardSamples
 from tests.aioloader.format_sets import FORMATS, PARQUET, TAR, TFRECORD, SetFormat, is_readable
 from tests.aioloader.viewer.sample_sets import BAD, sample

@@ -12,12 +12,11 @@ import pytest
 from PIL import Image
 
 from aioloader.errors import SampleFormatError
+from aioloader.formats.collection import NoSuchRecordError
 from aioloader.foundation.types import ItemLocation
 from aioloader.loader.images import image_chain
-from aioloader.viewer.collection import NoSuchRecordError
-from aioloader.viewer.labels import Labels
 from aioloader.viewer.shard_samples import ShardSamples, label_of
-from aioloader.viewer.site import IMAGE_SIDE, NoLabelsError, Options, Site
+from aioloader.viewer.site import IMAGE_SIDE, Labels, NoLabelsError, Options, Site
 from tests.aioloader.viewer.plain_samples import HugeLabels, PlainDataset, sample_bytes, write_shard
 from tests.aioloader.viewer.sets import EVIL, jpeg
 from tests.aioloader.viewer.test_site import pixels, work_with

@@ -16,12 +16,12 @@ import pytest
 from PIL import Image
 
 import aioloader
+from aioloader.formats.collection import Contents, NoSuchRecordError
 from aioloader.rng import Rng
+from aioloader.tools.view import open_collection
 from aioloader.transforms import boxes
 from aioloader.viewer import site as site_module
-from aioloader.viewer.collection import Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draws, as_pixels, named_transform
-from aioloader.viewer.opening import open_collection
 from aioloader.viewer.records import box_table
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site

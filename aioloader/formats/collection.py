@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.errors import SpanTooShortError
+from aioloader.errors import DecodeError, SpanTooShortError
+from aioloader.formats.sample_fields import SampleFields, printable
 from aioloader.foundation.types import Array, IntArray, Spans
-from aioloader.viewer.sample_fields import SampleFields
+from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -199,3 +200,99 @@ def _read(source: ByteSource, spans: Spans) -> memoryview:
         raise error
     start = int(plan.start[0])
     return data[start : start + int(plan.length[0])].toreadonly()
+
+
+DAMAGED = "damaged"
+FOREIGN = "foreign"
+IMAGE = "image"
+EMPTY = "empty"
+
+
+class Box(NamedTuple):
+    """Object in an image; edges are fractions of the image's width and height, `right` and `bottom` exclusive."""
+
+    label: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Facts of a record that are known without decoding its image.
+
+    Attributes:
+        position: position in the collection.
+        key: name in the .idx; of an image file, its path below the folder.
+        path: the file that contains the record.
+        offset: byte offset in this file; None for a whole file.
+        nbytes: size of the stored image.
+        kind: "image", "damaged", "foreign" (not an image record) or "empty" (a header without a body).
+        problem: description of the damage; None if none was found so far.
+        error: name of the class of the error that `problem` describes, or "".
+        flag, id, id2: fields of the header; None without a header.
+        labels: labels of the header, of the folder, or of the sample.
+        text_label: label that is not a number, or "".
+        boxes: the objects of a detection label.
+        format: "jpeg", "png", ...; None if it is not an image.
+        width, height: size in pixels: as stored, and upright after rendering.
+        orientation: EXIF orientation of the image, 1 to 8; 1: as stored.
+        sample_nbytes: size of the whole sample of which the image is one field; None for other records.
+        words: beginning of the text of a sample without an image, or "".
+        notes: further remarks, such as a field that the sample lacks.
+    """
+
+    position: int
+    key: int | str
+    path: str
+    offset: int | None
+    nbytes: int = 0
+    kind: str = IMAGE
+    problem: str | None = None
+    error: str = ""
+    flag: int | None = None
+    id: int | None = None
+    id2: int | None = None
+    labels: tuple[float, ...] = ()
+    text_label: str = ""
+    boxes: tuple[Box, ...] = ()
+    format: str | None = None
+    width: int = 0
+    height: int = 0
+    orientation: int = 1
+    sample_nbytes: int | None = None
+    words: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def with_image(known: Record, body: Any) -> Record:
+    """Describe a record by the bytes of its image, or of its image file."""
+    try:
+        header = read_header(body)
+    except DecodeError as error:
+        return replace(failed(known, error), nbytes=len(body), format=error.format)
+    return replace(
+        known,
+        nbytes=len(body),
+        format=header.format,
+        width=header.width,
+        height=header.height,
+        orientation=header.orientation or 1,
+    )
+
+
+def failed(known: Record, error: Exception) -> Record:
+    """Return the record marked as damaged by an error."""
+    return replace(known, kind=DAMAGED, problem=_plain(error), error=type(error).__name__)
+
+
+def _plain(error: Exception) -> str:
+    """Return an error's reason in one line, without the parts that the page displays anyway."""
+    text = (
+        getattr(error, "reason", None)
+        or getattr(error, "message", None)
+        or str(error)
+        or type(error).__name__
+    )
+    return printable(" ".join(str(text).split()))

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.formats.collection import (
+    Collection,
+    Contents,
+    LabelChunk,
+    NoSuchRecordError,
+    Record,
+    failed,
+    read_bytes,
+    with_image,
+)
 from aioloader.formats.folder.dataset import ImageFolderDataset
+from aioloader.formats.sample_fields import printable
 from aioloader.storage.urls import is_url
-from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
-from aioloader.viewer.records import Record, failed, with_image
-from aioloader.viewer.sample_fields import printable
 
 if TYPE_CHECKING:
     from aioloader.abc import ByteSource

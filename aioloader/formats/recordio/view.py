@@ -7,32 +7,51 @@ the first records are found by scanning the beginning of the file.
 from __future__ import annotations
 
 import os
-import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.errors import LayoutError
-from aioloader.formats.insightface.dataset import InsightFaceDataset
+from aioloader.formats.collection import (
+    EMPTY,
+    FOREIGN,
+    Box,
+    Collection,
+    Contents,
+    LabelChunk,
+    NoSuchRecordError,
+    Record,
+    failed,
+    read_bytes,
+    with_image,
+)
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
+from aioloader.formats.recordio.heads import detection_label, read_heads
+from aioloader.formats.recordio.pack_report import class_names
+from aioloader.formats.sample_fields import printable
 from aioloader.foundation.types import SpanKind
-from aioloader.packing.report import class_names
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, name_of, redact_url
-from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
-from aioloader.viewer.labels import read_labels
-from aioloader.viewer.records import Record, failed, record_of
-from aioloader.viewer.sample_fields import printable
-from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, verify
+from recordio import (
+    CorruptRecordError,
+    HeaderError,
+    Index,
+    RecordIOError,
+    RecordKeyError,
+    RecordParser,
+    extract,
+    unpack,
+    verify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.abc import ByteSource
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 _HEAD_NBYTES = 1 << 16
@@ -174,71 +193,6 @@ class RecordFiles(Collection):
         self._source.close()
 
 
-class FaceRecords(RecordFiles):
-    """Collection of the records of an `InsightFaceDataset`. No record is known before `load`.
-
-    Only its images are listed; other records can be opened by their keys.
-
-    Args:
-        rec: the .rec file.
-        path: path as the user passed it.
-        max_pixels: larger images are refused.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-
-    def __init__(self, rec: str, *, path: str, max_pixels: int | None) -> None:
-        super().__init__([rec], path=path, max_pixels=max_pixels, head=False)
-        self.kind = "InsightFace"
-        self._images: Sequence[int] | IntArray = range(0)
-        self._samples: IntArray | None = None
-
-    def _listed(self, count: int) -> Sequence[int] | IntArray:
-        """Return the positions of the images, or of all records if the images cannot be identified."""
-        dataset = InsightFaceDataset(self.paths[0])
-        try:
-            with warnings.catch_warnings(record=True) as notes:
-                warnings.simplefilter("always")
-                lines = dataset.lines
-        except (LayoutError, ValueError, EOFError) as error:
-            self.problems.append(f"The images cannot be identified, so all records are listed: {error}")
-            self._images = range(count)
-            return self._images
-        self.problems.extend(str(note.message) for note in notes)
-        if lines.lines is None:
-            self._images = range(lines.first_line, lines.first_line + lines.count)
-        else:
-            self._samples = np.argsort(lines.lines, kind="stable")
-            self._images = lines.lines[self._samples]
-        self.kind = f"InsightFace, {lines.count:,} images"
-        if lines.header is not None:
-            self.kind += f" of {lines.header.end - lines.header.first:,} identities"
-        return self._images
-
-    def index(self, position: int) -> int | None:
-        sample = int(self._indices(np.array([position]))[0])
-        return None if sample < 0 else sample
-
-    def _indices(self, positions: IntArray) -> IntArray:
-        """Return the indices in the dataset of the records at some positions, -1 for records without an image."""
-        images = self._images
-        if isinstance(images, range):
-            inside = (positions >= images.start) & (positions < images.stop)
-            return np.where(inside, positions - images.start, -1)
-        places = np.minimum(np.searchsorted(images, positions), max(0, len(images) - 1))
-        if not len(images) or self._samples is None:
-            return np.full(len(positions), -1)
-        return np.where(np.asarray(images)[places] == positions, self._samples[places], -1)
-
-    def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        found = super().label_chunk(start, stop)
-        shown = self._indices(np.arange(start, stop)) >= 0
-        own = shown[found.owners]
-        first = np.where(shown, found.first, np.float32(np.nan))
-        return LabelChunk(first, found.owners[own], found.values[own])
-
-
 def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     """Find the first records of a file by the first bytes of its index or of the file.
 
@@ -292,3 +246,94 @@ def _walk(path: str, most: int | None) -> IntArray:
             if at < size and (not offsets or at > offsets[-1]):
                 offsets.append(at & -4)
     return np.array(offsets if most is None else offsets[:most], np.int64)
+
+
+_MOST_BOXES = 500
+# Annotated boxes occasionally end a little outside the image.
+_SLACK = 0.5
+
+
+def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
+    """Describe a record by its framed bytes.
+
+    Args:
+        bare: the record's position, key, path and offset.
+        data: the record's bytes from its head on.
+
+    Returns:
+        the description, and the body; None for the body of a damaged record.
+    """
+    try:
+        payload: Any = extract(data, path=bare.path, offset=bare.offset or 0)
+    except RecordIOError as error:
+        return failed(bare, error), None
+    try:
+        header, body = unpack(payload)
+    except HeaderError:
+        # A record file may contain records without images.
+        problem = f"{len(payload):,} bytes without the header of an image record"
+        return replace(bare, kind=FOREIGN, nbytes=len(payload), problem=problem), payload
+    labels = (float(header.label),) if header.flag == 0 else tuple(map(float, header.label.tolist()))
+    known = replace(
+        bare,
+        flag=header.flag,
+        id=header.id,
+        id2=header.id2,
+        labels=labels,
+        boxes=detection_boxes(header.label) if header.flag else (),
+    )
+    if not len(body):
+        return replace(known, kind=EMPTY, problem="the record is a header without an image"), body
+    return with_image(known, body), body
+
+
+def detection_boxes(label: Array) -> tuple[Box, ...]:
+    """Return the objects of a detection label; none for any other label.
+
+    Args:
+        label: float32 (n,).
+
+    Returns:
+        at most `_MOST_BOXES` objects with an area.
+    """
+    layout = detection_label(label)
+    if layout is None or not layout.objects:
+        return ()
+    objects = label[layout.header_width :].reshape(layout.objects, layout.object_width)
+    table = objects[:, :5].astype(np.float64)
+    edges = table[:, 1:5]
+    with np.errstate(invalid="ignore"):
+        inside = np.isfinite(table).all() and (edges > -_SLACK).all() and (edges < 1 + _SLACK).all()
+    if not inside:
+        return ()
+    wide = (edges[:, 2] > edges[:, 0]) & (edges[:, 3] > edges[:, 1])
+    return tuple([Box(*row) for row in table[wide][:_MOST_BOXES].tolist()])
+
+
+_MOST_LABELS = 240
+
+
+def read_labels(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
+    """Read the labels of the records at some offsets of a file.
+
+    The result includes the first `_MOST_LABELS` labels of a record; for a detection label, the classes of its boxes. It
+    does not include labels for a damaged record or one without a header.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    heads = read_heads(path, offsets, labels=_MOST_LABELS, version=version)
+    first = np.where(heads.scalar, heads.label, np.float32(np.nan)).astype(np.float32)
+    owners: list[int] = []
+    values: list[Array] = []
+    for place in np.flatnonzero(heads.held).tolist():
+        vector = heads.vectors[place, : heads.held[place]]
+        boxes = detection_boxes(vector) if len(vector) == heads.flag[place] else ()
+        found = np.array([box.label for box in boxes], np.float32) if boxes else vector
+        owners.extend([place] * len(found))
+        values.append(found)
+    return LabelChunk(
+        first,
+        np.array(owners, np.int64),
+        np.concatenate(values).astype(np.float32) if values else np.empty(0, np.float32),
+    )

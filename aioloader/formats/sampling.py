@@ -6,72 +6,18 @@ the whole file, so that reading can stop after any pass with an even sample.
 
 from __future__ import annotations
 
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.formats.recordio.heads import RecordHeads, read_heads
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from aioloader.abc import ByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import IntArray, Spans
-    from aioloader.storage.remote.transport import Version
 
-_MOST_PASSES = 64
 _MOST_PARTS = 4096
-_BETWEEN_TICKS = 4096
-_MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each
-
-
-def sample_headers(
-    path: str,
-    offsets: IntArray,
-    *,
-    version: Version | None = None,
-    seconds: float | None = None,
-    tick: Callable[[int], Any] | None = None,
-) -> tuple[IntArray, RecordHeads]:
-    """Read the headers of records.
-
-    Args:
-        path: the record file, or its URL.
-        offsets: int64 (n,), offsets of the records; ascending order is fastest.
-        version: version of the object, if `path` is a URL.
-        seconds: after this time an even sample is enough; at most about four million headers are read; None: read all.
-        tick: called regularly with the number of headers read so far.
-
-    Returns:
-        int64 (m,), indices of the offsets whose headers were read, ascending; and the headers.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    count = len(offsets)
-    begun = monotonic()
-    passes = 1 if seconds is None else min(_MOST_PASSES, max(1, count // _BETWEEN_TICKS))
-    most = count if seconds is None else min(count, _MOST_SAMPLED)
-    looked = [np.empty(0, np.int64)]
-    parts = [read_heads(path, offsets[:0], version=version)]
-    done = 0
-    for first in _spread(passes):
-        numbers = np.arange(first, count, passes, dtype=np.int64)
-        late = seconds is not None and monotonic() - begun > seconds
-        if done and (late or done + len(numbers) > most):
-            break
-        for low in range(0, len(numbers), _BETWEEN_TICKS):
-            part = numbers[low : low + _BETWEEN_TICKS]
-            looked.append(part)
-            parts.append(read_heads(path, offsets[part], version=version))
-            done += len(part)
-            if tick is not None:
-                tick(done)
-    seen = np.concatenate(looked)
-    order = np.argsort(seen, kind="stable")
-    return seen[order], RecordHeads.joined(parts, order)
 
 
 def in_passes(count: int, size: int) -> Iterator[IntArray]:

@@ -1,10 +1,8 @@
-"""Inspection of folders of images, lists of images, single images, and the files of MNIST and CIFAR."""
+"""Inspection of folders of images."""
 
 from __future__ import annotations
 
-import gzip
 import os
-import struct
 import warnings
 from collections import Counter
 from time import monotonic
@@ -16,18 +14,16 @@ from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import UnknownFormatError
 from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.formats.folder.files import has_loose_images
-from aioloader.formats.list.dataset import read_list
+from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
 from aioloader.formats.opening import recognize
+from aioloader.formats.sampling import evenly, fetch
 from aioloader.storage.local.descriptors import open_regular_file
 from aioloader.storage.urls import is_url
-from aioloader.tools.inspect.report import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
-from aioloader.tools.samples import evenly, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BETWEEN_LOOKS = 4096
-_CIFAR_ROWS = {3073: "CIFAR-10", 3074: "CIFAR-100"}
 
 
 def inspect_folder(path: str, options: Options) -> Inspection:
@@ -96,86 +92,17 @@ def inspect_folder(path: str, options: Options) -> Inspection:
 def _sample(dataset: ImageFolderDataset, chosen: list[int], root: str) -> Iterator[tuple[object, Any]]:
     paths = [dataset.items[number][0] for number in chosen]
     if not is_url(root):
-        yield from _read(paths, root)
+        yield from read_files(paths, root)
         return
     for path, data in zip(paths, fetch(dataset, np.array(chosen, np.int64)), strict=True):
         yield path[len(root.rstrip("/")) + 1 :], data
 
 
-def _read(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
+def read_files(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
+    """Yield the name below a folder of each file, and its bytes or the error."""
     for path in paths:
         try:
             with open_regular_file(path) as file:
                 yield os.path.relpath(path, root), file.readall()
         except OSError as error:
             yield os.path.relpath(path, root), error
-
-
-def inspect_list(path: str) -> Inspection:
-    """Inspect a .lst file without its images, because their root folder is unknown.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: a line is malformed.
-    """
-    entries = read_list(path)
-    count = len(entries.paths)
-    rows = [labels for _, labels, _ in entries.rows()]
-    widths = Counter(map(len, rows))
-    labels = Counter(float(labels[0]) for labels in rows if len(labels) == 1)
-    endings = Counter(os.path.splitext(name)[1].lower() for name in entries.paths)
-    repeated = count - len(set(entries.keys or ()))
-    damage = [f"{repeated:,} lines repeat an id"] if repeated else []
-    return Inspection(
-        path,
-        "image list",
-        1,
-        os.path.getsize(path),
-        count,
-        images_in_all=count,
-        labels=labels_of(labels),
-        label_widths=dict(widths.most_common()),
-        details={"endings": dict(endings.most_common())},
-        damage=damage,
-    )
-
-
-def inspect_array_file(path: str) -> Inspection | None:
-    """Inspect an IDX file (MNIST) or a CIFAR binary file by its beginning and its size; return None if it is neither.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    size = os.path.getsize(path)
-    packed = path.endswith(".gz")
-    try:
-        with gzip.open(path) if packed else open(path, "rb") as file:
-            head = file.read(16)
-    except (gzip.BadGzipFile, EOFError):
-        return None
-    if len(head) >= 8 and head[:3] == b"\0\0\x08" and 1 <= head[3] <= 3 and len(head) >= 4 + 4 * head[3]:
-        shape = list(struct.unpack_from(f">{head[3]}I", head, 4))
-        expected = 4 + 4 * head[3] + int(np.prod(shape, dtype=object))
-        damage = []
-        if not packed and expected != size:
-            damage.append(f"{path} should have {expected} bytes for its shape {shape}, and has {size}")
-        return Inspection(path, "IDX files", 1, size, shape[0], details={"shape": shape}, damage=damage)
-    if path.endswith(".bin"):
-        for row, name in _CIFAR_ROWS.items():
-            if size and size % row == 0:
-                details = {"set": name, "shape": [size // row, 32, 32, 3]}
-                return Inspection(path, "CIFAR files", 1, size, size // row, details=details)
-    return None
-
-
-def inspect_image(path: str, max_pixels: int | None) -> Inspection:
-    """Inspect a single image.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    size = os.path.getsize(path)
-    images = images_in(_read([path], os.path.dirname(path) or "."), max_pixels=max_pixels)
-    return Inspection(
-        path, "image", 1, size, 1, images_in_all=1, sizes=sizes_of(np.array([size])), images=images
-    )

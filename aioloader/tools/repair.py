@@ -6,10 +6,8 @@ import argparse
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aioloader.cli.console import Commands
+from aioloader.formats.recordio.files import RECORD_SUFFIX
 
 _EXIT_CODES = """\
 exit codes:
@@ -19,33 +17,31 @@ exit codes:
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command's parser."""
-    repair = commands.add_parser(
-        "repair",
-        help="copy the valid records of a damaged .rec file, with an .idx of their original keys",
-        description="Copy every valid record of SRC to DST, and write an .idx next to it with the original keys. "
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and the texts of its help."""
+    parser.description = (
+        "Copy every valid record of SRC to DST, and write an .idx next to it with the original keys. "
         "SRC is only read.\nA record whose key is unknown is in DST but not in its .idx. Without an .idx of SRC "
-        "the keys are 0, 1, 2, ...",
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "the keys are 0, 1, 2, ..."
     )
-    repair.add_argument("source", metavar="SRC", help="the .rec file, or its URL")
-    repair.add_argument("destination", metavar="DST", help="the .rec file to write")
-    repair.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one next to it)")
-    repair.add_argument("--json", action="store_true", help="print the report as JSON")
-    repair.set_defaults(command=_run)
+    parser.epilog = _EXIT_CODES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("source", metavar="SRC", help=f"the {RECORD_SUFFIX} file, or its URL")
+    parser.add_argument("destination", metavar="DST", help=f"the {RECORD_SUFFIX} file to write")
+    parser.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one next to it)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
     from aioloader.crop_index.layout import record_index
+    from aioloader.formats.shards import recognize_shards
     from aioloader.storage.urls import redact_url
-    from aioloader.tools.paths import read_progress
-    from aioloader.tools.shards import recognize_shards
+    from aioloader.tools.console import read_progress
     from recordio import repair
     from recordio.__main__ import print_report, run_command
 
-    def run() -> int:
+    def work() -> int:
         shards = recognize_shards(options.source)
         if shards is not None:
             raise ValueError(_no_repair(redact_url(options.source), shards.format.name))
@@ -57,14 +53,15 @@ def _run(options: argparse.Namespace) -> int:
             print(f"the crop index of SRC is not copied; `{command}` makes one of DST", file=sys.stderr)
         return print_report(report, options.json)
 
-    return run_command(run)
+    return run_command(work)
 
 
 def _no_repair(path: str, kind: str) -> str:
     """Return the text of the error for files of another format."""
     name = shlex.quote(path)
     return (
-        f"only .rec files can be repaired, and {path} has the format {kind}: copy the file again if its source exists. "
+        f"only {RECORD_SUFFIX} files can be repaired, and {path} has the format {kind}: copy the file again if its "
+        f"source exists. "
         f"`aioloader verify --decode {name}` lists all damage, a loader with on_error='skip' reads the other samples, "
-        f"and `aioloader pack --on-error skip {name} OUT` writes those images to a .rec file"
+        f"and `aioloader pack --on-error skip {name} OUT` writes those images to a {RECORD_SUFFIX} file"
     )

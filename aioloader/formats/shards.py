@@ -9,8 +9,8 @@ from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.formats.base import format_of_name
 from aioloader.formats.opening import Recognized, make_dataset, recognize
+from aioloader.formats.recordio.files import record_files_at
 from aioloader.storage.urls import is_url, name_of, path_of, redact_url
-from aioloader.tools.paths import record_files_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,40 +110,3 @@ def _every_set(path: str) -> Iterator[Recognized]:
         return
     if found is not None:
         yield found
-
-
-def openable(dataset: ShardDataset) -> tuple[list[int], dict[int, str]]:
-    """Find out which shards can be opened.
-
-    Args:
-        dataset: over the shards.
-
-    Returns:
-        the numbers of the shards whose samples can be found, and the reasons why those of the others cannot; a reason
-        begins with the name of the shard.
-    """
-    numbers = list(range(len(dataset.paths)))
-    try:
-        _ = dataset.tables  # all at once, several at a time
-    except (OSError, ValueError, EOFError):
-        pass
-    else:
-        return numbers, {}
-    fine: list[int] = []
-    reasons: dict[int, str] = {}
-    for number in numbers:
-        try:
-            _ = dataset.only([number]).tables
-        except (OSError, ValueError, EOFError) as error:
-            reasons[number] = fault_line(redact_url(dataset.paths[number]), error)
-        else:
-            fine.append(number)
-    return fine, reasons
-
-
-def fault_line(name: str, error: Exception) -> str:
-    """Return the text of an error in one line that begins with the name of the file."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FileNotFoundError) and error.strerror:
-        text = error.strerror
-    return text if text.startswith(name) else f"{name}: {text}"

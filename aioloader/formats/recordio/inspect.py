@@ -9,21 +9,22 @@ import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
+from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
 from aioloader.formats.recordio.dataset import RecordFileDataset
-from aioloader.formats.recordio.heads import Detection, detection_label, key_range
+from aioloader.formats.recordio.fields_file import fields_place, read_fields
+from aioloader.formats.recordio.heads import Detection, RecordHeads, detection_label, key_range, read_heads
+from aioloader.formats.sampling import _spread, evenly, fetch
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
-from aioloader.packing.fields_file import fields_place, read_fields
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
-from aioloader.tools.inspect.report import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
-from aioloader.tools.paths import version_at
-from aioloader.tools.samples import evenly, fetch, sample_headers
 from aioloader.transforms.formats import read_header
 from recordio import (
     CorruptRecordError,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import recordio
-    from aioloader.formats.recordio.heads import RecordHeads
+    from aioloader.foundation.types import IntArray
+    from aioloader.storage.remote.transport import Version
 
 
 _MOST_LINES = 100_000
@@ -392,3 +394,55 @@ def _property(rec: str) -> list[int] | None:
         return list(read_property(place))
     except (OSError, LayoutError):
         return None
+
+
+_MOST_PASSES = 64
+_BETWEEN_TICKS = 4096
+_MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each
+
+
+def sample_headers(
+    path: str,
+    offsets: IntArray,
+    *,
+    version: Version | None = None,
+    seconds: float | None = None,
+    tick: Callable[[int], Any] | None = None,
+) -> tuple[IntArray, RecordHeads]:
+    """Read the headers of records.
+
+    Args:
+        path: the record file, or its URL.
+        offsets: int64 (n,), offsets of the records; ascending order is fastest.
+        version: version of the object, if `path` is a URL.
+        seconds: after this time an even sample is enough; at most about four million headers are read; None: read all.
+        tick: called regularly with the number of headers read so far.
+
+    Returns:
+        int64 (m,), indices of the offsets whose headers were read, ascending; and the headers.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    count = len(offsets)
+    begun = monotonic()
+    passes = 1 if seconds is None else min(_MOST_PASSES, max(1, count // _BETWEEN_TICKS))
+    most = count if seconds is None else min(count, _MOST_SAMPLED)
+    looked = [np.empty(0, np.int64)]
+    parts = [read_heads(path, offsets[:0], version=version)]
+    done = 0
+    for first in _spread(passes):
+        numbers = np.arange(first, count, passes, dtype=np.int64)
+        late = seconds is not None and monotonic() - begun > seconds
+        if done and (late or done + len(numbers) > most):
+            break
+        for low in range(0, len(numbers), _BETWEEN_TICKS):
+            part = numbers[low : low + _BETWEEN_TICKS]
+            looked.append(part)
+            parts.append(read_heads(path, offsets[part], version=version))
+            done += len(part)
+            if tick is not None:
+                tick(done)
+    seen = np.concatenate(looked)
+    order = np.argsort(seen, kind="stable")
+    return seen[order], RecordHeads.joined(parts, order)
