@@ -44,7 +44,7 @@ def image_costs(
     """Return the cost of each image of a dataset, for `aioloader.samplers.BudgetBatchSampler`.
 
     Nothing is decoded. Of record files and folders, the first 16 KiB of each image are read, and whole images where
-    that is not enough; of other formats (tar, Parquet, TFRecord, MDS) whole samples are read. Blocking: in an async
+    that is not enough; of other formats whole samples are read. Blocking: in an async
     program call it in a thread. Transforms of the dataset are not applied: the extents are those of the image before
     them.
 

@@ -280,7 +280,7 @@ def record_index(path: str) -> str:
     """Return where the index of a record file is.
 
     Args:
-        path: the .rec file, or its URL.
+        path: the record file, or its URL.
     """
     return _cached(path) if is_url(path) else beside(path, SUFFIX)
 

@@ -104,6 +104,7 @@ class Format:
         has_fields: its samples have named fields.
         is_folder: a data set is a folder, and not a list of files.
         index: name of the file by which a folder is a data set; None: there is none.
+        part_suffixes: of the files of its folders, which are not opened alone.
         packs_images: its files may be a packed copy of the images of the folder that they are in.
         scanned: its files get an index of their samples, which is made by scanning them.
         requirements: packages that it, or a part of it, needs.
@@ -120,6 +121,7 @@ class Format:
     has_fields: ClassVar[bool] = True
     is_folder: ClassVar[bool] = False
     index: ClassVar[str | None] = None
+    part_suffixes: ClassVar[tuple[str, ...]] = ()
     packs_images: ClassVar[bool] = False
     scanned: ClassVar[bool] = False
     requirements: ClassVar[tuple[Requirement, ...]] = ()
@@ -301,6 +303,12 @@ def help_words() -> dict[str, str]:
 def names_with_fields() -> list[str]:
     """Return the names of this package's formats whose samples have named fields."""
     return [each.name for each in usual_formats() if each.has_fields]
+
+
+def folder_of_part(name: str) -> Format | None:
+    """Return the format that has folders with files of a name, which are not opened alone; None without one."""
+    suffix = os.path.splitext(name)[1].lower()
+    return next((each for each in formats() if suffix in each.part_suffixes), None)
 
 
 def is_numbered(name: str) -> bool:

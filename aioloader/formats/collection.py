@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aioloader.abc import ByteSource, Decoder
-    from aioloader.viewer.records import Record
 
 MOST_RECORD_NBYTES = 256 << 20
 """Size limit of a record that is displayed, in bytes: a page reads dozens of records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from aioloader.formats.base import format_of_name
+from aioloader.formats.base import folder_of_part, format_of_name
 from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
 
 _IMAGES = (
@@ -70,7 +70,6 @@ _IDX = Foreign("an index", "pass the .rec file that it belongs to")
 _SIDE_CAR = Foreign(
     "an index", "pass the file that it belongs to, whose name is the same without this suffix"
 )
-_MDS_SHARD = Foreign("one shard of an MDS set", "open its folder, which contains index.json")
 _DATABASE = Foreign("a database", "pass an object with __len__ and __getitem__ that reads it to a loader")
 _LITDATA = Foreign(
     "a set of LitData's", "only litdata reads it: make a set of another format of the original images"
@@ -99,7 +98,6 @@ _OF_SUFFIX = {
         (".mp4 .avi .mkv .mov .webm", _VIDEO),
         (".idx", _IDX),
         (".crops .samples", _SIDE_CAR),
-        (".mds", _MDS_SHARD),
         (".db .sqlite .sqlite3", _DATABASE),
     )
     for suffix in suffixes.split()
@@ -135,6 +133,9 @@ _LMDB_MAGIC = (16, 0xBEEFC0DE)  # offset in the first page, see lmdb's MDB_meta
 
 def foreign_name(name: str) -> Foreign | None:
     """Return the format that a file has by its name, if it is one that is not read."""
+    whole = folder_of_part(name)
+    if whole is not None:
+        return Foreign(f"one shard of an {whole.name} set", f"open its folder, which contains {whole.index}")
     return _DATASET_DICT if name == "dataset_dict.json" else _OF_SUFFIX.get(_suffix(name))
 
 
@@ -143,8 +144,8 @@ def is_image_name(name: str) -> bool | None:
     suffix = _suffix(name)
     if suffix in IMAGE_SUFFIXES:
         return True
-    known = suffix in _NO_IMAGES or suffix in _OF_SUFFIX or format_of_name(name) is not None
-    return False if known else None
+    known = suffix in _NO_IMAGES or suffix in _OF_SUFFIX
+    return False if known or format_of_name(name) is not None or folder_of_part(name) is not None else None
 
 
 def foreign_bytes(head: bytes) -> Foreign | None:

@@ -176,9 +176,9 @@ class Inspection:
 
     Attributes:
         path: path as the caller passed it.
-        kind: "empty", "plain records", "packed images", "packed images with label vectors", "InsightFace", "detection",
-            "tar samples", "TFRecord samples", "MDS samples", "Parquet rows", "image folder", "image list", "IDX files",
-            "CIFAR files" or "image".
+        kind: "empty", "plain records", "packed images", "packed images with label vectors", "detection", "image list",
+            "image folder", "IDX files", "CIFAR files", "image", or the name of a format, for most with that of its
+            samples.
         files: number of its files, without indexes.
         nbytes: total size of these files.
         records: number of records or samples, or of images where there are neither.

@@ -188,7 +188,7 @@ def _one_format(files: Sequence[str]) -> Recognized:
         named = ", ".join(f"{redact_url(file)!r} ({format.name})" for format, file in found.items())
         raise ValueError(f"the files have several formats, and a dataset has one: {named}")
     (format,) = found
-    whole = _part_of(files[0])
+    whole = whole_of(files[0])
     if whole is None:
         return Recognized(format, tuple(files))
     if len(files) > 1:
@@ -196,7 +196,7 @@ def _one_format(files: Sequence[str]) -> Recognized:
     return whole
 
 
-def _part_of(path: str) -> Recognized | None:
+def whole_of(path: str) -> Recognized | None:
     """Return the data set that a local file is a part of, if that is a folder; else None."""
     for format in formats() if not is_url(path) else ():
         paths = format.contains(path) if format.is_folder else None
@@ -208,7 +208,7 @@ def _part_of(path: str) -> Recognized | None:
 def _of_file(path: str) -> Recognized:
     """Return the data set of a local file: of a format that is a folder, if the file shows that it is part of one."""
     format = format_at(path)
-    return _part_of(path) or Recognized(format, (path,))
+    return whole_of(path) or Recognized(format, (path,))
 
 
 def format_at(path: str) -> Format:

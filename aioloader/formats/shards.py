@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
-from aioloader.formats.base import format_of_name
+from aioloader.formats.base import folder_of_part, format_of_name
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.formats.recordio.files import record_files_at
 from aioloader.storage.urls import is_url, name_of, path_of, redact_url
@@ -24,7 +24,7 @@ def recognize_shards(path: str) -> Recognized | None:
 
     Raises:
         FileNotFoundError: there is nothing at the path.
-        UnknownFormatError: a file is named as a shard, such as "train.tar.gz", and cannot be read.
+        UnknownFormatError: a file is named as a shard, such as one with a further suffix ".gz", and cannot be read.
         AmbiguousPathError: a folder contains several data sets and no record file.
         OSError: the path cannot be read.
     """
@@ -42,10 +42,14 @@ def recognize_shards(path: str) -> Recognized | None:
 
 
 def _is_named_as_shard(name: str) -> bool:
-    """Return True for the name of a shard, of one that is compressed as a whole, or of one of an MDS folder."""
+    """Return True for the name of a shard, of one that is compressed as a whole, or of a part of a folder."""
     stem, suffix = os.path.splitext(name.lower())
     named = (format_of_name(name), format_of_name(stem))
-    return any(each is not None and each.has_fields for each in named) or suffix in (".mds", ".tgz")
+    return (
+        any(each is not None and each.has_fields for each in named)
+        or suffix == ".tgz"
+        or folder_of_part(name) is not None
+    )
 
 
 def open_shards(found: Recognized, *, image: str | None = None, label: str | None = None) -> ShardDataset:
@@ -76,7 +80,7 @@ def shard_sets(
         image, label: as for `open_shards`.
 
     Returns:
-        a dataset for the files of each format, and for each MDS folder; the other words, without repetitions.
+        a dataset for the files of each format, and for each folder that is one; the other words, without repetitions.
 
     Raises:
         FileNotFoundError: there is nothing at a path.
@@ -90,7 +94,7 @@ def shard_sets(
         if not sets:
             others.append(word)
         for found in sets:
-            # The shards of an MDS folder are read by its index.json.
+            # The files of such a folder are read by its index.
             name = found.paths[0] if found.format.is_folder else ""
             files.setdefault((f"{found.format.name} {name}", is_url(found.paths[0])), []).append(found)
     datasets = []

@@ -122,7 +122,7 @@ def pack_list(
     Args:
         images: the list.
         paths: the file of each image.
-        rec: the .rec file; an existing one is replaced when the new one is complete.
+        rec: the record file; an existing one is replaced when the new one is complete.
         encode: encodes the bytes of a file.
         index: write an .idx next to it, with the ids as keys. An existing .idx is rewritten in any case, because it
             would not match the new records.

@@ -44,8 +44,8 @@ class PackOptions:
         seed: seed of the shuffled order and of the split, 0 <= seed < 2**64.
         train_ratio, test_ratio: shares of the images for OUT_train and OUT_test, drawn at random; the rest goes to
             OUT_val. If only `train_ratio` is given, the rest goes to OUT_val; if only `test_ratio`, to OUT_train.
-        shards: number of files that each part is divided into, OUT-00000-of-00004.rec and so on.
-        append: keep the records of OUT.rec, and write the new ones behind them. Their keys go on from the largest one,
+        shards: number of files that each part is divided into, OUT-00000-of-00004 and so on.
+        append: keep the records of OUT, and write the new ones behind them. Their keys go on from the largest one,
             the list is continued, and classes have the labels of the names in the old report; new classes have the
             labels behind. The old file is copied, not decoded, and replaced when the new one is complete.
         encoding: "keep": files unchanged except by other options; "raw": upright RGB pixels that need no decoder

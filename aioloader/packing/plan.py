@@ -13,6 +13,7 @@ import numpy as np
 
 from aioloader.datasets.shards import shard_name
 from aioloader.formats.recordio.fields_file import fields_place
+from aioloader.formats.recordio.files import RECORD_SUFFIX
 from aioloader.packing.lists import split_bounds
 from aioloader.packing.report import Packed
 from aioloader.samplers.epoch_order import permute
@@ -41,12 +42,12 @@ class Plan:
 
 
 def stem_of(out: Path) -> Path:
-    """Return the path without the extension ".rec"; the names of all files begin with it."""
-    return out.with_suffix("") if out.suffix == ".rec" else out
+    """Return the path without the suffix of record files; the names of all files begin with it."""
+    return out.with_suffix("") if out.suffix == RECORD_SUFFIX else out
 
 
 def other_shards(outputs: Iterable[Packed], names: Iterable[str]) -> list[str]:
-    """Find shards of the same set with another number of shards: a pattern such as OUT-*.rec matches them too.
+    """Find shards of the same set with another number of shards: a pattern such as OUT-* matches them too.
 
     Args:
         outputs: the files of a plan.

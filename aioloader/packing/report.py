@@ -228,7 +228,7 @@ class PackReport:
         urls: URLs of all files that were uploaded, record files first; the paths above are then those of the temporary
             files before the upload.
         others: names of shards in the same folder from an earlier packing into another number of files. A pattern such
-            as OUT-*.rec matches them too.
+            as OUT-* matches them too.
         old_indexes: crop indexes of the earlier files of these names, which do not fit the new ones.
         old_fields: the same for their files of fields.
         not_in_train: of each part next to OUT_train the labels (whole numbers) that no record of OUT_train has; parts

@@ -1,4 +1,4 @@
-"""Side-car indexes of the samples of shards (tar, TFRecord, MDS, Parquet).
+"""Side-car indexes of the samples of shards.
 
 A shard is scanned once; its index is kept next to it or in the user's cache directory, for one state of the shard.
 """

@@ -1,4 +1,4 @@
-"""Sampler for data that are read in blocks of many samples, such as the row groups of Parquet."""
+"""Sampler for data that are read in blocks of many samples."""
 
 from __future__ import annotations
 

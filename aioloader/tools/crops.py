@@ -305,8 +305,8 @@ def index_crops(
     """Make the crop indexes of record files, shards of other formats and folders.
 
     Args:
-        paths: record files, patterns, folders of record files or of images at any depth, tar, TFRecord and Parquet
-            files, MDS folders, and URLs of all of them; or datasets over shards.
+        paths: record files, patterns, folders of record files or of images at any depth, shards of other formats, and
+            URLs of all of them; or datasets over shards.
         image: name of the field of the image, where samples have fields; None: the default of the format's class, or
             the option `image` of a dataset.
         out: where to write the indexes: a directory, or with one record file or folder a file. None: next to the data,

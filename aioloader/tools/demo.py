@@ -18,9 +18,8 @@ import numpy as np
 
 from aioloader.errors import SampleError
 from aioloader.formats.base import in_words, names_with_fields
-from aioloader.formats.insightface.dataset import insightface_file
-from aioloader.formats.opening import open_dataset
-from aioloader.formats.recordio.files import RECORD_SUFFIX
+from aioloader.formats.opening import open_dataset, whole_of
+from aioloader.formats.recordio.files import RECORD_SUFFIX, is_record_file
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
 from aioloader.tools.console import natural, positive
@@ -262,7 +261,7 @@ async def stream(
     seed: int = 0,
     sheet: str | os.PathLike[str] | None = None,
 ) -> DemoReport:
-    """Stream a .rec file for some epochs, with a progress bar on standard error.
+    """Stream a record file for some epochs, with a progress bar on standard error.
 
     Args:
         rec: the file.
@@ -360,15 +359,15 @@ def demo(
     """Run the demonstration from start to end.
 
     Args:
-        path: a .rec file, or a folder: with one sub-folder per class, which is packed into a temporary .rec file
-            first, or of a set in InsightFace's layout; None: draw images.
+        path: a record file, or a folder: with one sub-folder per class, which is packed into a temporary record file
+            first, or one that a format recognizes by a record file in it; None: draw images.
         images: number of images to draw.
         out: path of the contact sheet.
         options: batch_size, epochs, size, num_workers and executor, as for `stream`.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: the folder or file contains no images, or the file's extension is not .rec.
+        ValueError: the folder or file contains no images, or the file is not named as a record file.
     """
 
     def run(rec: Path, classes: Sequence[str]) -> DemoReport:
@@ -378,12 +377,12 @@ def demo(
     if source is not None and not source.exists():
         raise FileNotFoundError(f"there is no file or folder {str(source)!r}")
     if source is not None and not source.is_dir():
-        if source.suffix != ".rec":
-            raise ValueError(f"{str(source)!r} is neither a folder nor a .rec file")
+        if not is_record_file(os.fspath(source)):
+            raise ValueError(f"{str(source)!r} is neither a folder nor a {RECORD_SUFFIX} file")
         return run(source, ())
-    faces = None if source is None else insightface_file(source)
+    faces = None if source is None else whole_of(os.fspath(source))
     if faces is not None:
-        return run(Path(faces), ())
+        return run(Path(faces.paths[0]), ())
     with tempfile.TemporaryDirectory(prefix="aioloader-demo-") as scratch:
         if source is None:
             source = Path(scratch, "images")
@@ -391,11 +390,11 @@ def demo(
                 draw_folder(source, count=images, tick=bar.update)
         files = list_images(source)[1]
         with ProgressBar("packing", len(files)) as bar:
-            packed = pack(source, Path(scratch, "images.rec"), tick=bar.update)
+            packed = pack(source, Path(scratch, f"images{RECORD_SUFFIX}"), tick=bar.update)
         try:
             return run(Path(packed.rec), packed.classes)
         except SampleError as error:
-            # The .rec file is temporary and about to be deleted: name the image file that the record was made from.
+            # The record file is temporary and about to be deleted: name the image file that the record was made from.
             raise SampleError(
                 error.reason,
                 dataset="folder",

@@ -1,6 +1,6 @@
 """Command `aioloader pack`: pack the images of a folder, a list, a well-known set or shards into record files.
 
-OUT.rec contains the records, OUT.idx their offsets by key, OUT.lst a line "key <tab> label <tab> path" per record, and
+OUT contains the records, OUT.idx their offsets by key, OUT.lst a line "key <tab> label <tab> path" per record, and
 OUT.json a report. OUT.fields.jsonl has other fields of samples, if they were asked for. All are written under temporary
 names and renamed when they are complete, so a record file is never incomplete; an interrupted run can be resumed. The
 implementation is in `aioloader.packing`.
@@ -464,10 +464,10 @@ def pack(source: Path_, out: Path_, options: PackOptions) -> PackReport:
 
     Args:
         source: folder with one sub-folder per class (see `list_images`); or a .lst file; or anything that
-            `aioloader.open_dataset` reads, such as ``train-*.tar`` or the URL of a Parquet file; or, with `kind`, the
+            `aioloader.open_dataset` reads, such as a pattern or the URL of a file; or, with `kind`, the
             folder with the files of a set. Samples of other formats keep the bytes of their images, and are read while
             they are packed; they get new keys.
-        out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json are written next to it.
+        out: the record file to write; its suffix is added if it is missing. The .idx, .lst and .json are next to it.
             A list that is itself the source is not overwritten. For a URL, all files are written to the system's
             temporary folder and uploaded when they are complete; such a run cannot be resumed.
         options: each by its name, see `PackOptions`.
@@ -635,7 +635,7 @@ def _upload(folder: Path, out: str) -> tuple[str, ...]:
     """Upload all files of a folder next to a URL; return their URLs, record files first."""
     from aioloader.storage.remote.stores import delete, upload
 
-    files = sorted(folder.iterdir(), key=lambda path: (path.suffix != ".rec", path.name))
+    files = sorted(folder.iterdir(), key=lambda path: (path.suffix != RECORD_SUFFIX, path.name))
     urls = tuple(sibling(out, path.name) for path in files)
     # Without an .idx a reader scans the file, which is slow but correct; an outdated .idx would be wrong.
     for path, url in zip(files, urls, strict=True):

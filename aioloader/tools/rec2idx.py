@@ -26,7 +26,7 @@ def write_index(
     """Write an .idx with the keys 0, 1, 2, ... in the order of the file; an old one is replaced.
 
     Args:
-        path: the .rec file, or its URL, of which only the records' headers are read.
+        path: the record file, or its URL, of which only the records' headers are read.
         out: the .idx, a path or URL; None: next to the file.
         tick: called regularly with the number of bytes scanned so far.
 

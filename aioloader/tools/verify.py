@@ -456,7 +456,7 @@ def find_files(words: list[str]) -> list[str]:
     """Resolve arguments of a command line to record files and folders.
 
     Args:
-        words: paths or URLs, patterns such as "shard-*.rec", and folders; a folder with .rec files means those files.
+        words: paths or URLs, patterns, and folders; a folder with record files means those files.
 
     Returns:
         Paths without repetitions; those of a pattern or a folder sorted by name.

@@ -19,6 +19,7 @@ class MDSFormat(Format):
     text = "MDS folders (index.json)"
     is_folder = True
     index = INDEX_NAME
+    part_suffixes = (".mds",)
     folder_text = "an MDS folder"
     requirements = (
         Requirement("MDS with zstd", "zstandard", "mds"),

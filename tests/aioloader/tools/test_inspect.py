@@ -13,8 +13,8 @@ import pytest
 import simplejpeg
 
 import recordio
-from aioloader.formats import sampling as samples
 from aioloader.formats.inspection import is_progressive
+from aioloader.formats.recordio import inspect as samples
 from aioloader.formats.recordio.heads import detection_label, key_range
 from aioloader.formats.recordio.inspect import sample_headers
 from aioloader.formats.sampling import evenly

@@ -47,7 +47,7 @@ def test_a_set_is_described(tmp_path: Path) -> None:
             [toy_sample(jpeg(n), label=n % 3, **{"a.txt": "x" * n, "shape": [1, 2]}) for n in range(9)],
         )
     found = examine(str(tmp_path / "*.toy"))
-    assert (found.format, found.files, found.records, found.damage) == ("tar samples", 2, 18, [])
+    assert (found.kind, found.files, found.records, found.damage) == ("tar samples", 2, 18, [])
     assert found.nbytes == sum(path.stat().st_size for path in tmp_path.glob("*.toy"))
     assert found.sizes is not None
     assert found.sizes.smallest > 1000
