@@ -6,7 +6,7 @@ and resume by arithmetic, without iterating over the indices before. Every sampl
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
 for data that are read in blocks, `training` those that draw by weight, class or set, `budget` that of batches within a
-budget, `buckets` that of batches of like items, for which `aspect` finds shapes of images, and `variants` that of
+budget, `buckets` that of batches of like items, and `variants` that of
 batches of one variant, such as an image size.
 """
 

@@ -2,16 +2,16 @@
 
 A request passes through these modules:
 
-- `security`: accepts or refuses it
+- `serve`: runs the server, and accepts or refuses it
 - `app`: routes it to a page or an image
-- `site`: computes the results in threads, and caches them
+- `site`: computes the results in threads, and caches them; addresses
 - `collection`, `record_files`, `image_folder`, `opening`: read the dataset on demand
 - `records`: describes a record (pure)
 - `rendering`, `draws`: render its stored image, and its augmented image
 - `labels`: reads the labels of all records in the background
-- `links`, `pages`: addresses and HTML
+- `pages`: HTML
 
-`serve` runs the server, `export` writes the same pages to files. Needs ``pip install 'aioloader[view]'``.
+`export` writes the same pages to files. Needs ``pip install 'aioloader[view]'``.
 """
 
 from __future__ import annotations

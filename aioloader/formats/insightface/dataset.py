@@ -1,6 +1,6 @@
 """InsightFace's training sets: ``train.rec``, ``train.idx`` and ``property``.
 
-`insightface_layout` describes the records and how images are distinguished from other records.
+`layout` describes the records and how images are distinguished from other records.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 - `iterator`: the contract
 - `ndarray_iter`: arrays in memory
-- `file_iters`: files of rows that MXNet reads in C++: CSV, LibSVM, MNIST; `backend_iter`, `schedule`, `parameters` and
-  `uris` are the common parts of these and of the record iterators
-- `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
-  `record_parameters` declares their arguments, `augment` and `det_augment` build transforms from them, `det_boxes`
-  moves boxes; `image_records` is the dataset, also with the labels of a list, `schedule` computes the order,
-  `image_batches` runs the loader
-- `wrappers`: iterators around other iterators; `states`: the common parts of all iterators' states
+- `file_iters`: files of rows that MXNet reads in C++: CSV, LibSVM, MNIST; `backend_iter`, `schedule` and
+  `parameters` are the common parts of these and of the record iterators
+- `image_record_iter`: images in .rec files, with or without boxes, loaded by `aioloader.DataLoader`.
+  `record_parameters` declares the arguments, `augment` builds transforms from them and moves boxes; `image_records` is
+  the dataset, also with the labels of a list, `schedule` computes the order
+- `wrappers`: iterators around other iterators
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Remote data: files and folders by URL, over HTTP or in object storage.
 
-The spans of a batch are merged into few requests (`planner`). Many are sent at a time (`client`), up to an adaptive
-number (`adaptive_limit`); failed requests are retried (`failures`), and late ones are hedged (`latency`). See
-the page Remote data.
+The spans of a batch are merged into few requests (`request_merging`). Many are sent at a time (`client`), up to an
+adaptive number; failed requests are retried (`failures`), and late ones are hedged. See the page Remote data.
 
 Needs the package obstore: ``pip install "aioloader[remote]"``.
 """

@@ -1,8 +1,8 @@
 """Client that reads many ranges of objects at a time, until all of them have arrived or failed.
 
-Every range is one task. A limited number of them have a request in flight (`adaptive_limit`). After a failed request a
+Every range is one task. A limited number of them have a request in flight. After a failed request a
 task waits and tries again (`failures`) until the deadline that all ranges of a call share. A request that takes longer
-than nearly all others (`latency`) is hedged: it is sent a second time, and the first response counts; hedges are at
+than nearly all others is hedged: it is sent a second time, and the first response counts; hedges are at
 most 5 % of all requests. Every response contains the version of the object, or the request was for that version only;
 another version is an error.
 
