@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import selectors
 import socket
 import ssl
 import threading
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import numpy as np
+from anyio.abc import SocketAttribute
 
 from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackageError
 from aioloader.foundation.threads import Threads
@@ -155,6 +157,9 @@ def _span(url: str, tag: str, nbytes: int) -> PlacedSpans:
     key, length, place = ([file_key(url, tag)], [nbytes], [0])
     return PlacedSpans(np.array(key, np.int64), np.array(length, np.int64), np.array(place, np.int64))
 
+
+# Not `select`, which takes no descriptor above 1023; Windows has no other one.
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 NOT_MODIFIED = 304
@@ -282,13 +287,78 @@ def room_for(max_bytes: int) -> BodyRoom:
     return BodyRoom(max(_BODIES_NBYTES, 2 * max_bytes))
 
 
+class Connection:
+    """Connection to a server, for one request after the other.
+
+    Args:
+        stream: the connection.
+        silence_s: most seconds without a byte from the server.
+
+    Attributes:
+        answered: the server sent something since the latest request.
+        idle_since: when the latest response ended; seconds of `anyio.current_time`.
+    """
+
+    def __init__(self, stream: ByteStream, silence_s: float) -> None:
+        self._h11 = h11 = http_parser()
+        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_NBYTES)
+        self._stream = stream
+        self._silence_s = silence_s
+        self.answered = False
+        self.idle_since = 0.0
+
+    async def send(self, target: str, headers: list[tuple[str, str]]) -> None:
+        """Send a GET request."""
+        self.answered = False
+        request = self._protocol.send(self._h11.Request(method="GET", target=target, headers=headers))
+        await self._stream.send(request + self._protocol.send(self._h11.EndOfMessage()))
+
+    async def next(self) -> Any:
+        """Return the next event of the response, an object of h11."""
+        while (event := self._protocol.next_event()) is self._h11.NEED_DATA:
+            data = b""
+            with anyio.move_on_after(self._silence_s) as scope:
+                with contextlib.suppress(anyio.EndOfStream):
+                    data = await self._stream.receive(_RECEIVE_NBYTES)
+            if scope.cancelled_caught:
+                raise AgainError(f"the server sent nothing for {self._silence_s:g} s")
+            self.answered = self.answered or bool(data)
+            self._protocol.receive_data(data)
+        return event
+
+    def end_response(self) -> bool:
+        """Return whether another request may follow, because the response ended and nothing is behind it."""
+        h11, protocol = self._h11, self._protocol
+        try:
+            for _ in range(2):  # a short body that was not needed, and its end
+                if protocol.their_state is h11.SEND_BODY:
+                    protocol.next_event()
+        except h11.RemoteProtocolError:
+            return False
+        if (protocol.our_state, protocol.their_state) != (h11.DONE, h11.DONE) or protocol.trailing_data[0]:
+            return False
+        protocol.start_next_cycle()
+        self.idle_since = anyio.current_time()
+        return True
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the server sent nothing, and did not close it, since the response."""
+        with _Selector() as selector:
+            selector.register(self._stream.extra(SocketAttribute.raw_socket), selectors.EVENT_READ)
+            return not selector.select(0)
+
+    async def aclose(self) -> None:
+        """Close it at once."""
+        await anyio.aclose_forcefully(self._stream)
+
+
 async def exchange(
-    stream: ByteStream,
+    connection: Connection,
     address: WebAddress,
     *,
     first: int | None,
     max_bytes: int,
-    silence_s: float,
     room: BodyRoom,
     known_tag: str | None = None,
     user_agent: str = DEFAULT_USER_AGENT,
@@ -296,11 +366,10 @@ async def exchange(
     """Send a GET request, and return the response.
 
     Args:
-        stream: the connection.
+        connection: the connection.
         address: of the object.
         first: ask for that number of bytes from the beginning, and stop there also if the server sends more; None: all.
         max_bytes: most bytes of the object.
-        silence_s: most seconds without a byte from the server.
         room: where the body has to fit.
         known_tag: version whose bytes are not needed; None: those of any version are.
         user_agent: value of this header.
@@ -310,33 +379,29 @@ async def exchange(
         ImageFetchError: a status, or a body, that no further attempt changes.
         ImageTooLargeError: there are more than `max_bytes` bytes.
 
-    The caller closes the connection, also on cancellation.
+    The caller closes the connection if it cannot be used again, also on cancellation.
     """
     h11 = http_parser()
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_NBYTES)
     headers = [
         ("Host", address.authority),
         ("User-Agent", user_agent),
         ("Accept", "image/*, */*;q=0.5"),
         # A compressed body could become any number of bytes.
         ("Accept-Encoding", "identity"),
-        ("Connection", "close"),
     ]
     if first is not None:
         headers.append(("Range", f"bytes=0-{first - 1}"))
     if known_tag is not None:
         headers.append(("If-None-Match", known_tag))
-    request = connection.send(h11.Request(method="GET", target=address.target, headers=headers))
     try:
-        await stream.send(request + connection.send(h11.EndOfMessage()))
-        events = _Events(connection, h11.NEED_DATA, stream, silence_s)
-        status, found = await _read_head(h11, events)
+        await connection.send(address.target, headers)
+        status, found = await _read_head(h11, connection)
         if status in REDIRECTS:
             return Response(status, found, bytearray(), False)
         if status == NOT_MODIFIED and known_tag is not None:
             return Response(status, found, bytearray(), True)
         nbytes = _check_head(status, found, address, ranged=first is not None, max_bytes=max_bytes)
-        body, ended = await _read_body(h11, events, address, first, max_bytes, nbytes=nbytes, room=room)
+        body, ended = await _read_body(h11, connection, address, first, max_bytes, nbytes=nbytes, room=room)
     except h11.RemoteProtocolError as error:
         # What h11 says may quote the server: a stranger could read the banners of other servers.
         said = str(error).partition(":")[0]
@@ -357,31 +422,9 @@ def http_parser() -> Any:
     return h11
 
 
-class _Events:
-    """Events of a response, one after the other."""
-
-    def __init__(self, connection: Any, waits_for_data: Any, stream: ByteStream, silence_s: float) -> None:
-        self._connection = connection
-        self._waits_for_data = waits_for_data
-        self._stream = stream
-        self._silence_s = silence_s
-
-    async def next(self) -> Any:
-        """Return the next event."""
-        while (event := self._connection.next_event()) is self._waits_for_data:
-            data = b""
-            with anyio.move_on_after(self._silence_s) as scope:
-                with contextlib.suppress(anyio.EndOfStream):
-                    data = await self._stream.receive(_RECEIVE_NBYTES)
-            if scope.cancelled_caught:
-                raise AgainError(f"the server sent nothing for {self._silence_s:g} s")
-            self._connection.receive_data(data)
-        return event
-
-
-async def _read_head(h11: Any, events: _Events) -> tuple[int, dict[str, str]]:
+async def _read_head(h11: Any, connection: Connection) -> tuple[int, dict[str, str]]:
     for _ in range(_INTERIM_RESPONSES):
-        event = await events.next()
+        event = await connection.next()
         if type(event) is h11.Response:
             names: dict[str, str] = {}
             for name, value in event.headers:
@@ -422,7 +465,7 @@ def _check_head(
 
 async def _read_body(
     h11: Any,
-    events: _Events,
+    connection: Connection,
     address: WebAddress,
     first: int | None,
     max_bytes: int,
@@ -435,7 +478,7 @@ async def _read_body(
     body = bytearray()
     chunks = 0
     async with contextlib.AsyncExitStack() as taken:
-        while type(event := await events.next()) is h11.Data:
+        while type(event := await connection.next()) is h11.Data:
             small = len(body) <= SMALL_NBYTES
             body += event.data
             chunks += 1
@@ -483,6 +526,9 @@ MOST_REDIRECTS = 5
 
 _ATTEMPTS = 4
 _SILENCE_S = 15.0
+# Connections that wait for another request to their server, of all servers. Many servers close them after 5 s.
+_MOST_IDLE = 64
+_IDLE_S = 4.0
 _CONNECT_S = 5.0
 _MOST_ADDRESSES = 4
 # As many as an image service reads at a time, so that a name that takes long to resolve delays no other.
@@ -556,6 +602,7 @@ class WebClient:
         self._attempts = attempts
         self._room = room_for(max_bytes)
         self._tls: ssl.SSLContext | None = None
+        self._idle: list[tuple[tuple[str, str, int], Connection]] = []  # the one used last is the last
         # Names may take long to resolve, and nothing can end that: not in threads that others wait for.
         self._threads = Threads(_THREADS, "aioloader-resolve")
 
@@ -575,7 +622,7 @@ class WebClient:
             ImageFetchError: there was no valid response in time.
             ImageReferenceError: a redirect leads to a malformed URL.
 
-        On cancellation the connection is closed.
+        On cancellation the connection is closed. Otherwise a later image of the same server may come over it.
         """
         last: list[AgainError] = []
         with anyio.move_on_after(self._timeout) as scope:
@@ -634,27 +681,59 @@ class WebClient:
         )
 
     async def _request(self, address: WebAddress, first: int | None, known_tag: str | None) -> Response:
-        stream = await self._connect(address)
+        kinds = self._rule.check(address)
+        connection = await self._take_idle(address)
+        if connection is not None:
+            try:
+                return await self._exchange(connection, address, first, known_tag)
+            except AgainError:
+                if connection.answered:
+                    raise
+        connection = Connection(await self._connect(address, kinds), self._silence_s)
+        return await self._exchange(connection, address, first, known_tag)
+
+    async def _exchange(
+        self, connection: Connection, address: WebAddress, first: int | None, known_tag: str | None
+    ) -> Response:
+        reusable = False
         try:
-            return await exchange(
-                stream,
+            response = await exchange(
+                connection,
                 address,
                 first=first,
                 max_bytes=self._max_bytes,
-                silence_s=self._silence_s,
                 known_tag=known_tag,
                 room=self._room,
                 user_agent=self._user_agent,
             )
+            reusable = connection.end_response()
+            return response
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             if isinstance(error, ImageFetchError):
                 raise
             raise AgainError(f"the connection was lost: {_described(error)}") from error
         finally:
-            await anyio.aclose_forcefully(stream)
+            if reusable:
+                self._idle.append((address[:3], connection))
+            else:
+                await connection.aclose()
 
-    async def _connect(self, address: WebAddress) -> ByteStream:
-        kinds = self._rule.check(address)
+    async def _take_idle(self, address: WebAddress) -> Connection | None:
+        """Return a connection to the server of a URL, whose address was checked when it was opened; None: open one."""
+        oldest = anyio.current_time() - _IDLE_S
+        while self._idle and (len(self._idle) > _MOST_IDLE or self._idle[0][1].idle_since < oldest):
+            await self._idle.pop(0)[1].aclose()
+        for place in reversed(range(len(self._idle))):
+            server, connection = self._idle[place]
+            if server == address[:3]:
+                del self._idle[place]
+                if connection.is_quiet:
+                    return connection
+                await connection.aclose()
+                break
+        return None
+
+    async def _connect(self, address: WebAddress, kinds: frozenset[str]) -> ByteStream:
         try:
             found = await self._threads.run_abandonable(
                 self._resolve, address.host, address.port, abandoned=_nothing
@@ -689,9 +768,11 @@ class WebClient:
             tls_standard_compatible=False,
         )
 
-    def close(self) -> None:
-        """End the threads. Connections are closed by the calls that opened them."""
+    async def aclose(self) -> None:
+        """End the threads, and close idle connections. No call may be running."""
         self._threads.close(0)
+        while self._idle:
+            await self._idle.pop()[1].aclose()
 
 
 def _checked_agent(text: str) -> str:

@@ -719,9 +719,9 @@ class ReferenceReader:
             await self._items.aclose()
             if self._cache is not None:
                 await self._threads["web"].run(self._cache.close)
+            if self._web is not None:
+                await self._web.aclose()
         self._objects.close()
-        if self._web is not None:
-            self._web.close()
         for threads in self._threads.values():
             threads.close(0)
 

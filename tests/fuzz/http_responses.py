@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from aioloader.errors import ImageReferenceError
-from aioloader.service.http_fetch import REDIRECTS, AgainError, BodyRoom, Response, exchange
+from aioloader.service.http_fetch import REDIRECTS, AgainError, BodyRoom, Connection, Response, exchange
 from aioloader.service.web_urls import parse_web_url, redirected
 from tests.fuzz.mutation import change
 from tests.fuzz.references import check_shown
@@ -72,8 +72,9 @@ class Responses:
         stream = _Recorded(data, len(data) % 97 * 16 + 1)
 
         async def run() -> Response:
+            connection = Connection(stream, 60.0)
             return await exchange(
-                stream, _ADDRESS, first=first, max_bytes=_LIMIT, silence_s=60.0, room=BodyRoom(2 * _LIMIT)
+                connection, _ADDRESS, first=first, max_bytes=_LIMIT, room=BodyRoom(2 * _LIMIT)
             )
 
         try:

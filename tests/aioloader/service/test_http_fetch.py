@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import shutil
 import socket
@@ -64,7 +65,7 @@ def get(server: RawServer, run_on: RunOn, no_blocking: None) -> Get:
             try:
                 return await client.fetch(parse_web_url(url), first=first)
             finally:
-                client.close()
+                await client.aclose()
 
         return run_on(main)
 
@@ -359,10 +360,87 @@ def test_cancelling_closes_the_connection(server: RawServer, run_on: RunOn) -> N
                 await anyio.to_thread.run_sync(begun.wait)
                 tasks.cancel_scope.cancel()
         finally:
-            client.close()
+            await client.aclose()
 
     run_on(main)
     assert closed.wait(20)
+
+
+# -- connections that are used again ---------------------------------------------------------------------------------
+
+
+def serving(*endings: bytes, connections: list[int]) -> Any:
+    """Return an answer that sends an image for each request of a connection, with an ending behind each."""
+
+    def write(sock: socket.socket, ended: threading.Event) -> None:
+        place = len(connections)
+        connections.append(0)
+        for ending in endings:
+            connections[place] += 1
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(IMAGE) + IMAGE + ending)
+            if not sock.recv(1 << 16):
+                break
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("endings", "urls", "wanted"),
+    [
+        pytest.param([b""] * 9, ["a.test"] * 5, [5], id="one"),
+        pytest.param([b""] * 9, ["a.test", "b.test", "a.test", "b.test"], [2, 2], id="each host its own"),
+        pytest.param([b""], ["a.test"] * 3, [1, 1, 1], id="the server closes it without a response"),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"] * 9,
+            ["a.test"] * 3,
+            [1, 1, 1],
+            id="a response that nobody asked for",
+        ),
+    ],
+)
+def test_images_of_a_server_come_over_one_connection(
+    server: RawServer, run_on: RunOn, endings: list[bytes], urls: list[str], wanted: list[int]
+) -> None:
+    connections: list[int] = []
+    server.answers["/x"] = serving(*endings, connections=connections)
+
+    async def main() -> None:
+        hosts = [f"{host}:{server.port}" for host in set(urls)]
+        client = WebClient(
+            HostRule(hosts), max_bytes=LIMIT, timeout=20.0, resolve=lambda *_: ["127.0.0.1"], attempts=1
+        )
+        for host in urls:
+            assert (await client.fetch(parse_web_url(server.url("/x", host)))).data == IMAGE
+        await client.aclose()
+
+    run_on(main)
+    assert connections == wanted
+
+
+def test_an_idle_connection_that_the_server_closed_is_not_used(server: RawServer, run_on: RunOn) -> None:
+    connections: list[int] = []
+    closed = threading.Event()
+
+    def write(sock: socket.socket, ended: threading.Event) -> None:
+        sock.settimeout(0.05)
+        with contextlib.suppress(TimeoutError):
+            serving(b"", b"", connections=connections)(sock, ended)
+        sock.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    server.answers["/x"] = write
+
+    async def main() -> None:
+        rule = HostRule([f"127.0.0.1:{server.port}"])
+        client = WebClient(rule, max_bytes=LIMIT, timeout=20.0, attempts=1)
+        for _ in range(3):
+            assert (await client.fetch(parse_web_url(server.url("/x")))).data == IMAGE
+            await anyio.to_thread.run_sync(closed.wait, 20)
+            closed.clear()
+        await client.aclose()
+
+    run_on(main)
+    assert connections == [1, 1, 1]
 
 
 # -- further attempts ------------------------------------------------------------------------------------------------
@@ -666,7 +744,7 @@ def test_the_bytes_of_bodies_that_are_received_are_bounded(
         async with anyio.create_task_group() as tasks:
             for number in range(count):
                 tasks.start_soon(fetch, ("/large", "/unannounced")[number % 2])
-        client.close()
+        await client.aclose()
 
     tracemalloc.start()
     try:
