@@ -17,7 +17,6 @@ from aioloader.service.engine import ServiceEngine
 from aioloader.service.mapping import Mapping
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 from aioloader.service.packing import Packing
-from aioloader.service.references import ReferenceReader
 from aioloader.service.stats import at_end, explain
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
@@ -121,39 +120,9 @@ class AsyncImageService:
         exif: str | None = None,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
-        options = ServiceOptions(
-            processor=processor,
-            num_workers=num_workers,
-            executor=executor,
-            memory_limit=memory_limit,
-            cache_limit=cache_limit,
-            max_pending=max_pending,
-            overflow=overflow,
-            timeout=timeout,
-            max_bytes=max_bytes,
-            max_pixels=max_pixels,
-            max_frames=max_frames,
-            allow=allow,
-            root=root,
-            hosts=hosts,
-            fetch=fetch,
-            output=output,
-            exif=exif,
-            trace=trace,
-        )
-        # Made here, so that wrong options are errors of the constructor.
-        self._reader = ReferenceReader(
-            allow=allow,
-            root=root,
-            hosts=hosts,
-            fetch=fetch,
-            user_agent=user_agent,
-            max_bytes=max_bytes,
-            timeout=options.longest_s,
-            cache=url_cache,
-            cache_limit=url_cache_limit,
-        )
-        self._engine = ServiceEngine(options, self._reader)
+        # All arguments, by their names.
+        options = ServiceOptions(**{name: value for name, value in locals().items() if name != "self"})
+        self._engine = ServiceEngine(options)
         self._ended: anyio.Event | None = None  # the supervisor was started
         self._used = False
         self._closed = False
@@ -220,7 +189,7 @@ class AsyncImageService:
                 self._stop.set()
                 with anyio.move_on_after(_CLOSE_S):
                     await self._ended.wait()
-            await self._reader.aclose()
+            await self._engine.reader.aclose()
             if self._used:
                 if self._engine.dispatcher is not None:
                     self._final = self._final or at_end(self._engine.stats())

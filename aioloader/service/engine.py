@@ -17,13 +17,13 @@ from aioloader.observability.trace import Tracer
 from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
 from aioloader.service.making import ImageMaker, ReferenceDecoder, processor_stages
+from aioloader.service.references import ReferenceReader
 from aioloader.service.requests import ImageRequests
 from aioloader.service.stats import ServiceStats, ServiceTrace, percentiles
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
     from aioloader.service.options import ServiceOptions
-    from aioloader.service.references import ReferenceReader
 
 
 class ServiceEngine:
@@ -31,17 +31,31 @@ class ServiceEngine:
 
     Args:
         options: of the service.
-        reader: reads references.
+
+    Raises:
+        TypeError, ValueError: an option is wrong.
+        MissingPackageError: a package for it is not installed.
 
     Attributes:
+        reader: reads references.
         cache: keeps made images.
         executor, dispatcher, requests: None until they are opened.
     """
 
-    def __init__(self, options: ServiceOptions, reader: ReferenceReader) -> None:
+    def __init__(self, options: ServiceOptions) -> None:
         given: Any = options.processor
         self._options = options
-        self._reader = reader
+        self.reader = ReferenceReader(
+            allow=options.allow,
+            root=options.root,
+            hosts=options.hosts,
+            fetch=options.fetch,
+            user_agent=options.user_agent,
+            max_bytes=options.max_bytes,
+            timeout=options.longest_s,
+            cache=options.url_cache,
+            cache_limit=options.url_cache_limit,
+        )
         self._own = given if isinstance(given, DecodingProcessor) else None
         if self._own is not None and options.exif not in (None, self._own.exif):
             self._own = copy.copy(self._own)
@@ -84,7 +98,7 @@ class ServiceEngine:
             threads=self._threads,
         )
         self.dispatcher = Dispatcher(
-            self._reader,
+            self.reader,
             self.cache,
             self._maker,
             executor,
@@ -95,7 +109,7 @@ class ServiceEngine:
         )
         self.requests = ImageRequests(
             self.dispatcher,
-            self._reader,
+            self.reader,
             self._threads,
             convert=self._convert,
             processor=options.processor,

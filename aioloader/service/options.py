@@ -10,7 +10,6 @@ from aioloader.errors import MissingPackageError
 from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, one_of
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     import os
@@ -52,6 +51,9 @@ class ServiceOptions:
     root: str | os.PathLike[str] | None
     hosts: Collection[str] | None
     fetch: Fetch | None
+    user_agent: str | None
+    url_cache: str | os.PathLike[str] | None
+    url_cache_limit: int | str | None
     output: str
     exif: str | None
     trace: str | os.PathLike[str] | None
@@ -93,6 +95,3 @@ class ServiceOptions:
     def longest_s(self) -> float:
         """Return the seconds that anything may take: `timeout`, or an hour without one."""
         return 3600.0 if self.timeout is None else float(self.timeout)
-
-
-__all__ = ("DEFAULT_MAX_PIXELS", "ServiceOptions")

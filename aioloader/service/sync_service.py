@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 
@@ -17,17 +17,12 @@ from aioloader.foundation.validation import advises
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
 from aioloader.service.options import CANNOT_BE_PICKLED
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    from aioloader.abc import Executor
     from aioloader.service.mapping import FedIterator
-    from aioloader.service.packing import PromptBatch
-    from aioloader.service.probe import ImageInfo
-    from aioloader.service.references import Fetch
     from aioloader.service.stats import ServiceStats
 
-P = TypeVar("P")
+Q = ParamSpec("Q")
 T = TypeVar("T")
 
 _CHECK_S = 1.0
@@ -141,6 +136,46 @@ class _Life:
         self._portal.stop()
 
 
+def _signature_of(
+    method: Callable[Concatenate[Any, Q], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Q], None]]:
+    """Return a decorator of methods that take the arguments of another one."""
+    return functools.wraps(method)
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncImageService, Q], Awaitable[T]],
+) -> Callable[Concatenate[ImageService, Q], T]:
+    """Return a method that waits for the result of a method of the async service."""
+
+    @functools.wraps(method)
+    def call(self: ImageService, /, *args: Q.args, **options: Q.kwargs) -> T:
+        return self._call(lambda: method(self._service, *args, **options))
+
+    call.__doc__ = (
+        f"Call `AsyncImageService.{method.__name__}` and wait. Ctrl-C in this thread abandons the call."
+    )
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncImageService, Q], FedIterator[Any, T]],
+) -> Callable[Concatenate[ImageService, Q], ImageIterator[T]]:
+    """Return a method that returns a blocking iterator over what a method of the async service yields."""
+
+    @functools.wraps(method)
+    def begin(self: ImageService, /, *args: Q.args, **options: Q.kwargs) -> ImageIterator[T]:
+        async def make() -> FedIterator[Any, T]:
+            return method(self._service, *args, **options)
+
+        return ImageIterator(self, self._call(make))
+
+    begin.__doc__ = (
+        f"Iterate as `AsyncImageService.{method.__name__}` does; the service's thread takes the prompts."
+    )
+    return begin
+
+
 class ImageService:
     """Images on demand for blocking code; any number of threads may call its methods at the same time.
 
@@ -154,54 +189,9 @@ class ImageService:
     """
 
     @advises({})
-    def __init__(
-        self,
-        processor: Callable[..., Any] | None = None,
-        *,
-        num_workers: int | None = None,
-        executor: str | Executor = "process",
-        memory_limit: int | None = None,
-        cache_limit: int = 0,
-        max_pending: int = 1024,
-        overflow: str = "wait",
-        timeout: float | None = 60,
-        max_bytes: int = 64 << 20,
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        max_frames: int | None = None,
-        allow: Collection[str] = ("bytes", "data"),
-        root: str | os.PathLike[str] | None = None,
-        hosts: Collection[str] | None = None,
-        fetch: Fetch | None = None,
-        user_agent: str | None = None,
-        url_cache: str | os.PathLike[str] | None = None,
-        url_cache_limit: int | str | None = None,
-        output: str = "numpy",
-        exif: str | None = None,
-        trace: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._service = AsyncImageService(
-            processor,
-            num_workers=num_workers,
-            executor=executor,
-            memory_limit=memory_limit,
-            cache_limit=cache_limit,
-            max_pending=max_pending,
-            overflow=overflow,
-            timeout=timeout,
-            max_bytes=max_bytes,
-            max_pixels=max_pixels,
-            max_frames=max_frames,
-            allow=allow,
-            root=root,
-            hosts=hosts,
-            fetch=fetch,
-            user_agent=user_agent,
-            url_cache=url_cache,
-            url_cache_limit=url_cache_limit,
-            output=output,
-            exif=exif,
-            trace=trace,
-        )
+    @_signature_of(AsyncImageService.__init__)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._service = AsyncImageService(*args, **options)
         self._life: _Life | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
@@ -231,106 +221,18 @@ class ImageService:
             raise ServiceClosedError("the image service is not open: use it inside 'with service:'")
         return self._life.call(fn)
 
-    def ready(self) -> None:
-        """Wait until all workers can take images; see `AsyncImageService.ready`."""
-        self._call(self._service.ready)
-
-    def probe(self, ref: Any, *, key: Hashable | None = None, timeout: float | None = None) -> ImageInfo:
-        """Return the facts in the header of an image; see `AsyncImageService.probe`."""
-        return self._call(partial(self._service.probe, ref, key=key, timeout=timeout))
-
-    def get(
-        self,
-        ref: Any,
-        *,
-        key: Hashable | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        draw: int = 0,
-    ) -> Any:
-        """Return an image; see `AsyncImageService.get`. Ctrl-C in this thread abandons it."""
-        return self._call(
-            partial(self._service.get, ref, key=key, priority=priority, timeout=timeout, draw=draw)
-        )
-
-    def gather(
-        self,
-        refs: Any,
-        *,
-        key: Any = None,
-        on_error: str = "raise",
-        priority: int = 0,
-        timeout: float | None = None,
-        draw: int = 0,
-    ) -> Any:
-        """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
-        return self._call(
-            partial(
-                self._service.gather,
-                refs,
-                key=key,
-                on_error=on_error,
-                priority=priority,
-                timeout=timeout,
-                draw=draw,
-            )
-        )
-
-    def map(
-        self,
-        prompts: Iterable[P],
-        *,
-        refs: Callable[[P], Any],
-        key: Callable[[P], Any] | None = None,
-        ordered: bool = False,
-        ahead: int = 64,
-        on_error: str = "raise",
-        priority: int = 0,
-        timeout: float | None = None,
-        draw: int = 0,
-    ) -> ImageIterator[tuple[P, Any]]:
-        """Iterate over (prompt, images); see `AsyncImageService.map`. The prompts are taken in the service's thread."""
-        make = partial(
-            self._service.map,
-            prompts,
-            refs=refs,
-            key=key,
-            ordered=ordered,
-            ahead=ahead,
-            on_error=on_error,
-            priority=priority,
-            timeout=timeout,
-            draw=draw,
-        )
-        return ImageIterator(self, self._call(partial(_awaited, make)))
-
-    def pack(
-        self,
-        prompts: Iterable[P],
-        *,
-        refs: Callable[[P], Any],
-        key: Callable[[P], Any] | None = None,
-        max_tokens: int,
-        lookahead: int = 64,
-        on_error: str = "raise",
-        priority: int = 0,
-        timeout: float | None = None,
-        draw: int = 0,
-    ) -> ImageIterator[PromptBatch | Any]:
-        """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
-        make = partial(
-            self._service.pack,
-            prompts,
-            refs=refs,
-            key=key,
-            max_tokens=max_tokens,
-            lookahead=lookahead,
-            on_error=on_error,
-            priority=priority,
-            timeout=timeout,
-            draw=draw,
-        )
-        return ImageIterator(self, self._call(partial(_awaited, make)))
+    ready = _blocking(AsyncImageService.ready)
+    """Wait until all workers can take images; see `AsyncImageService.ready`."""
+    probe = _blocking(AsyncImageService.probe)
+    """Return the facts in the header of an image; see `AsyncImageService.probe`."""
+    get = _blocking(AsyncImageService.get)
+    """Return an image; see `AsyncImageService.get`. Ctrl-C in this thread abandons it."""
+    gather = _blocking(AsyncImageService.gather)
+    """Return images, in the nesting of their references; see `AsyncImageService.gather`."""
+    map = _iterating(AsyncImageService.map)
+    """Iterate over (prompt, images); see `AsyncImageService.map`. The prompts are taken in the service's thread."""
+    pack = _iterating(AsyncImageService.pack)
+    """Iterate over batches of patches; see `AsyncImageService.pack`. The service's thread takes the prompts."""
 
     @property
     def closed(self) -> bool:
@@ -369,8 +271,3 @@ class ImageIterator(Iterator[T]):
         if found is None:
             raise StopIteration
         return found[0]
-
-
-async def _awaited(make: Callable[[], T]) -> T:
-    """Return the result of a function that has to be called in the loop's thread."""
-    return make()
