@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves
+from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
+from aioloader.foundation.types import RowLayout, next_layout_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aioloader.abc import SlabMemory
-    from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, RowLayout, Slab
+    from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, Slab
     from aioloader.pipeline.context import PipelineContext
 
 
@@ -57,13 +58,17 @@ class BatchRows:
             if not most:
                 return True
             slab = context.memory.allocate(most, lasting=True)
-        self.slab = slab
         if slab is None:
             return False
         self.reserves = most > self.nbytes
-        self.bases = tuple(slab.offset + offset for offset in offsets)
-        self.spill = (slab.offset + total, (most - total) // 64 * 64)
+        self.place(slab, offsets, total, most)
         return True
+
+    def place(self, slab: Slab, offsets: Sequence[int], total: int, nbytes: int) -> None:
+        """Place the arrays at their offsets in a slab, and the spill region behind their `total` bytes, to `nbytes`."""
+        self.slab = slab
+        self.bases = tuple(slab.offset + offset for offset in offsets)
+        self.spill = (slab.offset + total, (nbytes - total) // 64 * 64)
 
     def drop(self) -> Slab | None:
         """Return the slab, which the caller frees; the arrays are as before `allocate`."""
@@ -137,7 +142,7 @@ def collate(
         if not result.roots:
             return result.batch, result.samples
         if copy:
-            return map_leaves(_copy, result.batch), result.samples
+            return copied(result.batch), result.samples
         assert slab is not None
         context.memory.lease(slab, result.roots)
         arrays.leased = True
@@ -155,7 +160,10 @@ def collate(
         kept = sorted([*kept, *fill])
         picked = [fill.get(row, row) for row in kept]
     if result.values or layout is None:
-        samples = [_sample(context.memory, result, arrays, row) for row in picked]
+        samples = [
+            result.values[row] if row in result.values else row_sample(context.memory, result, arrays, row)[0]
+            for row in picked
+        ]
         # The default batchify takes views of rows and returns new arrays.
         return context.collate(samples), len(kept)
 
@@ -211,16 +219,35 @@ def _array(memory: SlabMemory, base: int, rows: int, spec: ArraySpec) -> Array:
     return memory.array(base, (rows, *[extent or 0 for extent in spec.shape]), spec.dtype)
 
 
-def _copy(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+def copied(value: Any) -> Any:
+    """Return a value with copies of its arrays."""
+    return map_leaves(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, value)
 
 
-def _sample(memory: SlabMemory, result: ChunkResult, arrays: BatchRows, row: int) -> Any:
+def row_sample(
+    memory: SlabMemory, result: ChunkResult, arrays: BatchRows, row: int
+) -> tuple[Any, list[Array]]:
+    """Return the sample that was written to a row, as views, and the arrays that they are of.
+
+    Args:
+        memory: contains the arrays.
+        result: says what else the sample contains.
+        arrays: the batch's arrays; they have a layout.
+        row: the row.
+    """
     layout = arrays.layout
-    if row in result.values or layout is None:
-        return result.values[row]
-    leaves = [
-        result.objects[number][row] if spec is None else _array(memory, base, arrays.rows, spec)[row]
-        for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True))
-    ]
-    return layout.build(leaves)
+    assert layout is not None
+    leaves: list[Any] = []
+    roots: list[Array] = []
+    for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True)):
+        if spec is None:
+            leaves.append(result.objects[number][row])
+        else:
+            roots.append(_array(memory, base, arrays.rows, spec))
+            leaves.append(roots[-1][row])
+    return layout.build(leaves), roots
+
+
+def row_layout(structure: Any, leaves: Sequence[ArraySpec | None]) -> RowLayout:
+    """Return a new layout of rows for samples of a structure."""
+    return RowLayout(next_layout_number(), structure, tuple(leaves), builder(structure))

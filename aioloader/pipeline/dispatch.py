@@ -27,8 +27,9 @@ import anyio
 import numpy as np
 
 from aioloader.foundation.concurrency import deferred
-from aioloader.foundation.pytree import builder, flatten, leaf_spec
-from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout, next_layout_number
+from aioloader.foundation.pytree import flatten, leaf_spec
+from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult
+from aioloader.pipeline.collate import row_layout
 
 if TYPE_CHECKING:
     from aioloader.foundation.concurrency import RefCount
@@ -76,6 +77,12 @@ def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left:
     most = max(1, int(target_s / (sample_s or _UNKNOWN_SAMPLE_S)))
     parts = max(1, parts, -(-samples // most))
     return max(1, -(-samples // parts))
+
+
+def average_s(before_s: float, result: ChunkResult, samples: int) -> float:
+    """Return the seconds of a worker for a sample: those of a result, averaged with `before_s` unless that is 0."""
+    seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, samples)
+    return 0.8 * before_s + 0.2 * seconds if before_s else seconds
 
 
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
@@ -223,8 +230,7 @@ class Dispatch:
     def learn_layout(self, sample: Any) -> None:
         """Take the row layout from the first sample that was made."""
         structure, leaves = flatten(sample)
-        specs = tuple(leaf_spec(leaf) for leaf in leaves)
-        self._context.layout = RowLayout(next_layout_number(), structure, specs, builder(structure))
+        self._context.layout = row_layout(structure, [leaf_spec(leaf) for leaf in leaves])
 
     def learn_costs(self, result: ChunkResult, rows: int, chunks: int) -> None:
         """Take the time and the memory that a sample needs from the merged result of a batch.
@@ -235,7 +241,6 @@ class Dispatch:
             chunks: how many chunks it was cut into, apart from those that showed the layout of the rows.
         """
         context = self._context
-        seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, rows)
-        context.sample_s = seconds if not context.sample_s else 0.8 * context.sample_s + 0.2 * seconds
+        context.sample_s = average_s(context.sample_s, result, rows)
         if chunks:
             context.learn_spill(result.spill_nbytes)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Executor
     from aioloader.service.making import ImageMaker
+    from aioloader.service.options import ServiceOptions
     from aioloader.service.references import Reference, ReferenceReader
     from aioloader.service.stats import ServiceTrace
 
@@ -211,9 +212,7 @@ class Dispatcher:
         cache: keeps images.
         maker: makes images.
         executor: the executor of the maker.
-        max_pending: most places for images that are waited for, and for headers that are read.
-        overflow: "wait" or "raise": what happens with one more.
-        tick_s: how often timeouts are checked; seconds.
+        options: of the service.
         trace: records what happens, or None.
 
     Attributes:
@@ -227,17 +226,14 @@ class Dispatcher:
         cache: ImageCache,
         maker: ImageMaker,
         executor: Executor,
-        *,
-        max_pending: int,
-        overflow: str,
-        tick_s: float = _TICK_S,
-        trace: ServiceTrace | None = None,
+        options: ServiceOptions,
+        trace: ServiceTrace | None,
     ) -> None:
         self._reader = reader
         self._cache = cache
         self._maker = maker
         self._executor = executor
-        self._tick_s = tick_s
+        self._tick_s = min(_TICK_S, options.longest_s / 10)  # how often timeouts are checked
         self._trace = trace
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
@@ -251,7 +247,9 @@ class Dispatcher:
         self._requests = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.counters = ServiceCounters()
-        self._admission = Admission(most=max_pending, overflow=overflow, counters=self.counters, trace=trace)
+        self._admission = Admission(
+            most=options.max_pending, overflow=options.overflow, counters=self.counters, trace=trace
+        )
         self._visits: set[anyio.CancelScope] = set()
         self._visits_ended = Notification()
         self.closed = False

@@ -90,10 +90,8 @@ class ServiceEngine:
         self._maker = ImageMaker(
             executor,
             memory,
-            processor=options.processor,
+            options,
             exif=self._exif,
-            max_pixels=options.max_pixels,
-            max_frames=options.max_frames,
             cache=self.cache,
             threads=self._threads,
         )
@@ -102,21 +100,16 @@ class ServiceEngine:
             self.cache,
             self._maker,
             executor,
-            max_pending=options.max_pending,
-            overflow=options.overflow,
-            tick_s=min(0.1, options.longest_s / 10),
-            trace=None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
+            options,
+            None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
         )
         self.requests = ImageRequests(
             self.dispatcher,
             self.reader,
             self._threads,
-            convert=self._convert,
-            processor=options.processor,
+            options,
             exif=self._exif,
-            max_pixels=options.max_pixels,
-            timeout=options.timeout,
-            probe_s=options.longest_s,
+            convert=self._convert,
         )
 
     def _open_executor(self, memory: SlabMemory) -> Executor:

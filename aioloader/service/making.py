@@ -20,7 +20,7 @@ from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.errors import ImageError, ImageTooLargeError, ServiceMemoryError
 from aioloader.foundation.concurrency import RefCount
-from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
+from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.types import (
     INDEX,
     INDEX_TABLE_ROWS,
@@ -30,10 +30,10 @@ from aioloader.foundation.types import (
     ArraySpec,
     Chunk,
     ChunkResult,
-    RowLayout,
     Slab,
-    next_layout_number,
 )
+from aioloader.pipeline.collate import BatchRows, copied, row_layout, row_sample
+from aioloader.pipeline.dispatch import average_s
 from aioloader.service.probe import decoded_size
 from aioloader.transforms.decode import checked_header
 from aioloader.transforms.formats import read_header
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
     from aioloader.abc import DecodingProcessor, Executor, SlabMemory
     from aioloader.foundation.threads import Threads
-    from aioloader.foundation.types import Array, ItemLocation
+    from aioloader.foundation.types import Array, ItemLocation, RowLayout
     from aioloader.service.image_cache import ImageCache
     from aioloader.service.jobs import ChunkInWork, Job
+    from aioloader.service.options import ServiceOptions
 
 
 # As for an image of float32 in RGB.
@@ -160,10 +161,8 @@ class ImageMaker:
     Args:
         executor: runs the program of `ReferenceDecoder` and the processor; open.
         memory: slab memory.
-        processor: the processor, or None.
+        options: of the service.
         exif: "apply" or "ignore".
-        max_pixels: most pixels of an image, or None.
-        max_frames: most frames of an image, or None.
         cache: its images are dropped where there is no memory left.
         threads: large copies run there.
 
@@ -177,25 +176,23 @@ class ImageMaker:
         self,
         executor: Executor,
         memory: SlabMemory,
+        options: ServiceOptions,
         *,
-        processor: Any,
         exif: str,
-        max_pixels: int | None,
-        max_frames: int | None,
         cache: ImageCache,
         threads: Threads,
     ) -> None:
         self._executor = executor
         self._memory = memory
-        self._sized = processor if isinstance(processor, SizedProcessor) else None
-        self._plain = processor is None
+        given: Any = options.processor
+        self._sized = given if isinstance(given, SizedProcessor) else None
         self._exif = exif
-        self._max_pixels = max_pixels
-        self._max_frames = max_frames
+        self._max_pixels = options.max_pixels
+        self._max_frames = options.max_frames
         self._cache = cache
         self._threads = threads
         # Of a processor that does not announce its results.
-        self._sizes = None if self._sized is not None or self._plain else ResultSizes()
+        self._sizes = None if self._sized is not None or given is None else ResultSizes()
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
         self._layouts: dict[tuple[int, ...], RowLayout] = {}
@@ -284,25 +281,26 @@ class ImageMaker:
         owned: list[Slab] = []
         holders = RefCount(functools.partial(self._memory.free_later, owned))
         self.in_work += 1
-        layout = self._layout(jobs)
+        arrays = BatchRows(len(jobs), self._layout(jobs))
         try:
             payloads = [_payload(job) for job in jobs]
             given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
-            places, rows = ([], 0) if layout is None else layout.offsets(len(jobs))
+            offsets, rows = ([], 0) if arrays.layout is None else arrays.layout.offsets(arrays.rows)
             room = _ROOM if rows else sum(job.nbytes for job in jobs)
             # A result of unknown size that does not fit in the slab comes by value.
             least = rows + room if self._sizes is None else _ROOM
             made = await self._allocate(rows + room, owned, lasting=True, least=least)
+            arrays.place(made, offsets, rows, made.nbytes)
             table = await self._fill(jobs, payloads, given)
             keeps = len(jobs) == 1 and not self._is_small(jobs[0])
             holders.enter()
             sent = Chunk(
                 batch=jobs[0].order[2],
                 index_table=table,
-                rows=len(jobs),
-                layout=layout,
-                bases=tuple(made.offset + place for place in places),
-                spill=(made.offset + rows, made.nbytes - rows),
+                rows=arrays.rows,
+                layout=arrays.layout,
+                bases=arrays.bases,
+                spill=arrays.spill,
                 release=holders.leave,
                 keeps_spill=keeps,
                 patience=chunk.patience,
@@ -312,12 +310,10 @@ class ImageMaker:
             result = await self._executor.run([sent])
             chunk.work_spans = result.work_spans
             self._learn(result, jobs)
-            if layout is not None and result.written and keeps:
-                return [await self._lease_row(layout, sent.bases, result, made, owned)]
-            if keeps and result.roots:
-                return [await self._lease(result, made, owned)]
-            if layout is not None:
-                self._take_rows(layout, sent.bases, len(jobs), result)
+            if keeps and (result.written or result.roots):
+                return [await self._lease(result, arrays, owned)]
+            for row in result.written:
+                result.values[row] = copied(row_sample(self._memory, result, arrays, row)[0])
             return [_outcome(job, row, result) for row, job in enumerate(jobs)]
         finally:
             self.in_work -= 1
@@ -395,8 +391,7 @@ class ImageMaker:
         if self._template is None and jobs[0].shape is not None and 0 in result.values:
             self._learn_template(result.values[0], jobs[0].shape)
         if self._is_small(jobs[0]):
-            seconds = (result.decode_s + result.transform_s + result.collate_s) / len(jobs)
-            self._small_s = seconds if not self._small_s else 0.8 * self._small_s + 0.2 * seconds
+            self._small_s = average_s(self._small_s, result, len(jobs))
         if self._sizes is not None and len(jobs) == 1 and result.spill_nbytes:
             self._sizes.learn(jobs[0].pixels, result.spill_nbytes)
 
@@ -408,8 +403,7 @@ class ImageMaker:
         layout = self._layouts.get(shape)
         if layout is None:
             structure, (first, *others) = self._template
-            leaves = (ArraySpec(shape, first), *others)
-            layout = RowLayout(next_layout_number(), structure, leaves, builder(structure))
+            layout = row_layout(structure, (ArraySpec(shape, first), *others))
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts.clear()
             self._layouts[shape] = layout
@@ -421,56 +415,25 @@ class ImageMaker:
         if isinstance(leaves[0], np.ndarray) and leaves[0].shape == shape:
             self._template = structure, (leaves[0].dtype, *map(leaf_spec, leaves[1:]))
 
-    def _take_rows(self, layout: RowLayout, bases: Sequence[int], rows: int, result: ChunkResult) -> None:
-        """Copy the images that were written to rows, and add them to those that came by value."""
-        arrays = [
-            None
-            if leaf is None
-            else self._memory.array(base, [rows, *(extent or 0 for extent in leaf.shape)], leaf.dtype)
-            for leaf, base in zip(layout.leaves, bases, strict=True)
-        ]
-        for row in result.written:
-            leaves = [
-                result.objects.get(number, {}).get(row) if array is None else array[row].copy()
-                for number, array in enumerate(arrays)
-            ]
-            result.values[row] = layout.build(leaves)
-
-    async def _lease_row(
-        self, layout: RowLayout, bases: Sequence[int], result: ChunkResult, slab: Slab, owned: list[Slab]
-    ) -> Outcome:
-        """Return the image that was written to its row, over its slab."""
-        leaves: list[Any] = []
-        for number, (leaf, base) in enumerate(zip(layout.leaves, bases, strict=True)):
-            if leaf is None:
-                leaves.append(result.objects.get(number, {}).get(0))
-            else:
-                leaves.append(self._memory.array(base, [extent or 0 for extent in leaf.shape], leaf.dtype))
-        roots = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-        # Views, because a lease ends with the last view of its array.
-        value = layout.build([leaf[...] if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])[0]
-        return await self._hand_out(value, roots, layout.offsets(1)[1], result.tainted, slab, owned)
-
-    async def _lease(self, result: ChunkResult, slab: Slab, owned: list[Slab]) -> Outcome:
+    async def _lease(self, result: ChunkResult, arrays: BatchRows, owned: list[Slab]) -> Outcome:
         """Return the image of a chunk of one, over its slab; or a copy where callers hold much memory already."""
-        value = result.values[0][0]
-        roots, result.roots = result.roots, []
-        used = sum(_aligned(root.nbytes) for root in roots)
-        return await self._hand_out(value, roots, used, result.tainted, slab, owned)
-
-    async def _hand_out(
-        self, value: Any, roots: list[Array], used: int, tainted: bool, slab: Slab, owned: list[Slab]
-    ) -> Outcome:
-        memory = self._memory
+        memory, slab, layout = self._memory, arrays.slab, arrays.layout
+        assert slab is not None
+        if layout is not None and result.written:
+            sample, roots = row_sample(memory, result, arrays, 0)
+            used = layout.offsets(1)[1]
+        else:
+            sample, roots, result.roots = result.values[0], result.roots, []
+            used = sum(_aligned(root.nbytes) for root in roots)
         while memory.leased + used > memory.limit // 2 and self._cache.drop_oldest():
             memory.usage()  # frees what ended
-        if tainted or memory.leased + used > memory.limit // 2:
+        if result.tainted or memory.leased + used > memory.limit // 2:
             self.copies += 1
-            return Outcome(await self._threads.run(map_leaves, _copied, value), used, None)
+            return Outcome(await self._threads.run(copied, sample[0]), used, None)
         owned.remove(slab)
         memory.shrink(slab, used)
         memory.lease(slab, roots)
-        return Outcome(value, used, None)
+        return Outcome(sample[0], used, None)
 
 
 def _payload(job: Job) -> memoryview:
@@ -484,10 +447,6 @@ def _aligned(nbytes: int) -> int:
 
 def _copy(out: memoryview, data: memoryview) -> None:
     out[:] = data
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
 def _outcome(job: Job, row: int, result: ChunkResult) -> Outcome:

@@ -22,10 +22,12 @@ from aioloader.foundation.validation import at_least, is_async, one_of
 from aioloader.service.requests import check_draw
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from anyio.abc import TaskGroup
 
     from aioloader.service.jobs import Request
-    from aioloader.service.requests import ImageRequests
+    from aioloader.service.requests import Asked, ImageRequests
 
 
 P = TypeVar("P")
@@ -301,7 +303,7 @@ class _RequestFeed(Feed[P, _Asked]):
         key: returns the keys of a prompt, or None.
         ordered: elements come in the order of the prompts.
         ahead: most prompts in work.
-        options: of `ImageRequests.submit`.
+        on_error, asked: of `ImageRequests.submit`.
     """
 
     def __init__(
@@ -309,22 +311,28 @@ class _RequestFeed(Feed[P, _Asked]):
         requests: ImageRequests,
         prompts: Iterable[P] | AsyncIterable[P],
         refs: Callable[[P], Any],
-        *,
         key: Callable[[P], Any] | None,
+        *,
         ordered: bool,
         ahead: int,
-        **options: Any,
+        on_error: str,
+        asked: Asked,
     ) -> None:
         super().__init__(prompts, refs, key)
         self.requests = requests
         self._ordered = ordered
         self._ahead = ahead
-        self._options = options
+        self._on_error = on_error
+        self._asked = asked
 
     async def add(self, prompt: P, tasks: TaskGroup) -> None:
         try:
             request, build = await self.requests.submit(
-                self._refs(prompt), key=self._key(prompt), waits_for_room=True, **self._options
+                self._refs(prompt),
+                key=self._key(prompt),
+                on_error=self._on_error,
+                waits_for_room=True,
+                **self._asked,
             )
         except Exception as error:
             self.items.append(_Asked(prompt, error, None))
@@ -367,19 +375,14 @@ class Mapping(FedIterator[_Asked, "tuple[P, Any]"], Generic[P]):
         ordered: bool,
         ahead: int,
         on_error: str,
-        priority: int,
-        timeout: float | None,
-        draw: int,
+        **asked: Unpack[Asked],
     ) -> None:
         at_least("ahead", ahead, 1)
-        check_draw(draw)
-        options = {
-            "on_error": "return" if on_error == "return" else "raise",
-            "priority": priority,
-            "timeout": timeout,
-            "draw": draw,
-        }
-        feed = _RequestFeed(requests, prompts, refs, key=key, ordered=ordered, ahead=ahead, **options)
+        check_draw(asked["draw"])
+        of_images = "return" if on_error == "return" else "raise"
+        feed = _RequestFeed(
+            requests, prompts, refs, key, ordered=ordered, ahead=ahead, on_error=of_images, asked=asked
+        )
         super().__init__(requests, feed, "aioloader image service: map", on_error=on_error)
 
     def __aiter__(self) -> Mapping[P]:

@@ -20,11 +20,12 @@ from aioloader.service.requests import check_draw
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
+    from typing import Unpack
 
     from anyio.abc import TaskGroup
 
     from aioloader.foundation.types import Array
-    from aioloader.service.requests import ImageRequests
+    from aioloader.service.requests import Asked, ImageRequests
 
 P = TypeVar("P")
 
@@ -59,18 +60,9 @@ class PromptBatch:
     num_tokens: int
 
 
-@dataclass(slots=True)
-class _Planned(Generic[P]):
-    """A prompt whose tokens are known."""
-
-    prompt: P
-    refs: list[Any]
-    keys: list[Any]
-
-
 @dataclass(slots=True, eq=False)
 class _Probed(Generic[P]):
-    """A prompt whose headers are being read; `done` is set when its tokens or its error are known."""
+    """A prompt; `done` is set when its headers were read, and its tokens or its error are known."""
 
     prompt: P
     refs: list[Any] = field(default_factory=list)
@@ -88,7 +80,7 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
         prompts, refs: see `Feed`.
         key: returns the keys of a prompt, or None.
         fit: plans the batches.
-        priority, timeout, draw: of the images.
+        asked: options of the images.
     """
 
     def __init__(
@@ -98,17 +90,13 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
         refs: Callable[[P], Any],
         *,
         key: Callable[[P], Any] | None,
-        fit: FirstFit[_Planned[P]],
-        priority: int,
-        timeout: float | None,
-        draw: int,
+        fit: FirstFit[_Probed[P]],
+        asked: Asked,
     ) -> None:
         super().__init__(prompts, refs, key)
         self._requests = requests
         self._fit = fit
-        self._priority = priority
-        self._timeout = timeout
-        self._draw = draw
+        self._asked = asked
         self._probed: deque[_Probed[P]] = deque()  # in the order of arrival
         self._probes = anyio.Semaphore(_PROBES)
         self._planned = Notification()
@@ -127,7 +115,8 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
 
         async def probe(ref: Any, key: Any) -> None:
             async with self._probes:
-                info = await self._requests.probe(ref, key=key, timeout=self._timeout, waits_for_room=True)
+                timeout = self._asked["timeout"]
+                info = await self._requests.probe(ref, key=key, timeout=timeout, waits_for_room=True)
                 tokens.append(info.num_tokens or 0)
 
         try:
@@ -159,7 +148,7 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
             try:
                 if each.error is not None:
                     raise each.error
-                self._fit.add(_Planned(each.prompt, each.refs, each.keys), each.tokens)
+                self._fit.add(each, each.tokens)
             except Exception as error:
                 await self._deliver(FailedPrompt(each.prompt, error))
             while self._fit.full:
@@ -176,11 +165,9 @@ class _BatchFeed(Feed[P, "PromptBatch | FailedPrompt"]):
             [each.refs for each, _ in planned],
             key=[each.keys for each, _ in planned],
             on_error="return",
-            priority=self._priority,
-            timeout=self._timeout,
-            draw=self._draw,
             waits_for_room=True,
             convert=False,
+            **self._asked,
         )
         chosen: list[tuple[P, list[Any], int]] = []
         for (each, tokens), images in zip(planned, found, strict=True):
@@ -221,22 +208,18 @@ class Packing(FedIterator["PromptBatch | FailedPrompt", "PromptBatch | Any"], Ge
         max_tokens: int,
         lookahead: int,
         on_error: str,
-        priority: int,
-        timeout: float | None,
-        draw: int,
+        **asked: Unpack[Asked],
     ) -> None:
         at_least("max_tokens", max_tokens, 1)
         at_least("lookahead", lookahead, 1)
-        check_draw(draw)
+        check_draw(asked["draw"])
         if not isinstance(requests.processor, SizedProcessor):
             raise TypeError(
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"
             )
-        fit: FirstFit[_Planned[P]] = FirstFit(max_tokens, lookahead=lookahead)
-        feed = _BatchFeed(
-            requests, prompts, refs, key=key, fit=fit, priority=priority, timeout=timeout, draw=draw
-        )
+        fit: FirstFit[_Probed[P]] = FirstFit(max_tokens, lookahead=lookahead)
+        feed = _BatchFeed(requests, prompts, refs, key=key, fit=fit, asked=asked)
         super().__init__(requests, feed, "aioloader image service: pack", on_error=on_error)
 
     def __aiter__(self) -> Packing[P]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import anyio
 import anyio.lowlevel
@@ -20,11 +20,13 @@ from aioloader.transforms.formats import ENDS_EARLY, LongHeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
+    from typing import Unpack
 
     from aioloader.foundation.threads import Threads
     from aioloader.loader.outputs import Converter
     from aioloader.service.dispatcher import Dispatcher
     from aioloader.service.jobs import Request
+    from aioloader.service.options import ServiceOptions
     from aioloader.service.probe import ImageInfo
     from aioloader.service.references import ReadImage, Reference, ReferenceReader
 
@@ -38,6 +40,14 @@ _HELD_S = 0.002
 _LAST_DRAW = (1 << 63) - 1
 
 
+class Asked(TypedDict):
+    """Options of the images of a request; see `AsyncImageService.get`."""
+
+    priority: int
+    timeout: float | None
+    draw: int
+
+
 class ImageRequests:
     """Requests of one service that is open.
 
@@ -45,14 +55,12 @@ class ImageRequests:
         dispatcher: makes the images.
         reader: reads references.
         threads: what takes long runs there.
+        options: of the service.
+        exif: "apply" or "ignore".
         convert: converts images, or None.
-        processor: the processor, or None.
-        exif, max_pixels: see `image_info`.
-        timeout: seconds for each image, or None.
-        probe_s: seconds for a header.
 
     Attributes:
-        processor: as given.
+        processor: the processor, or None.
     """
 
     def __init__(
@@ -60,34 +68,25 @@ class ImageRequests:
         dispatcher: Dispatcher,
         reader: ReferenceReader,
         threads: Threads,
+        options: ServiceOptions,
         *,
-        convert: Converter | None,
-        processor: Callable[..., Any] | None,
         exif: str,
-        max_pixels: int | None,
-        timeout: float | None,
-        probe_s: float,
+        convert: Converter | None,
     ) -> None:
         self._dispatcher = dispatcher
         self._reader = reader
         self._threads = threads
         self._convert = convert
-        self.processor = processor
+        self.processor = options.processor
+        self._options = options
         self._exif = exif
-        self._max_pixels = max_pixels
-        self._timeout_s = timeout
-        self._probe_s = probe_s
         self._held_s = 0.0  # by images of one request after the other
 
-    async def get(
-        self, ref: Any, *, key: Hashable | None, priority: int, timeout: float | None, draw: int
-    ) -> Any:
+    async def get(self, ref: Any, *, key: Hashable | None, **asked: Unpack[Asked]) -> Any:
         """Return an image; see `AsyncImageService.get`."""
         dispatcher = self._dispatcher
-        draw = check_draw(draw)
-        request = dispatcher.request(
-            priority=whole_number("priority", priority), timeout=self._timeout(timeout)
-        )
+        draw = check_draw(asked["draw"])
+        request = self._request(asked)
         try:
             await dispatcher.submit(ref, request, key=key, draw=draw)
             if request.waiting:
@@ -123,16 +122,15 @@ class ImageRequests:
         *,
         key: Any = None,
         on_error: str,
-        priority: int,
-        timeout: float | None,
-        draw: int = 0,
         waits_for_room: bool = False,
+        **asked: Unpack[Asked],
     ) -> tuple[Request, Callable[[list[Any]], Any]]:
         """Ask for all images of nested references.
 
         Args:
-            refs, key, on_error, priority, timeout, draw: see `AsyncImageService.gather`.
+            refs, key, on_error: see `AsyncImageService.gather`.
             waits_for_room: see `Request`.
+            asked: see `Asked`.
 
         Returns:
             the request, with one waiter for each reference, and the function that puts results into the nesting.
@@ -143,15 +141,10 @@ class ImageRequests:
         """
         one_of("on_error", on_error, _ON_ERROR)
         dispatcher = self._dispatcher
-        draw = check_draw(draw)
+        draw = check_draw(asked["draw"])
         found, build = flatten_references(refs)
         keys = flatten_keys(refs, key)
-        request = dispatcher.request(
-            priority=whole_number("priority", priority),
-            timeout=self._timeout(timeout),
-            fail_fast=on_error == "raise",
-            waits_for_room=waits_for_room,
-        )
+        request = self._request(asked, fail_fast=on_error == "raise", waits_for_room=waits_for_room)
         request.hold()
         try:
             for ref, each in zip(found, keys, strict=True):
@@ -248,9 +241,12 @@ class ImageRequests:
             return await anyio.to_thread.run_sync(self._convert, value)
         return self._convert(value)
 
-    def _timeout(self, timeout: float | None) -> float | None:
+    def _request(self, asked: Asked, **waiting: bool) -> Request:
+        timeout, priority = asked["timeout"], whole_number("priority", asked["priority"])
         at_least("timeout", timeout, 0, exclusive=True)
-        return self._timeout_s if timeout is None else timeout
+        if timeout is None:
+            timeout = self._options.timeout
+        return self._dispatcher.request(priority=priority, timeout=timeout, **waiting)
 
     async def probe(
         self,
@@ -267,7 +263,7 @@ class ImageRequests:
             waits_for_room: see `Request`.
         """
         at_least("timeout", timeout, 0, exclusive=True)
-        allowed_s = self._probe_s if timeout is None else timeout
+        allowed_s = self._options.longest_s if timeout is None else timeout
         reference = self._reader.accept(ref, key=key)
         request = self._dispatcher.request(priority=0, timeout=allowed_s, waits_for_room=waits_for_room)
         return await self._dispatcher.visit(reference, request, partial(self._probe, reference, allowed_s))
@@ -293,7 +289,7 @@ class ImageRequests:
             name=reference.name,
             processor=self.processor,
             exif=self._exif,
-            max_pixels=self._max_pixels,
+            max_pixels=self._options.max_pixels,
             key=read.key,
             complete=read.complete,
         )
