@@ -11,6 +11,7 @@ Places, of all kinds, are shared out by what an image waits for, so that a serve
 from __future__ import annotations
 
 import copy
+import sys
 from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,69 +31,18 @@ from aioloader.service.image_cache import ImageCache, nbytes_of
 from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Shared, Waiter
 from aioloader.service.making import Outcome
 from aioloader.service.references import SOURCES
-from aioloader.service.schedule import Schedule
+from aioloader.service.schedule import Room, Schedule, Turn
 from aioloader.service.stats import ServiceCounters
 from aioloader.transforms.formats import LongHeaderError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
     from aioloader.abc import Executor
     from aioloader.service.making import ImageMaker
     from aioloader.service.options import ServiceOptions
     from aioloader.service.references import Reference, ReferenceReader
     from aioloader.service.stats import ServiceTrace
-
-
-class Places:
-    """Places that are taken, of each kind of source and of each server.
-
-    Args:
-        limits: most places of each kind, and of each of its servers.
-    """
-
-    def __init__(self, limits: Mapping[str, tuple[int, int]]) -> None:
-        self._limits = limits
-        self._taken: Counter[str | tuple[str, str]] = Counter()
-
-    def free(self, reference: Reference) -> bool:
-        """Return whether there is a place for an image."""
-        source, server = reference.source, reference.server
-        most, of_server = self._limits[source]
-        return self._taken[source] < most and (not server or self._taken[source, server] < of_server)
-
-    def share(self, reference: Reference) -> int:
-        """Return the most places of images of the source or the server of an image, whichever has none left."""
-        most, of_server = self._limits[reference.source]
-        return most if self._taken[reference.source] >= most else of_server
-
-    def take(self, reference: Reference) -> None:
-        """Take a place."""
-        self._taken.update(_shares(reference))
-
-    def leave(self, reference: Reference) -> None:
-        """Give a place back."""
-        for share in _shares(reference):
-            self._taken[share] -= 1
-            if not self._taken[share]:
-                del self._taken[share]
-
-
-def _shares(reference: Reference) -> tuple[str | tuple[str, str], ...]:
-    return (
-        (reference.source, (reference.source, reference.server)) if reference.server else (reference.source,)
-    )
-
-
-class _Turn:
-    """A call that waits for a place: `event` is set when it need not wait any more, `has_place` if it got one."""
-
-    __slots__ = ("event", "has_place", "reference")
-
-    def __init__(self, reference: Reference) -> None:
-        self.reference = reference
-        self.event = anyio.Event()
-        self.has_place = False
 
 
 class Admission:
@@ -107,8 +57,6 @@ class Admission:
         counters: changed by those who wait.
         trace: records who waited, or None.
 
-    Attributes:
-        taken: places that are taken.
     """
 
     def __init__(
@@ -116,24 +64,23 @@ class Admission:
     ) -> None:
         self._most = most
         limits = dict.fromkeys(SOURCES, (most - most // 4, most - most // 4 - most // 8))
-        self._places = Places({**limits, "memory": (most, most)})
+        self._room = Room(most, {**limits, "memory": (most, most)})
         self._raises = overflow == "raise"
         self._counters = counters
         self._trace = trace
-        self._turns: Schedule[_Turn] = Schedule()
         self._closed = False
-        self.taken = 0
+
+    @property
+    def taken(self) -> int:
+        """Return the number of places that are taken."""
+        return self._room.taken
 
     def try_enter(self, reference: Reference) -> bool:
         """Take a place if there is one; return whether it was taken. Whoever waits cannot take it."""
-        if self.taken >= self._most or not self._places.free(reference):
+        if not self._room.free(reference.source, reference.server):
             return False
-        self._enter(reference)
+        self._room.take(reference.source, reference.server)
         return True
-
-    def _enter(self, reference: Reference) -> None:
-        self.taken += 1
-        self._places.take(reference)
 
     async def wait(self, reference: Reference, request: Request, deadline: float | None) -> None:
         """Wait for a place, and take it.
@@ -151,11 +98,10 @@ class Admission:
         On cancellation the next one gets the place.
         """
         if self._raises and not request.waits_for_room:
-            share = None if self.taken >= self._most else self._places.share(reference)
+            share = None if self.taken >= self._most else self._room.share(reference.source)
             raise ServiceOverloadedError(self.taken, self._most, share)
-        turn = _Turn(reference)
-        lane = reference.source, reference.server
-        self._turns.push(turn, priority=request.priority, first_round=0, request=0, place=0, lane=lane)
+        turn = Turn(reference.source, reference.server)
+        self._room.wait(turn, request.priority)
         self._counters.admission += 1
         began = perf_counter()
         try:
@@ -169,9 +115,7 @@ class Admission:
                 self._counters.timed_out += 1
                 raise ImageTimeoutError(reference.name, request.timeout, "admission")
         except BaseException:
-            self._turns.discard(turn)
-            if turn.has_place:
-                self.leave(reference)
+            self._room.give_up(turn)
             raise
         finally:
             self._counters.admission -= 1
@@ -180,21 +124,12 @@ class Admission:
 
     def leave(self, reference: Reference) -> None:
         """Give a place back, to the first one that waits and may have it."""
-        self.taken -= 1
-        self._places.leave(reference)
-        while self.taken < self._most and self._turns:
-            turn = self._turns.pop(lambda turn: self._places.free(turn.reference))
-            if turn is None:
-                return
-            self._enter(turn.reference)
-            turn.has_place = True
-            turn.event.set()
+        self._room.leave(reference.source, reference.server)
 
     def close(self) -> None:
         """Wake all who wait: nobody enters any more."""
         self._closed = True
-        while (turn := self._turns.pop()) is not None:
-            turn.event.set()
+        self._room.close()
 
 
 T = TypeVar("T")
@@ -238,7 +173,7 @@ class Dispatcher:
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
         self._to_read: Schedule[Job | HeaderRead] = Schedule()
-        self._reads = Places(SOURCES)
+        self._reads = Room(sys.maxsize, SOURCES)
         # Of each place that is being read, the job that reads it again afterwards, if there is one.
         self._next_reads: dict[Hashable, Job | None] = {}
         self._to_make: Schedule[Job] = Schedule()
@@ -391,7 +326,7 @@ class Dispatcher:
                 try:
                     return await fn()
                 finally:
-                    self._reads.leave(reference)
+                    self._reads.leave(reference.source, reference.server)
                     self._start_reads()
         finally:
             self._visits.discard(scope)
@@ -418,7 +353,7 @@ class Dispatcher:
             if not header.turn.is_set():
                 self._to_read.discard(header)
             else:
-                self._reads.leave(reference)
+                self._reads.leave(reference.source, reference.server)
                 self._start_reads()
             raise
         if not header.turn.is_set():
@@ -508,7 +443,7 @@ class Dispatcher:
                 del self._held[job.order[0]]
 
     def _may_read(self, next_one: Job | HeaderRead) -> bool:
-        if not self._reads.free(next_one.reference):
+        if not self._reads.free(next_one.reference.source, next_one.reference.server):
             return False
         if isinstance(next_one, HeaderRead):
             return True
@@ -520,7 +455,7 @@ class Dispatcher:
             next_one = self._to_read.pop(self._may_read)
             if next_one is None:
                 return
-            self._reads.take(next_one.reference)
+            self._reads.take(next_one.reference.source, next_one.reference.server)
             if isinstance(next_one, HeaderRead):
                 next_one.turn.set()
                 continue
@@ -546,7 +481,7 @@ class Dispatcher:
         finally:
             self.counters.reading -= 1
             job.scope = None
-            self._reads.leave(job.reference)
+            self._reads.leave(job.reference.source, job.reference.server)
         if not job.abandoned and not self.closed:  # `run` ends what is left
             if error is not None:
                 self._end(job, Outcome(None, 0, error))

@@ -30,7 +30,7 @@ import selectors
 import socket
 import ssl
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,7 +43,7 @@ from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackage
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.version import __version__
 from aioloader.service.allowed import HostRule, check_addresses
-from aioloader.service.schedule import Schedule
+from aioloader.service.schedule import Room, Turn
 from aioloader.service.web_urls import WebAddress, redirected
 from aioloader.storage.cache.base import Cache, MemoryCache, PlacedSpans
 from aioloader.storage.cache.lookup import file_key
@@ -197,17 +197,6 @@ class AgainError(Exception):
         self.pause_s = pause_s
 
 
-class _Turn:
-    """A body that waits for room; `event` is set when it has it."""
-
-    __slots__ = ("event", "nbytes", "server")
-
-    def __init__(self, server: str, nbytes: int) -> None:
-        self.server = server
-        self.nbytes = nbytes
-        self.event = anyio.Event()
-
-
 class BodyRoom:
     """Room for the bodies that are being received. Those of at most a MiB need none.
 
@@ -216,17 +205,15 @@ class BodyRoom:
 
     Args:
         nbytes: of all bodies together; five eighths are at least as many as one body may have.
-
-    Attributes:
-        taken: bytes that are taken.
     """
 
     def __init__(self, nbytes: int) -> None:
-        self._most = nbytes
-        self._of_server = nbytes - nbytes // 4 - nbytes // 8
-        self._servers: Counter[str] = Counter()
-        self._turns: Schedule[_Turn] = Schedule()
-        self.taken = 0
+        self._room = Room(nbytes, {"": (nbytes, nbytes - nbytes // 4 - nbytes // 8)})
+
+    @property
+    def taken(self) -> int:
+        """Return the bytes that are taken."""
+        return self._room.taken
 
     @contextlib.asynccontextmanager
     async def take(self, server: str, nbytes: int) -> AsyncIterator[None]:
@@ -236,34 +223,13 @@ class BodyRoom:
             server: of the body.
             nbytes: most bytes of the body.
         """
-        turn = _Turn(server, nbytes)
-        self._turns.push(turn, priority=0, first_round=0, request=0, place=0, lane=server)
-        self._let_in()
+        turn = Turn("", server, nbytes)
+        self._room.wait(turn)
         try:
             await turn.event.wait()
             yield
         finally:
-            self._turns.discard(turn)
-            if turn.event.is_set():
-                self._count(turn, -1)
-            self._let_in()
-
-    def _let_in(self) -> None:
-        while self._turns and (turn := self._turns.pop(self._fits)) is not None:
-            self._count(turn, 1)
-            turn.event.set()
-
-    def _fits(self, turn: _Turn) -> bool:
-        return (
-            self.taken + turn.nbytes <= self._most
-            and self._servers[turn.server] + turn.nbytes <= self._of_server
-        )
-
-    def _count(self, turn: _Turn, sign: int) -> None:
-        self.taken += sign * turn.nbytes
-        self._servers[turn.server] += sign * turn.nbytes
-        if not self._servers[turn.server]:
-            del self._servers[turn.server]
+            self._room.give_up(turn)
 
 
 class Response(NamedTuple):

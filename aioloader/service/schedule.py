@@ -1,14 +1,17 @@
 """Order in which the images of a service are read and made: priorities, then fair shares of the requests.
 
-Pure; never waits.
+Room for what waits in this order, shared out by what it waits for, so that a server that never answers holds no others.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
+
+import anyio
 
 T = TypeVar("T", bound=Hashable)
 
@@ -90,3 +93,103 @@ class Schedule(Generic[T]):
         self._rounds[-negative] = max(number, self._rounds.get(-negative, 0))
         self._waiting.remove(item)
         return item
+
+
+class Turn:
+    """Something that waits for room.
+
+    Args:
+        source: kind of its source.
+        server: its server, or "".
+        size: of the room that it needs.
+
+    Attributes:
+        event: set when it need not wait any more.
+        has_room: it got its room.
+    """
+
+    __slots__ = ("event", "has_room", "server", "size", "source")
+
+    def __init__(self, source: str, server: str, size: int = 1) -> None:
+        self.source = source
+        self.server = server
+        self.size = size
+        self.event = anyio.Event()
+        self.has_room = False
+
+
+class Room:
+    """Room that is shared out among kinds of sources, and among the servers of each.
+
+    Those who wait for some get it in turn, higher priorities first; only those whose source or server has its share are
+    passed. The room is taken as a whole, so whoever has it waits for no more.
+
+    Args:
+        most: size of the room.
+        limits: most of it for each kind of source, and for each of its servers.
+
+    Attributes:
+        taken: how much of it is taken.
+    """
+
+    def __init__(self, most: int, limits: Mapping[str, tuple[int, int]]) -> None:
+        self._most = most
+        self._limits = limits
+        self._shares: Counter[str | tuple[str, str]] = Counter()
+        self._turns: Schedule[Turn] = Schedule()
+        self.taken = 0
+
+    def share(self, source: str) -> int:
+        """Return the most room for a source, or for each of its servers, whichever was taken first."""
+        most, of_server = self._limits[source]
+        return most if self._shares[source] >= most else of_server
+
+    def free(self, source: str, server: str = "", size: int = 1) -> bool:
+        """Return whether there is room. Whoever waits cannot take it."""
+        most, of_server = self._limits[source]
+        return (
+            self.taken + size <= self._most
+            and self._shares[source] + size <= most
+            and (not server or self._shares[source, server] + size <= of_server)
+        )
+
+    def take(self, source: str, server: str = "", size: int = 1) -> None:
+        """Take room."""
+        self.taken += size
+        for share in (source, (source, server)) if server else (source,):
+            self._shares[share] += size
+            if not self._shares[share]:
+                del self._shares[share]
+
+    def leave(self, source: str, server: str = "", size: int = 1) -> None:
+        """Give room back, to those who wait."""
+        self.take(source, server, -size)
+        self._let_in()
+
+    def wait(self, turn: Turn, priority: int = 0) -> None:
+        """Let something wait; call `give_up` if it does not wait any more, or has no need of its room."""
+        lane = turn.source, turn.server
+        self._turns.push(turn, priority=priority, first_round=0, request=0, place=0, lane=lane)
+        self._let_in()
+
+    def give_up(self, turn: Turn) -> None:
+        """Take back `wait`, and the room if it was given."""
+        self._turns.discard(turn)
+        if turn.has_room:
+            turn.has_room = False
+            self.take(turn.source, turn.server, -turn.size)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._turns:
+            turn = self._turns.pop(lambda turn: self.free(turn.source, turn.server, turn.size))
+            if turn is None:
+                return
+            self.take(turn.source, turn.server, turn.size)
+            turn.has_room = True
+            turn.event.set()
+
+    def close(self) -> None:
+        """Wake all who wait: nobody gets room any more."""
+        while (turn := self._turns.pop()) is not None:
+            turn.event.set()
