@@ -146,6 +146,10 @@ class _Job:
             self.notify(self.done.set)
 
 
+def _nothing() -> None:
+    pass
+
+
 class Threads:
     """Up to `limit` threads, started when first needed.
 
@@ -195,7 +199,7 @@ class Threads:
         self._start(fn, args)
 
     async def run_abandonable(
-        self, fn: Callable[..., T], /, *args: Any, abandoned: Callable[[], object]
+        self, fn: Callable[..., T], /, *args: Any, abandoned: Callable[[], object] = _nothing
     ) -> T:
         """Call `fn(*args)` in a thread.
 

@@ -236,21 +236,12 @@ class Dispatcher:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def request(
-        self, *, priority: int, timeout: float | None, fail_fast: bool = True, waits_for_room: bool = False
-    ) -> Request:
+    def request(self, *, priority: int, timeout: float | None, **waiting: bool) -> Request:
         """Return a new request; see `Request`."""
         self._check_open()
         self._requests += 1
         first_round = max(self._to_read.first_round(priority), self._to_make.first_round(priority))
-        return Request(
-            self._requests,
-            priority=priority,
-            first_round=first_round,
-            timeout=timeout,
-            fail_fast=fail_fast,
-            waits_for_room=waits_for_room,
-        )
+        return Request(self._requests, priority, first_round, timeout, **waiting)
 
     async def submit(
         self, ref: Any, request: Request, *, key: Hashable | None = None, draw: int = 0

@@ -701,9 +701,7 @@ class WebClient:
 
     async def _connect(self, address: WebAddress, kinds: frozenset[str]) -> ByteStream:
         try:
-            found = await self._threads.run_abandonable(
-                self._resolve, address.host, address.port, abandoned=_nothing
-            )
+            found = await self._threads.run_abandonable(self._resolve, address.host, address.port)
         except (OSError, UnicodeError) as error:
             raise AgainError(f"the host {address.host} cannot be found: {_described(error)}") from error
         check_addresses(found, kinds, address)
@@ -724,7 +722,7 @@ class WebClient:
         if address.scheme == "http":
             return await anyio.connect_tcp(text, address.port)
         if self._tls is None:
-            self._tls = await self._threads.run_abandonable(ssl.create_default_context, abandoned=_nothing)
+            self._tls = await self._threads.run_abandonable(ssl.create_default_context)
         # The certificate must be that of the host in the URL; many servers send no end of the encryption.
         return await anyio.connect_tcp(
             text,
@@ -757,7 +755,3 @@ def _described(error: Exception) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return f"no answer within {_CONNECT_S:g} s"
     return str(error) or type(error).__name__
-
-
-def _nothing() -> None:
-    pass

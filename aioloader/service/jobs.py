@@ -164,57 +164,33 @@ def _is_plain(leaf: Any) -> bool:
     return type(leaf) is np.ndarray and not leaf.dtype.hasobject
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """Images that a caller waits for together.
 
-    Args:
+    Attributes:
         number: of the request, in the order of arrival.
         priority: larger is earlier.
         first_round: see `Schedule`.
         timeout: seconds for each image; None: no limit.
         fail_fast: the first error ends the waiting.
         waits_for_room: its images wait for places also with ``overflow="raise"``.
-
-    Attributes:
         waiters: one for each image, in the order of the references.
         waiting: the number of those that are not settled.
         event: set when nothing is left to wait for.
         on_end: called then too, if it is not None.
     """
 
-    __slots__ = (
-        "event",
-        "fail_fast",
-        "first_round",
-        "number",
-        "on_end",
-        "priority",
-        "timeout",
-        "waiters",
-        "waiting",
-        "waits_for_room",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        *,
-        priority: int,
-        first_round: int,
-        timeout: float | None,
-        fail_fast: bool,
-        waits_for_room: bool = False,
-    ) -> None:
-        self.number = number
-        self.priority = priority
-        self.first_round = first_round
-        self.timeout = timeout
-        self.fail_fast = fail_fast
-        self.waits_for_room = waits_for_room
-        self.waiters: list[Waiter] = []
-        self.waiting = 0
-        self.event = anyio.Event()
-        self.on_end: Callable[[], object] | None = None
+    number: int
+    priority: int
+    first_round: int
+    timeout: float | None
+    fail_fast: bool = True
+    waits_for_room: bool = False
+    waiters: list[Waiter] = field(default_factory=list, init=False)
+    waiting: int = field(default=0, init=False)
+    event: anyio.Event = field(default_factory=anyio.Event, init=False)
+    on_end: Callable[[], object] | None = field(default=None, init=False)
 
     def hold(self) -> None:
         """Keep the request from ending while images are added to it."""

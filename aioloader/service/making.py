@@ -18,7 +18,7 @@ import numpy as np
 from aioloader.abc import SizedProcessor
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
-from aioloader.errors import ImageError, ImageTooLargeError, ServiceMemoryError
+from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError, ServiceMemoryError
 from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.types import (
@@ -34,9 +34,8 @@ from aioloader.foundation.types import (
 )
 from aioloader.pipeline.collate import BatchRows, copied, row_layout, row_sample
 from aioloader.pipeline.dispatch import average_s
-from aioloader.service.probe import decoded_size
+from aioloader.service.probe import image_info
 from aioloader.transforms.decode import checked_header
-from aioloader.transforms.formats import read_header
 from aioloader.transforms.frames import count_frames
 from aioloader.transforms.raw import encode_raw
 
@@ -184,15 +183,15 @@ class ImageMaker:
     ) -> None:
         self._executor = executor
         self._memory = memory
-        given: Any = options.processor
-        self._sized = given if isinstance(given, SizedProcessor) else None
+        self._processor: Any = options.processor
         self._exif = exif
         self._max_pixels = options.max_pixels
         self._max_frames = options.max_frames
         self._cache = cache
         self._threads = threads
         # Of a processor that does not announce its results.
-        self._sizes = None if self._sized is not None or given is None else ResultSizes()
+        announces = self._processor is None or isinstance(self._processor, SizedProcessor)
+        self._sizes = None if announces else ResultSizes()
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
         self._layouts: dict[tuple[int, ...], RowLayout] = {}
@@ -216,34 +215,32 @@ class ImageMaker:
             ImageTooLargeError: it has too many pixels.
         """
         assert job.image is not None
-        name = job.reference.name
-        frames = 1
+        name, kind, payload = job.reference.name, job.reference.kind, job.image.payload
+        frames = 0
         try:
-            header = read_header(memoryview(job.image.payload), quick=quick)
+            info = image_info(
+                payload,
+                name=name,
+                processor=self._processor,
+                exif=self._exif,
+                max_pixels=self._max_pixels,
+                kind=kind,
+                quick=quick,
+            )
             if self._max_frames is not None:
-                frames = count_frames(job.image.payload, header.format, self._max_frames, quick=quick)
+                frames = count_frames(payload, info.format, self._max_frames, quick=quick)
+        except ImageServiceError:
+            raise
         except ValueError as error:
-            failed = ImageError(name, "decode", f"{type(error).__name__}: {error}")
-            raise failed from error
-        pixels = header.height * header.width
-        if self._max_pixels is not None and pixels > self._max_pixels:
-            raise ImageTooLargeError(name, "pixels", self._max_pixels, pixels, kind=job.reference.kind)
+            raise ImageError(name, "decode", f"{type(error).__name__}: {error}") from error
         if self._max_frames is not None and frames > self._max_frames:
-            found = frames if header.format == "png" else None
-            raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=job.reference.kind)
-        if self._sized is not None:
-            try:
-                size = decoded_size(header, exif=self._exif, processor=self._sized)
-                spec = self._sized.spec(*size)
-                job.nbytes, job.shape = spec.nbytes + _ROOM, spec.shape
-            except Exception as error:
-                raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
+            found = frames if info.format == "png" else None
+            raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=kind)
+        if info.nbytes is not None:
+            job.nbytes, job.shape = info.nbytes + _ROOM, info.shape
         elif self._sizes is not None:
-            job.pixels = pixels
-            job.nbytes = self._sizes.expect(pixels) + _ROOM
-        else:
-            size = decoded_size(header, exif=self._exif, processor=None)
-            job.nbytes, job.shape = pixels * 3 + _ROOM, (*size, 3)
+            job.pixels = info.size[0] * info.size[1]
+            job.nbytes = self._sizes.expect(job.pixels) + _ROOM
 
     def room_in_chunk(self, first: Job, waiting: int) -> int:
         """Return how many images may be in the chunk of an image that is next.

@@ -45,7 +45,8 @@ def image_info(
     processor: Any,
     exif: str,
     max_pixels: int | None,
-    key: Hashable | None,
+    key: Hashable | None = None,
+    kind: str | None = None,
     complete: bool = True,
     quick: bool = False,
 ) -> ImageInfo:
@@ -58,6 +59,7 @@ def image_info(
         exif: "apply" or "ignore".
         max_pixels: most pixels, or None.
         key: see `ImageInfo`.
+        kind: kind of its reference, for errors.
         complete: `payload` is the whole image; else an orientation may be in the rest.
         quick: raise a `LongHeaderError` where that takes more than a few ms.
 
@@ -70,23 +72,25 @@ def image_info(
     header = read_header(view, quick=quick)
     pixels = header.height * header.width
     if max_pixels is not None and pixels > max_pixels:
-        raise ImageTooLargeError(name, "pixels", max_pixels, pixels)
+        raise ImageTooLargeError(name, "pixels", max_pixels, pixels, kind=kind)
     if exif == "apply" and not complete and orientation_may_follow(view, header):
         raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
     height, width = decoded_size(header, exif=exif, processor=processor)
+    spec: tuple[tuple[int, ...] | None, tuple[int, int, int] | None, int | None, int | None] = (
+        None,
+        None,
+        None,
+        None,
+    )
     if isinstance(processor, SizedProcessor):
         try:
-            spec = processor.spec(height, width)
+            found = processor.spec(height, width)
         except Exception as error:
             raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
-        return ImageInfo(
-            header.format, (height, width), spec.shape, spec.grid_thw, spec.num_tokens, spec.nbytes, key
-        )
-    if processor is None:
-        return ImageInfo(
-            header.format, (height, width), (height, width, 3), None, None, height * width * 3, key
-        )
-    return ImageInfo(header.format, (height, width), None, None, None, None, key)
+        spec = found.shape, found.grid_thw, found.num_tokens, found.nbytes
+    elif processor is None:
+        spec = (height, width, 3), None, None, height * width * 3
+    return ImageInfo(header.format, (height, width), *spec, key)
 
 
 def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:

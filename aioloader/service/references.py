@@ -156,7 +156,7 @@ class DatasetItems:
         self._open[id(dataset)] = opened  # the last one
         if len(self._open) > _MOST_OPEN:
             self._threads.start(self._open.pop(next(iter(self._open))).close)
-        return await self._threads.run_abandonable(opened.read, index, name, abandoned=_no_items)
+        return await self._threads.run_abandonable(opened.read, index, name)
 
     async def aclose(self) -> None:
         """Close all sources, those in use when their items have been read."""
@@ -257,10 +257,6 @@ class _OpenDataset:
         if self._closed and not self._users and self._source is not None:
             self._source.close()
             self._source = None
-
-
-def _no_items() -> None:
-    pass
 
 
 if TYPE_CHECKING:
@@ -584,7 +580,7 @@ class ReferenceReader:
 
     async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function that computes for long in a thread, and return its result; cancellation leaves it there."""
-        return await self._threads["memory"].run_abandonable(fn, *args, abandoned=_nothing)
+        return await self._threads["memory"].run_abandonable(fn, *args)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -624,14 +620,14 @@ class ReferenceReader:
         if kind == "bytes":
             data = value
         elif kind == "data":
-            data = await run(decode_data_uri, value, name, self._max_bytes, abandoned=_nothing)
+            data = await run(decode_data_uri, value, name, self._max_bytes)
         elif kind == "array":
-            data, key = await run(raw_buffer, value, abandoned=_nothing), None
+            data, key = await run(raw_buffer, value), None
         elif kind == "pillow":
-            data, key = await run(_pixels_of, value, name, abandoned=_nothing), None
+            data, key = await run(_pixels_of, value, name), None
         elif kind == "path":
             assert self._root is not None
-            data, key, complete = await run(self._root.read, value, name, first, abandoned=_nothing)
+            data, key, complete = await run(self._root.read, value, name, first)
         elif kind == "dataset":
             # Another dataset may get the identity of one that is collected, so only the caller's key is kept.
             dataset, index = value
@@ -652,7 +648,7 @@ class ReferenceReader:
         known, held = None if cache is None else cache.known(url), None
         if cache is not None and known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
-            held = await run(cache.load, known.final, known.tag, known.nbytes, abandoned=_nothing)
+            held = await run(cache.load, known.final, known.tag, known.nbytes)
         found = await self._client().fetch(address, first=first, known=None if held is None else known)
         if known is not None and held is not None and found.is_known:
             return held, ("url", known.final, known.tag), True
@@ -660,7 +656,7 @@ class ReferenceReader:
             return found.data, None, found.complete
         # Where a redirect leads, because it may lead to another image of the same tag the next time.
         if cache is not None and found.complete:
-            await run(cache.store, found.final, found.tag, found.data, abandoned=_nothing)
+            await run(cache.store, found.final, found.tag, found.data)
             cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
         return found.data, ("url", found.final, found.tag), found.complete
 
@@ -671,7 +667,7 @@ class ReferenceReader:
         cache = None if tag is None else await self._opened_cache()
         run = self._threads["bucket"].run_abandonable
         if cache is not None and tag is not None:
-            held = await run(cache.load, url, tag, nbytes, abandoned=_nothing)
+            held = await run(cache.load, url, tag, nbytes)
             if held is not None:
                 return held, key, True
         wanted = nbytes if first is None else min(first, nbytes)
@@ -679,7 +675,7 @@ class ReferenceReader:
         if wanted < nbytes:
             return data, key, False
         if cache is not None and tag is not None:
-            await run(cache.store, url, tag, data, abandoned=_nothing)
+            await run(cache.store, url, tag, data)
         return data, key, True
 
     def _client(self) -> WebClient:
@@ -752,7 +748,3 @@ def _pixels_of(image: Any, name: str) -> memoryview:
     except Exception as error:
         reason = f"Pillow cannot convert it: {type(error).__name__}: {error}"
         raise ImageReferenceError(name, reason, kind="pillow") from error
-
-
-def _nothing() -> None:
-    pass

@@ -89,7 +89,6 @@ class ServiceCounters:
     timed_out: int = 0
     joined: int = 0
     reading: int = 0
-    queued: int = 0
     in_work: int = 0
     admission: int = 0
     read_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -155,6 +154,7 @@ MOST_LANES = 128
 _COUNT_EVERY_S = 0.01
 
 
+@dataclass(slots=True, eq=False)
 class ImageTrace:
     """One image in flight, as the trace knows it.
 
@@ -165,13 +165,10 @@ class ImageTrace:
         times: its stages so far, and when each began (seconds, `time.perf_counter`).
     """
 
-    __slots__ = ("args", "lane", "number", "times")
-
-    def __init__(self, number: int, lane: int | None, args: dict[str, Any]) -> None:
-        self.number = number
-        self.lane = lane
-        self.args = args
-        self.times = [("queue", perf_counter())]
+    number: int
+    lane: int | None
+    args: dict[str, Any]
+    times: list[tuple[str, float]] = field(default_factory=lambda: [("queue", perf_counter())])
 
     def enter(self, stage: str) -> None:
         """Begin a stage and end the one before, unless it is the same."""
