@@ -150,7 +150,8 @@ def _blocking(
 
     @functools.wraps(method)
     def call(self: ImageService, /, *args: Q.args, **options: Q.kwargs) -> T:
-        return self._call(lambda: method(self._service, *args, **options))
+        # Without a reference to `self`, so that a service that is dropped is collected.
+        return self._call(functools.partial(method, self._service, *args, **options))
 
     call.__doc__ = (
         f"Call `AsyncImageService.{method.__name__}` and wait. Ctrl-C in this thread abandons the call."
@@ -165,8 +166,10 @@ def _iterating(
 
     @functools.wraps(method)
     def begin(self: ImageService, /, *args: Q.args, **options: Q.kwargs) -> ImageIterator[T]:
+        service = self._service
+
         async def make() -> FedIterator[Any, T]:
-            return method(self._service, *args, **options)
+            return method(service, *args, **options)
 
         return ImageIterator(self, self._call(make))
 
