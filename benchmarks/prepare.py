@@ -26,12 +26,12 @@ import numpy as np
 import recordio
 from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.writer import CropIndexWriter, entry_or_reason, put
+from aioloader.mxnet.gluon_geometry import center_box
 from aioloader.rng import Rng
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms import decode_image
 from aioloader.transforms.geometry import RandomResizedCrop
-from aioloader.transforms.gluon_geometry import center_box
 from benchmarks.cases import CASES
 from benchmarks.checks import features
 from benchmarks.contenders.contract import RecFile, Source

@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 import aioloader
 
-__all__ = ("PACKAGES", "SOURCES", "Import", "all_imports", "imports_of", "names_looked_up", "where")
+__all__ = (
+    "PACKAGES",
+    "SOURCES",
+    "Import",
+    "all_imports",
+    "imports_of",
+    "names_in",
+    "names_looked_up",
+    "where",
+)
 
 PACKAGES = Path(aioloader.__file__).parent.parent
 """Folder that contains the two packages: the checkout, or that of an installed wheel."""
@@ -81,10 +90,28 @@ def where(found: Import) -> str:
     return f"{SOURCES[found.importer].relative_to(PACKAGES)}:{found.line} imports {found.module}"
 
 
+def names_in(importer: str) -> Iterator[str]:
+    """Yield the modules whose names are strings of a module: it may import them when they are used.
+
+    Of ``import_module(f"package.{name}")`` these are all modules of the package. The packages that a module is in are
+    left out.
+    """
+    tree = ast.parse(SOURCES[importer].read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "." in node.value and node.value in SOURCES and not importer.startswith(f"{node.value}."):
+                yield node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            name = node.args[0]
+            if isinstance(name, ast.JoinedStr) and len(name.values) == 2:
+                start = getattr(name.values[0], "value", "")
+                yield from (module for module in SOURCES if f"{module.rpartition('.')[0]}." == start)
+
+
 def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
     """Yield the module names that calls of ``import_module`` and ``find_spec`` contain, and their lines.
 
-    A name is None where it is not a constant, and the part up to the first expression where it is an f-string or a sum.
+    A name is None where it is not a constant, and the part up to the first expression where it is an f-string.
     """
     for node in ast.walk(ast.parse(SOURCES[importer].read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not node.args:
@@ -95,7 +122,5 @@ def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
         name = node.args[0]
         if isinstance(name, ast.JoinedStr):
             name = name.values[0]
-        elif isinstance(name, ast.BinOp):
-            name = name.left
         constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
         yield name.value if constant else None, node.lineno

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import operator
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,8 +109,9 @@ def check_call(ret: int) -> None:
 
 def data_dir() -> str:
     """Return the folder of MXNet's data: ``$MXNET_HOME``, or that in the user's folder."""
-    home: str = importlib.import_module("aioloader.formats.arrays.vision").mxnet_home()
-    return os.path.expanduser(home)
+    from aioloader.formats.arrays.vision import mxnet_home
+
+    return os.path.expanduser(mxnet_home())
 
 
 def c_array(ctype: Any, values: Sequence[Any]) -> Any:
@@ -164,12 +165,12 @@ class _RecordCalls:
 
     def MXRecordIOReaderTell(self, handle: Any, pos: Any) -> int:
         """Put the offset of the next record into the number that `pos` refers to (``ctypes.byref``)."""
-        pos._obj.value = _open_record_file(handle).read_position()
+        pos._obj.value = _reader_of(handle).read_position()
         return 0
 
     def MXRecordIOReaderSeek(self, handle: Any, pos: Any) -> int:
         """Make the record at a byte offset the next to be read."""
-        _open_record_file(handle).read_from(int(getattr(pos, "value", pos)))
+        _reader_of(handle).read_from(int(getattr(pos, "value", pos)))
         return 0
 
     def MXRecordIOWriterTell(self, handle: Any, pos: Any) -> int:
@@ -185,9 +186,20 @@ class _RecordCalls:
         )
 
 
-def _open_record_file(handle: Any) -> Any:
-    # That module imports this one.
-    return importlib.import_module("aioloader.mxnet.recordio").reader_of(handle)
+# Open readers (`mx.recordio.MXRecordIO`) by the number of their handle, which scripts pass to `_LIB`.
+open_readers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def _reader_of(handle: Any) -> Any:
+    """Return the open reader that has this `handle`.
+
+    Raises:
+        MXNetError: none has it.
+    """
+    reader = open_readers.get(id(handle))
+    if reader is None or reader.handle is not handle:
+        raise MXNetError("this is no handle of an open reader: pass the attribute `handle` of an MXRecordIO")
+    return reader
 
 
 _LIB = _RecordCalls()

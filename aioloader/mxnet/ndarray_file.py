@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

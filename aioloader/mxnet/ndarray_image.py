@@ -4,54 +4,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioloader import transforms
+from aioloader.mxnet import gluon_geometry
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.gluon.data.vision import transforms
+from aioloader.mxnet.gluon.data._ndarray_stage import TransformValueError, applied
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from aioloader.mxnet.gluon.data.vision.transforms import Transform
-    from aioloader.mxnet.ndarray import NDArray
+    from aioloader.mxnet.ndarray.ndarray import NDArray
 
 
 def to_tensor(data: Any) -> NDArray:
-    """Return float32 with channels first, divided by 255; see `transforms.ToTensor`."""
-    return _made(transforms.ToTensor(), data)
+    """Return float32 with channels first, divided by 255; see `vision.transforms.ToTensor`."""
+    return _made(data, transforms.ToTensor)
 
 
 def normalize(data: Any, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> NDArray:
-    """Return ``(data - mean) / std`` per channel, channels first; see `transforms.Normalize`."""
-    return _made(transforms.Normalize(mean, std), data)
+    """Return ``(data - mean) / std`` per channel, channels first; see `vision.transforms.Normalize`."""
+    return _made(data, transforms.Normalize, mean, std)
 
 
 def resize(data: Any, size: int | Sequence[int], keep_ratio: bool = False, interp: int = 1) -> NDArray:
-    """Return the image at another size; see `transforms.Resize`."""
-    return _made(transforms.Resize(size, keep_ratio, interp), data)
+    """Return the image at another size; see `vision.transforms.Resize`."""
+    return _made(data, gluon_geometry.Resize, size, keep_ratio, interp)
 
 
 def crop(data: Any, x: int, y: int, width: int, height: int) -> NDArray:
-    """Return a rectangle of the image; see `transforms.CropResize`."""
-    return _made(transforms.CropResize(x, y, width, height), data)
+    """Return a rectangle of the image; see `vision.transforms.CropResize`."""
+    return _made(data, gluon_geometry.CropResize, x, y, width, height)
 
 
 def flip_left_right(data: Any) -> NDArray:
     """Exchange left and right."""
-    return _made(transforms.RandomFlipLeftRight(1.0), data)
+    return random_flip_left_right(data, 1.0)
 
 
 def flip_top_bottom(data: Any) -> NDArray:
     """Exchange top and bottom."""
-    return _made(transforms.RandomFlipTopBottom(1.0), data)
+    return random_flip_top_bottom(data, 1.0)
 
 
 def random_flip_left_right(data: Any, p: float = 0.5) -> NDArray:
     """Exchange left and right with probability `p`."""
-    return _made(transforms.RandomFlipLeftRight(p), data)
+    return _made(data, transforms.RandomHorizontalFlip, p)
 
 
 def random_flip_top_bottom(data: Any, p: float = 0.5) -> NDArray:
     """Exchange top and bottom with probability `p`."""
-    return _made(transforms.RandomFlipTopBottom(p), data)
+    return _made(data, transforms.RandomVerticalFlip, p)
 
 
 def imdecode(*_: Any, **__: Any) -> NDArray:
@@ -63,6 +64,10 @@ def imdecode(*_: Any, **__: Any) -> NDArray:
     raise MXNetError("mx.nd.imdecode decodes nothing, in MXNet 1.9 either: use mx.image.imdecode")
 
 
-def _made(transform: Transform, data: Any) -> NDArray:
-    made: NDArray = transform(data)
+def _made(data: Any, make: Callable[..., Any], *arguments: Any) -> NDArray:
+    try:
+        transform = make(*arguments)
+    except ValueError as error:
+        raise TransformValueError(str(error)) from error
+    made: NDArray = applied(transform, data)
     return made

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioloader.mxnet.context import Context, host_context
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.rng import seed_default_rng
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ Errors that MXNet reports as MXNetError are both: an MXNetError, and the class o
 from __future__ import annotations
 
 import contextlib
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import recordio
-from aioloader.mxnet.base import MXNetError, methods_of, overrides
+from aioloader.mxnet.base import MXNetError, methods_of, open_readers, overrides
 from aioloader.mxnet.base import check_call as check_call
 from recordio import IRHeader, RecordIOError, unpack, unpack_img
 
@@ -70,22 +69,6 @@ def _as_mxnet_error() -> Iterator[None]:
         raise
 
 
-# Open readers by the number of their handle, which scripts pass to `mx.base._LIB`.
-_readers: weakref.WeakValueDictionary[int, MXRecordIO] = weakref.WeakValueDictionary()
-
-
-def reader_of(handle: Any) -> MXRecordIO:
-    """Return the open reader that has this `handle`.
-
-    Raises:
-        MXNetError: none has it.
-    """
-    reader = _readers.get(id(handle))
-    if reader is None or reader.handle is not handle:
-        raise MXNetError("this is no handle of an open reader: pass the attribute `handle` of an MXRecordIO")
-    return reader
-
-
 class MXRecordIO(recordio.MXRecordIO):
     """Reader or writer of records one after the other; see `recordio.MXRecordIO`.
 
@@ -109,7 +92,7 @@ class MXRecordIO(recordio.MXRecordIO):
             super().open()
 
         if not self.writable:
-            _readers[id(self.handle)] = self
+            open_readers[id(self.handle)] = self
 
     def read_position(self) -> int:
         """Return the byte offset of the next record of a reader; see `mx.base._LIB`."""

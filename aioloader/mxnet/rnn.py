@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet import ndarray
-from aioloader.mxnet.io import DataBatch, DataDesc, DataIter
+from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.outside import module_elsewhere, outside_class
 
 if TYPE_CHECKING:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError, OutsideError
 from aioloader.mxnet.context import Context, cpu
-from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.ndarray.ndarray import SPARSE_TYPES, NDArray, from_numpy
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
@@ -87,11 +88,7 @@ class CSRNDArray:
 
     def asscipy(self) -> Any:
         """Return the matrix as a `scipy.sparse.csr_matrix`; needs SciPy."""
-        import importlib
-
-        csr_matrix = importlib.import_module("scipy.sparse").csr_matrix
-
-        return csr_matrix(
+        return importlib.import_module("scipy.sparse").csr_matrix(
             (np.asarray(self.data), np.asarray(self.indices), np.asarray(self.indptr)), shape=self.shape
         )
 
@@ -177,6 +174,9 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
     rows, columns = np.nonzero(dense)
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(dense))))).astype(np.int64)
     return CSRNDArray(dense[rows, columns], columns.astype(np.int64), indptr, dense.shape)
+
+
+SPARSE_TYPES["csr"] = csr_matrix
 
 
 def _numbers(values: Any, dtype: Any) -> Any:

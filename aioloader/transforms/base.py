@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """(x, rng, out) -> result."""
 
-_HOME = __name__.rpartition(".")[0] + "."
+_HOME = __name__.partition(".")[0] + "."
 
 
 class Transform:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from aioloader.mxnet.gluon.data.dataloader import DataLoader
 from aioloader.mxnet.io.backend_iter import filled
 from aioloader.mxnet.io.iterator import DataDesc, DataIter, HasState, inner_state
-from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

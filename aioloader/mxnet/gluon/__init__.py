@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.gluon.block import Block, HybridBlock
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.mxnet.outside import outside_class, outside_module
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from aioloader.formats.list.dataset import Entries, list_entries, read_list
 from aioloader.formats.recordio.dataset import RecordTable
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from aioloader.storage.local.source import LocalByteSource
 from recordio import Index, extract, unpack

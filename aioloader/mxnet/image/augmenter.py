@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.gluon_geometry import scale_down as _scale_down
+from aioloader.mxnet.gluon_rotation import rotate
 from aioloader.mxnet.image._arrays import as_float, as_image, given, own
-from aioloader.mxnet.ndarray import NDArray, from_numpy
-from aioloader.transforms.gluon_geometry import scale_down as _scale_down
-from aioloader.transforms.gluon_rotation import rotate
+from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
 from aioloader.transforms.padding import place_on_canvas
 

@@ -14,7 +14,7 @@ from aioloader.transforms.decode import decode_image
 if TYPE_CHECKING:
     import os
 
-    from aioloader.mxnet.ndarray import NDArray
+    from aioloader.mxnet.ndarray.ndarray import NDArray
 
 
 class ImageDecodeError(DecodeError, MXNetError):

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.gluon_geometry import Resize
+from aioloader.mxnet.io.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Compose
 from aioloader.transforms.color import FreeColorJitter, RandomHLS, RandomLighting, shift_hls
 from aioloader.transforms.geometry import RandomHorizontalFlip
-from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.interpolation import RANDOM, resize_image, settle
 from aioloader.transforms.planes import ToPlanes
-from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

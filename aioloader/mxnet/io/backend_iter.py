@@ -21,7 +21,7 @@ from aioloader.mxnet.io.iterator import (
     whole_number,
 )
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray.ndarray import from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from aioloader.formats.arrays.vision import read_idx
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.backend_iter import ArrayBatches, MXDataIter, RowBatches
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray.ndarray import from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:

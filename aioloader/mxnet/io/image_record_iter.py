@@ -42,7 +42,7 @@ from aioloader.mxnet.io.record_parameters import (
     idle_in_detection,
 )
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray.ndarray import from_numpy
 from aioloader.mxnet.ndarray_file import load, save
 from aioloader.storage.urls import is_url
 from aioloader.transforms.interpolation import RANDOM

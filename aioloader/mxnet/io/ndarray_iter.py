@@ -14,7 +14,7 @@ from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides
 from aioloader.mxnet.io.iterator import STATE_VERSION, DataDesc, DataIter, check_state, whole_number
 from aioloader.mxnet.io.schedule import LAST_BATCH
-from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
 

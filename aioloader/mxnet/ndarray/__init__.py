@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 
+from aioloader.mxnet import sparse as sparse  # it adds a conversion of arrays
 from aioloader.mxnet.ndarray.ndarray import NDArray, from_numpy
 from aioloader.mxnet.ndarray.operators import (
     OPERATORS,
@@ -334,7 +335,6 @@ _OUTSIDE = frozenset(("contrib", "linalg", "op"))
 
 
 def __getattr__(name: str) -> Any:
-    # These import this module, and are therefore loaded after it.
     if name in ("image", "random", "sparse", "utils"):
         return module_elsewhere(__name__, name)
     if name == "imdecode":

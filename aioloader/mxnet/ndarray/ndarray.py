@@ -1,4 +1,4 @@
-"""`NDArray`: a numpy array that behaves like MXNet's where scripts notice.
+"""`NDArray`: a numpy array that behaves like MXNet's where scripts notice; and `ndarray`, that of `mx.np`.
 
 Rules of MXNet 1.9.1 (python/mxnet/ndarray/ndarray.py): indexing with integers and slices returns a view where the part
 is contiguous, and a copy elsewhere; `reshape`, `as_in_context` and `detach` return views; every other method returns a
@@ -7,7 +7,6 @@ new array.
 
 from __future__ import annotations
 
-import importlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, cast
@@ -18,7 +17,10 @@ import numpy.typing as npt
 from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.context import Context, cpu, host_context
 
-__all__ = ("NDArray", "as_ndarray", "from_numpy")
+__all__ = ("NDArray", "as_ndarray", "from_numpy", "ndarray")
+
+SPARSE_TYPES: dict[str, Callable[[NDArray], Any]] = {}
+"""Conversions to sparse types, by their names; `aioloader.mxnet.sparse` adds its own."""
 
 _slice = slice  # the class below has a method of this name
 
@@ -231,11 +233,11 @@ class NDArray(np.ndarray[Any, Any]):
         Raises:
             OutsideError: another type is requested.
         """
-        if stype == "csr":
-            return importlib.import_module("aioloader.mxnet.sparse").csr_matrix(self)
-        if stype != "default":
+        if stype == "default":
+            return self.copy()
+        if stype not in SPARSE_TYPES:
             raise OutsideError(f"NDArray.tostype({stype!r})", "csr is the only sparse type here")
-        return self.copy()
+        return SPARSE_TYPES[stype](self)
 
     @property
     def grad(self) -> None:
@@ -253,9 +255,7 @@ class NDArray(np.ndarray[Any, Any]):
 
     def as_np_ndarray(self) -> NDArray:
         """Return the array as an `mx.np.ndarray`, over the same memory."""
-        # That module imports this one.
-        kind: type[NDArray] = importlib.import_module("aioloader.mxnet.numpy.array").ndarray
-        return self.view(kind)
+        return self.view(ndarray)
 
     def detach(self) -> NDArray:
         """Return a view of the array."""
@@ -745,3 +745,55 @@ def from_numpy(ndarray: npt.NDArray[Any], zero_copy: bool = True) -> NDArray:
 def as_ndarray(data: Any) -> NDArray:
     """Return an array as an NDArray over the same memory; itself if it is one."""
     return data if isinstance(data, NDArray) else np.asarray(data).view(NDArray)
+
+
+def _numpys(name: str) -> Any:
+    """Return the method for a reduction, with numpy's dtype of the result."""
+    reduction = getattr(np.ndarray, name)
+
+    def reduce(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        found = reduction(np.asarray(self), *args, **kwargs)
+        return (found if isinstance(found, np.ndarray) else np.array([found])).view(ndarray)
+
+    reduce.__name__, reduce.__qualname__ = name, f"ndarray.{name}"
+    reduce.__doc__ = f"Return numpy's `{name}`; over all axes its shape is (1,)."
+    return reduce
+
+
+class ndarray(NDArray):  # MXNet's name
+    """NDArray whose comparisons are bool, and whose methods that numpy has too are numpy's.
+
+    An element and a full reduction have shape (1,), as those of an NDArray.
+    """
+
+    def as_nd_ndarray(self) -> NDArray:
+        """Return the array as an NDArray, over the same memory."""
+        return self.view(NDArray)
+
+    def as_np_ndarray(self) -> NDArray:
+        """Return the array itself."""
+        return self
+
+    argmax: Any = _numpys("argmax")
+    argmin: Any = _numpys("argmin")
+    argsort: Any = np.ndarray.argsort
+    clip: Any = np.ndarray.clip
+    dot: Any = np.ndarray.dot
+    flatten: Any = np.ndarray.flatten
+    repeat: Any = np.ndarray.repeat
+    round: Any = np.ndarray.round
+    sort: Any = np.ndarray.sort
+    squeeze: Any = np.ndarray.squeeze
+    swapaxes: Any = np.ndarray.swapaxes
+    take: Any = np.ndarray.take
+    transpose: Any = np.ndarray.transpose
+    T: Any = np.ndarray.T
+    sum: Any = _numpys("sum")
+    prod: Any = _numpys("prod")
+    __eq__: Any = np.ndarray.__eq__
+    __ne__: Any = np.ndarray.__ne__
+    __lt__: Any = np.ndarray.__lt__
+    __le__: Any = np.ndarray.__le__
+    __gt__: Any = np.ndarray.__gt__
+    __ge__: Any = np.ndarray.__ge__
+    __hash__ = NDArray.__hash__

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from aioloader.mxnet import ndarray as _nd
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray, ndarray
 from aioloader.mxnet.numpy import random
-from aioloader.mxnet.numpy.array import ndarray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from aioloader.mxnet.context import Context
-    from aioloader.mxnet.ndarray import NDArray
+    from aioloader.mxnet.ndarray.ndarray import NDArray
 
     Size = int | tuple[int, ...] | None
 

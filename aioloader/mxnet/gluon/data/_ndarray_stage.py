@@ -9,7 +9,8 @@ import numpy as np
 
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.validation import accepts_rng, is_async
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.transforms.base import is_native
 
 if TYPE_CHECKING:
@@ -27,6 +28,35 @@ def plain(x: Any) -> Any:
 def as_nd(x: Any) -> Any:
     """Return a numpy array as NDArray; everything else unchanged."""
     return x.view(NDArray) if type(x) is np.ndarray else x
+
+
+class TransformValueError(MXNetError, ValueError):
+    """Error raised when a transform cannot be applied with its arguments, or to this image."""
+
+
+class TransformTypeError(MXNetError, TypeError):
+    """Error raised when a transform cannot be applied to this kind of array."""
+
+
+def applied(native: Callable[..., Any], x: Any) -> Any:
+    """Return the image that a transform of `aioloader.transforms` makes of `x`, as NDArray.
+
+    Raises:
+        TransformValueError, TransformTypeError: it raised ValueError or TypeError.
+    """
+    source = plain(x)
+    try:
+        result = native(source)
+    except (ValueError, TypeError) as error:
+        # Errors of the caller's own functions have their own classes, or derive from these.
+        kind = {ValueError: TransformValueError, TypeError: TransformTypeError}.get(type(error))
+        if kind is None:
+            raise
+        raise kind(str(error)) from error
+    if isinstance(result, np.ndarray) and isinstance(source, np.ndarray):
+        # If the result were a view, its owner could alter the image.
+        result = result.copy() if np.may_share_memory(result, source) else result
+    return as_nd(result)
 
 
 def image_as_nd(sample: Any) -> Any:

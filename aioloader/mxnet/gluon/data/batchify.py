@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import batchify
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

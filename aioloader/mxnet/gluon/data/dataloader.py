@@ -22,7 +22,7 @@ from aioloader.mxnet.context import Context, cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.dataset import made_of
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping

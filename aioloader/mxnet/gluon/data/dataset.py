@@ -23,7 +23,7 @@ from aioloader.mxnet import ndarray as ndarray
 from aioloader.mxnet import recordio
 from aioloader.mxnet.base import renamed
 from aioloader.mxnet.gluon.data._ndarray_stage import GivenTransform
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.rng import default_rng
 from aioloader.samplers.basic import Sampler, is_positional
 from aioloader.samplers.training import class_labels

@@ -30,7 +30,7 @@ from aioloader.mxnet.gluon.data.dataset import (
     WithTransform,
     _DownloadedDataset,
 )
-from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.rng import default_rng
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio._partial_files import published
@@ -51,13 +51,19 @@ __all__ = (
     "ImageRecordDataset",
 )
 
+# What MXNet's module imports, and libraries take from it.
+_MODULES = {
+    "base": "aioloader.mxnet.base",
+    "dataset": "aioloader.mxnet.gluon.data.dataset",
+    "image": "aioloader.mxnet.image",
+    "nd": "aioloader.mxnet.ndarray",
+    "recordio": "aioloader.mxnet.recordio",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Modules and functions that MXNet's module imports, and libraries take from it.
-    if name in ("base", "image", "nd", "recordio"):
-        return importlib.import_module("aioloader.mxnet." + {"nd": "ndarray"}.get(name, name))
-    if name == "dataset":
-        return importlib.import_module("aioloader.mxnet.gluon.data.dataset")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name in ("_get_repo_file_url", "check_sha1", "download"):
         return getattr(importlib.import_module("aioloader.mxnet.gluon.utils"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,14 +10,18 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from aioloader import transforms as native
-from aioloader.mxnet import ndarray
-from aioloader.mxnet.base import MXNetError, methods_of, numeric_types, overrides
+from aioloader.mxnet import gluon_geometry, gluon_rotation, ndarray
+from aioloader.mxnet.base import methods_of, numeric_types, overrides
 from aioloader.mxnet.gluon.block import Block, HybridBlock
-from aioloader.mxnet.gluon.data._ndarray_stage import NativeBacked, NDArrayFunction, as_nd, native_of, plain
-from aioloader.transforms import gluon_geometry, gluon_rotation
+from aioloader.mxnet.gluon.data._ndarray_stage import (
+    NativeBacked,
+    NDArrayFunction,
+    TransformTypeError,
+    TransformValueError,
+    applied,
+    native_of,
+)
 from aioloader.transforms.color import FreeColorJitter
 
 if TYPE_CHECKING:
@@ -54,14 +58,6 @@ __all__ = (
     "TransformTypeError",
     "TransformValueError",
 )
-
-
-class TransformValueError(MXNetError, ValueError):
-    """Error raised when a transform cannot be applied with its arguments, or to this image."""
-
-
-class TransformTypeError(MXNetError, TypeError):
-    """Error raised when a transform cannot be applied to this kind of array."""
 
 
 class Transform(NativeBacked, Block):
@@ -122,19 +118,7 @@ class Transform(NativeBacked, Block):
     def forward(self, *args: Any) -> Any:
         """Return the transformed image."""
         (x,) = args
-        source = plain(x)
-        try:
-            result = self._ready()(source)
-        except (ValueError, TypeError) as error:
-            # Errors of the caller's own functions have their own classes, or derive from these.
-            kind = {ValueError: TransformValueError, TypeError: TransformTypeError}.get(type(error))
-            if kind is None:
-                raise
-            raise kind(str(error)) from error
-        if isinstance(result, np.ndarray) and isinstance(source, np.ndarray):
-            # If the result were a view, its owner could alter the image.
-            result = result.copy() if np.may_share_memory(result, source) else result
-        return as_nd(result)
+        return applied(self._ready(), x)
 
     def __repr__(self) -> str:
         try:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioloader.mxnet.gluon_rotation import RandomRotation, Rotate
 from aioloader.rng import Rng
-from aioloader.transforms.gluon_rotation import RandomRotation, Rotate
 from tests.cases import with_cases
 
 RAMP = np.arange(20, dtype=np.float32).reshape(1, 4, 5)

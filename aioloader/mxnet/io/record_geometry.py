@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.foundation.types import Array, ArraySpec
+from aioloader.mxnet.gluon_geometry import GluonCrop
 from aioloader.transforms.base import Transform, check_image, check_range, drop_grey_axis, result_array
 from aioloader.transforms.geometry import Box, random_box
-from aioloader.transforms.gluon_geometry import GluonCrop
 from aioloader.transforms.interpolation import (
     AREA,
     CODES,

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.rng import Rng
-from aioloader.transforms import is_native
-from aioloader.transforms.gluon_geometry import (
+from aioloader.mxnet.gluon_geometry import (
     CenterCrop,
     CropResize,
     RandomCrop,
@@ -16,6 +14,8 @@ from aioloader.transforms.gluon_geometry import (
     Resize,
     scale_down,
 )
+from aioloader.rng import Rng
+from aioloader.transforms import is_native
 from tests.cases import with_cases
 
 side = st.integers(1, 300)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.foundation.types import ArraySpec
+from aioloader.mxnet.gluon_geometry import Resize
+from aioloader.mxnet.io.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, RandomHorizontalFlip, is_native
 from aioloader.transforms.color import RandomHLS, shift_hls
 from aioloader.transforms.fused import table_length
-from aioloader.transforms.gluon_geometry import Resize
 from aioloader.transforms.planes import ToPlanes
-from aioloader.transforms.record_geometry import AreaCrop, Border, RandomAffine, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform
 from tests.aioloader.transforms.fusing import check, images, make
 from tests.cases import with_cases
