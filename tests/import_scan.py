@@ -90,22 +90,25 @@ def where(found: Import) -> str:
     return f"{SOURCES[found.importer].relative_to(PACKAGES)}:{found.line} imports {found.module}"
 
 
-def names_in(importer: str) -> Iterator[str]:
-    """Yield the modules whose names are strings of a module: it may import them when they are used.
+@functools.cache
+def names_in(importer: str) -> frozenset[str]:
+    """Return the modules whose names are strings of a module: it may import them when they are used.
 
     Of ``import_module(f"package.{name}")`` these are all modules of the package. The packages that a module is in are
     left out.
     """
+    found: set[str] = set()
     tree = ast.parse(SOURCES[importer].read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if "." in node.value and node.value in SOURCES and not importer.startswith(f"{node.value}."):
-                yield node.value
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            name = node.args[0]
+                found.add(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            name = node.args[0] if node.func.attr == "import_module" else None
             if isinstance(name, ast.JoinedStr) and len(name.values) == 2:
                 start = getattr(name.values[0], "value", "")
-                yield from (module for module in SOURCES if f"{module.rpartition('.')[0]}." == start)
+                found.update(module for module in SOURCES if f"{module.rpartition('.')[0]}." == start)
+    return frozenset(found)
 
 
 def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:

@@ -39,7 +39,7 @@ class TransformTypeError(MXNetError, TypeError):
 
 
 def applied(native: Callable[..., Any], x: Any) -> Any:
-    """Return the image that a transform of `aioloader.transforms` makes of `x`, as NDArray.
+    """Return `x`, transformed by one of `aioloader.transforms`, as NDArray.
 
     Raises:
         TransformValueError, TransformTypeError: it raised ValueError or TypeError.
