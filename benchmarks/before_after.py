@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.host_limits import available_cores
-from benchmarks.data import add_data_option
 from benchmarks.process import ROOT
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ from dataclasses import asdict
 from pathlib import Path
 from benchmarks.cases import chosen
 from benchmarks.contenders import aioloader as contender
-from benchmarks.data import load_jpegs
 from benchmarks.main_job import write_rec
 from benchmarks.prepare import make_source, warm_up
 
@@ -67,7 +64,7 @@ for case in chosen(names):
     data = contender.prepare(case, "process", source, folder)
     found[case.name] = {"case": asdict(case), "data": str(data)}
     warm_up(source.folder)
-write_rec(scratch / "images.rec", load_jpegs(photos, str(scratch)), 24)
+write_rec(scratch / "images.rec", [path.read_bytes() for path in sorted(Path(photos).rglob("*.jp*g"))], 24)
 print(json.dumps(found))
 """
 
@@ -83,10 +80,9 @@ class Side:
 
     def __init__(self, name: str, revision: str, scratch: Path) -> None:
         self.name = name
-        self._checkout = scratch / f"{name}-source"
-        self._folder = scratch / f"{name}-benchmarks"
-        self._data = scratch / f"{name}-data"
-        self._environment = scratch / f"{name}-environment"
+        self._checkout, self._folder, self._data, self._environment = (
+            scratch / f"{name}-{kind}" for kind in ("source", "benchmarks", "data", "environment")
+        )
         self._prepared: dict[str, dict[str, Any]] = {}
         for folder in (self._checkout, self._folder, self._data):
             folder.mkdir()
@@ -102,8 +98,8 @@ class Side:
             constraints: versions that pip must choose.
         """
         subprocess.run([sys.executable, "-m", "venv", self._environment], check=True)
-        pip = [self._environment / "bin" / "pip", "--quiet", "--disable-pip-version-check"]
-        chosen = [] if constraints is None else ["-c", constraints]
+        pip = [str(self._environment / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+        chosen = [] if constraints is None else ["-c", str(constraints)]
         subprocess.run([*pip, "install", *chosen, f"{self._checkout}[turbojpeg]"], check=True)
         done = subprocess.run([*pip, "freeze"], check=True, stdout=subprocess.PIPE, text=True)
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("aioloader"))
@@ -111,44 +107,28 @@ class Side:
     def prepare(self, photos: str) -> None:
         """Make the data of all cases from a folder of JPEG files."""
         names = sorted({case for case, _, _ in CASES.values()})
-        self._prepared = json.loads(self.run("-c", PREPARE, json.dumps([photos, str(self._data), names])))
-
-    def run(self, *arguments: str) -> str:
-        """Run this revision's interpreter; return the last line of its output."""
-        lines = self._output(*arguments).splitlines()
-        return lines[-1] if lines else ""
+        self._prepared = json.loads(
+            self._run("-c", PREPARE, json.dumps([photos, str(self._data), names]))[-1]
+        )
 
     def main_job(self, photos: str, seconds: float) -> float:
         """Return images per second of one epoch of `benchmarks.main_job` that takes about `seconds`."""
-        repeat = str(max(2, round(6 * seconds)))
-        out = self._output(
-            *(
-                "-m",
-                "benchmarks.main_job",
-                "--data",
-                photos,
-                "--rounds",
-                "1",
-                "--repeat",
-                repeat,
-                "--seconds",
-                "0.3",
-            )
-        )
-        found = re.search(r"^AsyncDataLoader\s+median ([\d,.]+)", out, re.MULTILINE)
-        assert found is not None, out
-        return float(found[1].replace(",", ""))
+        rows, repeat = self._data / "rows.json", str(max(2, round(6 * seconds)))
+        options = ("--rounds", "1", "--repeat", repeat, "--seconds", "0.3", "--json", str(rows))
+        self._run("-m", "benchmarks.main_job", "--data", photos, *options)
+        found = {row["loop"]: row for row in json.loads(rows.read_text())}
+        return float(found["AsyncDataLoader"]["images/s"][0])
 
     def gluon_loader(self, workers: int, seconds: float) -> float:
         """Return batches per second of `benchmarks.gluon_loader`."""
         side = ("--side", "aioloader", "--workers", str(workers), "--seconds", str(seconds))
-        return float(self.run("-m", "benchmarks.gluon_loader", *side))
+        return float(self._run("-m", "benchmarks.gluon_loader", *side)[-1])
 
     def image_record_iter(self, side: str, seconds: float) -> float:
         """Return images per second of one side of `benchmarks.image_record_iter`."""
         rec = str(self._data / "images.rec")
         words = ("--side", side, "--rec", rec, "--cores", str(available_cores()), "--seconds", str(seconds))
-        return float(self.run("-m", "benchmarks.image_record_iter", *words))
+        return float(self._run("-m", "benchmarks.image_record_iter", *words)[-1])
 
     def case(self, name: str, seconds: float) -> float:
         """Return samples per second of one of `CASES`."""
@@ -166,26 +146,18 @@ class Side:
             "times": {"warm": min(0.7, seconds), "timed": seconds, "lag": 0.0, "memory": 0.0},
             "batches": 16,
         }
-        out = self._output("-m", "benchmarks.contenders.run", json.dumps(request))
-        events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        lines = self._run("-m", "benchmarks.contenders.run", json.dumps(request))
+        events = [json.loads(line) for line in lines if line.startswith("{")]
         return float(next(event["images_per_s"] for event in events if event["event"] == "result"))
 
-    def _output(self, *arguments: str) -> str:
-        variables = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
-        }
+    def _run(self, *arguments: str) -> list[str]:
+        """Run this revision's interpreter; return the lines of its output."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        command = [str(self._environment / "bin" / "python"), *arguments]
         done = subprocess.run(
-            [self._environment / "bin" / "python", *arguments],
-            cwd=self._folder,
-            env=variables,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            timeout=1800,
+            command, cwd=self._folder, env=kept, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
         )
-        return done.stdout
+        return done.stdout.splitlines()
 
 
 def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], float]]:
@@ -220,19 +192,13 @@ def report(rates: dict[str, dict[str, list[float]]]) -> str:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument(
-        "revisions", nargs=2, metavar=("BEFORE", "AFTER"), help="revisions of this repository"
-    )
-    add_data_option(parser)
+    parser.add_argument("revisions", nargs=2, metavar=("BEFORE", "AFTER"), help="of this repository")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of JPEG files")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.5, help="seconds of each measurement")
-    parser.add_argument(
-        "--only", nargs="*", default=[], metavar="WORD", help="only measurements whose name has one"
-    )
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="WORD", help="only those with such a name")
     options = parser.parse_args()
-    if options.data is None:
-        parser.error("name a folder of JPEG files: --data FOLDER")
-    photos = str(Path(options.data).resolve())
+    photos = str(options.data.resolve())
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         before, after = (Side(*pair, scratch) for pair in zip(SIDES, options.revisions, strict=True))
@@ -241,11 +207,8 @@ def main() -> None:
         after.install(constraints)
         for side in (before, after):
             side.prepare(photos)
-        chosen = {
-            name: measure
-            for name, measure in measurements(photos, options.seconds).items()
-            if not options.only or any(word in name for word in options.only)
-        }
+        found = measurements(photos, options.seconds)
+        chosen = {name: found[name] for name in found if any(word in name for word in options.only)}
         rates: dict[str, dict[str, list[float]]] = {name: {side: [] for side in SIDES} for name in chosen}
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import recordio
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images
-
-if TYPE_CHECKING:
-    import argparse
 
 JPEG_EXTENSIONS = (".jpeg", ".jpg")
 
 
-def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--data FOLDER``, with AIOLOADER_BENCH_DATA as its default."""
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        default=os.environ.get("AIOLOADER_BENCH_DATA"),
-        help="folder of JPEG files; default: AIOLOADER_BENCH_DATA, else 120 drawn images",
-    )
-
-
-def load_jpegs(folder: str | None, scratch: str) -> list[bytes]:
-    """Read every JPEG file of a folder, sorted by path.
-
-    Args:
-        folder: searched with its sub-folders; None: draw 120 images in `scratch`.
-        scratch: a folder for drawn images.
+def load_jpegs(folder: str | Path | None) -> list[bytes]:
+    """Read every JPEG file of a folder and its sub-folders, sorted by path; with None, draw 120 images.
 
     Raises:
         SystemExit: the folder has no JPEG files.
     """
-    root = Path(folder) if folder else draw_folder(Path(scratch, "drawn"), count=120)
-    found = [path.read_bytes() for path, _ in list_images(root)[1] if path.suffix.lower() in JPEG_EXTENSIONS]
-    if not found:
-        raise SystemExit(f"{root} contains no JPEG files")
-    return found
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(folder) if folder else draw_folder(Path(scratch, "drawn"), count=120)
+        paths = [path for path, _ in list_images(root)[1] if path.suffix.lower() in JPEG_EXTENSIONS]
+        if not paths:
+            raise SystemExit(f"{root} contains no JPEG files")
+        return [path.read_bytes() for path in paths]
+
+
+def write_rec(path: Path, jpegs: list[bytes], repeat: int) -> None:
+    """Write the same files `repeat` times, with an index; the label of each is its number among the files."""
+    with recordio.RecordWriter(path, index=True) as writer:
+        for key, jpeg in enumerate(jpegs * repeat):
+            writer.write(recordio.pack(recordio.IRHeader(0, float(key % len(jpegs)), key, 0), jpeg), key)
+
+
+def lay_out(jpegs: list[bytes], folder: Path, repeat: int, classes: int = 10) -> Path:
+    """Write the images as ``folder/<class>/<name>.jpg``; return the folder."""
+    for number, jpeg in enumerate(jpegs * repeat):
+        path = folder / f"class{number % classes}" / f"{number:06}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg)
+    return folder

@@ -1,6 +1,5 @@
 """Batches on a GPU: `to_device` against torch's loader with pinned memory.
 
-    python -m benchmarks.device_copies
     python -m benchmarks.device_copies --device cuda --workers 8 --busy-ms 20 --data FOLDER
 
 All ways load the same dataset with as many worker processes, and the same loop takes their batches. For each batch it
@@ -19,9 +18,9 @@ JPEGs decoded and cropped with OpenCV in the dataset.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import tempfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -34,34 +33,21 @@ import torch.utils.data
 import aioloader
 from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader, to_device
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
+from benchmarks.data import load_jpegs
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
+from benchmarks.torch_adapter import Planes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from benchmarks.figures import Row
 
 SIZE = 224
 BATCH = 64
 
 
-class Arrays(torch.utils.data.Dataset[Any]):
-    """Dataset of float32 planes from a numpy file."""
-
-    def __init__(self, path: Path, length: int) -> None:
-        self._path = path
-        self._length = length
-        self._planes: Any = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        if self._planes is None:
-            self._planes = np.load(self._path, mmap_mode="r")
-        return np.array(self._planes[index % len(self._planes)])
-
-
-class Photos(torch.utils.data.Dataset[Any]):
+class Photos(torch.utils.data.Dataset):
     """Dataset of uint8 images of 224 x 224, decoded from bytes."""
 
     def __init__(self, jpegs: list[bytes], length: int) -> None:
@@ -77,33 +63,28 @@ class Photos(torch.utils.data.Dataset[Any]):
         return cv2.resize(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB), (SIZE, SIZE))
 
 
-def ways(dataset: Any, device: str, workers: int) -> dict[str, Callable[[], Any]]:
-    """Return a maker of each way's batches on the device."""
+def ways(dataset: Any, device: str, workers: int, stack: ExitStack) -> dict[str, Callable[[], Iterable[Any]]]:
+    """Return a function for each way that begins an epoch of batches on the device."""
     common: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "num_workers": workers}
     kept = {**common, "persistent_workers": workers > 0}
     pinned = {**kept, "pin_memory": device != "cpu"}
-    return {
-        "torch": lambda: Copied(torch.utils.data.DataLoader(dataset, **pinned), device),
-        "torch, pageable": lambda: Copied(torch.utils.data.DataLoader(dataset, **kept), device),
-        "adapter": lambda: Copied(DataLoader(dataset, **pinned), device),
-        "to_device": lambda: to_device(aioloader.DataLoader(dataset, **common), device),
+    adapter = DataLoader(dataset, **pinned)
+    stack.callback(adapter.close)
+    ours = to_device(aioloader.DataLoader(dataset, **common), device)
+    stack.callback(ours.close)
+    copied = {
+        "torch": torch.utils.data.DataLoader(dataset, **pinned),
+        "torch, pageable": torch.utils.data.DataLoader(dataset, **kept),
+        "adapter": adapter,
     }
 
+    def copies(loader: Any) -> Iterator[Any]:
+        return (batch.to(device, non_blocking=True) for batch in loader)
 
-class Copied:
-    """Batches of a loader, copied to the device as training scripts do."""
-
-    def __init__(self, loader: Any, device: str) -> None:
-        self._loader = loader
-        self._device = device
-
-    def __iter__(self) -> Any:
-        for batch in self._loader:
-            yield batch.to(self._device, non_blocking=True)
-
-    def close(self) -> None:
-        """Stop the workers of this project's loader; torch's stop when it is deleted."""
-        getattr(self._loader, "close", lambda: None)()
+    return {
+        **{name: partial(copies, loader) for name, loader in copied.items()},
+        "to_device": ours.__iter__,
+    }
 
 
 class Step:
@@ -119,115 +100,72 @@ class Step:
         side = 4096 if device != "cpu" else 256
         self._matrix = torch.randn(side, side, device=device)
         self._products = 0
-        self.sum = torch.zeros((), dtype=torch.float64, device=device)
         if busy_s:
             self._run(3)
             begin = perf_counter()
             self._run(10)
             self._products = max(1, round(10 * busy_s / (perf_counter() - begin)))
 
-    def __call__(self, batch: Any) -> None:
-        """Start the work for a batch; do not wait for it."""
-        for _ in range(self._products):
-            torch.mm(self._matrix, self._matrix)
-        self.sum += batch.sum(dtype=torch.float64)
+    def epoch(self, begin_epoch: Callable[[], Iterable[Any]]) -> tuple[float, float]:
+        """Return batches per second of an epoch, and the sum of its batches."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        count, begin = 0, perf_counter()
+        for batch in begin_epoch():
+            self._start(self._products)
+            total += batch.sum(dtype=torch.float64)
+            count += 1
+        self._run(0)
+        return count / (perf_counter() - begin), float(total)
 
-    def wait(self) -> None:
-        """Wait until the device has done all of it."""
+    def _start(self, products: int) -> None:
+        for _ in range(products):
+            torch.mm(self._matrix, self._matrix)
+
+    def _run(self, products: int) -> None:
+        """Start products, and wait until the device has done all of its work."""
+        self._start(products)
         if self._device != "cpu":
             torch.cuda.synchronize()
 
-    def _run(self, count: int) -> None:
-        for _ in range(count):
-            torch.mm(self._matrix, self._matrix)
-        self.wait()
 
+def measure(
+    data: str | None = None,
+    device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    workers: int = available_cores(),
+    rounds: int = 5,
+    batches: int = 200,
+    busy_ms: Sequence[float] = (0.0, 20.0),
+) -> Iterator[Row]:
+    """Measure the ways of each case in turns.
 
-def epoch(batches: Iterable[Any], step: Step) -> tuple[float, float]:
-    """Return batches per second of an epoch, and the sum of its batches."""
-    step.sum.zero_()
-    count = 0
-    begin = perf_counter()
-    for batch in batches:
-        step(batch)
-        count += 1
-    step.wait()
-    return count / (perf_counter() - begin), float(step.sum)
-
-
-def measure(case: str, dataset: Any, busy_ms: float, options: argparse.Namespace) -> list[Row]:
-    """Measure one case, print its table and return its rows.
-
-    Raises:
-        AssertionError: the sums of two ways differ.
+    Args:
+        data: folder.
+        device: of the batches.
+        workers: of each way.
+        rounds: epochs of each way.
+        batches: of an epoch.
+        busy_ms: the GPU's work for a batch, milliseconds.
     """
-    step = Step(options.device, busy_ms / 1e3)
-    rates: dict[str, list[float]] = {}
-    sums: dict[str, float] = {}
-    made = {name: make() for name, make in ways(dataset, options.device, options.workers).items()}
-    for number in range(options.rounds + 1):
-        for name, batches in made.items():
-            found, total = epoch(batches, step)
-            if number:
-                rates.setdefault(name, []).append(found)
-            sums[name] = total
-    for batches in made.values():
-        batches.close()
-    made.clear()
-    gc.collect()
-    assert all(np.isclose(total, sums["torch"], rtol=1e-6) for total in sums.values()), sums
-    rows: list[Row] = []
-    for name, found in rates.items():
-        row: Row = {
-            "case": case,
-            "GPU busy, ms a batch": busy_ms,
-            "way": name,
-            "images/s": spread(found, BATCH),
-            "times torch": ratios(found, rates["torch"]),
-        }
-        middle, least, greatest = row["times torch"]
-        print(
-            f"{case:7} {busy_ms:5g} ms  {name:20} {row['images/s'][0]:9,.0f} images/s  "
-            f"{middle:.2f} ({least:.2f} to {greatest:.2f})",
-            flush=True,
-        )
-        rows.append(row)
-    return rows
-
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description="batches on a GPU: to_device against torch's pinned loader")
-    add_data_option(parser)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=200, help="of an epoch")
-    parser.add_argument(
-        "--busy-ms", nargs="+", type=float, default=[0.0, 20.0], metavar="MS", help="GPU's work for a batch"
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
-    )
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.batches, options.workers, options.busy_ms = 1, 3, 0, [1.0]
-    length = options.batches * BATCH
     with tempfile.TemporaryDirectory() as scratch:
-        planes = Path(scratch, "planes.npy")
-        np.save(planes, np.random.default_rng(0).random((256, 3, SIZE, SIZE), np.float32))
+        length = batches * BATCH
         datasets = {
-            "arrays": Arrays(planes, length),
-            "photos": Photos(load_jpegs(options.data, scratch), length),
+            "arrays": Planes(Path(scratch, "planes.npy"), length, numbered=False),
+            "photos": Photos(load_jpegs(data), length),
         }
-        print(f"{options.device}, {options.workers} workers, torch {torch.__version__}")
-        rows: list[Row] = []
         for case, dataset in datasets.items():
-            for busy_ms in options.busy_ms:
-                rows += measure(case, dataset, busy_ms, options)
-        write_figures(options.json, rows)
+            for busy in busy_ms:
+                step = Step(device, busy / 1e3)
+                with ExitStack() as stack:
+                    begun = ways(dataset, device, workers, stack)
+                    turns = {name: partial(step.epoch, begin) for name, begin in begun.items()}
+                    found = in_turns(turns, rounds)
+                sums = np.array([[total for _, total in each] for each in found.values()])
+                assert np.allclose(sums, sums[0, 0], rtol=1e-6), sums
+                rates = {name: [rate for rate, _ in each] for name, each in found.items()}
+                for name, each in rates.items():
+                    figures = {"images/s": spread(each, BATCH), "times torch": ratios(each, rates["torch"])}
+                    yield {"case": case, "GPU busy, ms a batch": busy, "way": name, **figures}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, batches=3, workers=0, busy_ms=[1.0])

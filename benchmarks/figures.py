@@ -1,28 +1,21 @@
-"""Figures of a benchmark as JSON, which `benchmarks.publish` collects.
+"""Rows of figures: made of measured values, written as JSON, shown as tables. Standard library only, Python 3.8.
 
-``--json FILE`` of a benchmark writes a list of rows, one object each: a column's name, which includes its unit, and a
-text, a number, or ``[median, least, greatest]``.
+A row is one object: a column's name, which includes its unit, and a text, a number, or ``[median, least, greatest]``.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-__all__ = ("Row", "add_json_option", "ratios", "spread", "write_figures")
+    Row = dict[str, Any]
 
-Row = dict[str, Any]
-
-
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json FILE``."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
+__all__ = ("plain_tables", "ratios", "spread", "table", "value_text", "write_figures")
 
 
 def spread(values: Iterable[float], scale: float = 1.0) -> list[float]:
@@ -54,3 +47,40 @@ def _plain(value: Any) -> Any:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
+
+
+def value_text(value: Any, form: str = "") -> str:
+    """Return a text, a number or a spread as text; without a format with two or three digits."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list):
+        middle, low, high = (value_text(each, form) for each in value)
+        return middle if low == high else f"{middle} ({low} to {high})"
+    if form:
+        return format(value, form)
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return [*lines, *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)]
+
+
+def plain_tables(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of rows as they are: one table for each set of columns."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    first: dict[str, list[str]] = {}
+    for row in rows:
+        # Rows of one benchmark whose first column is the same share a table; a missing figure is an empty cell.
+        names = first.setdefault(next(iter(row)), [])
+        names += [name for name in row if name not in names]
+    for row in rows:
+        kinds.setdefault(tuple(first[next(iter(row))]), []).append(row)
+    for columns, found in kinds.items():
+        yield from table(columns, ([value_text(row.get(name)) for name in columns] for row in found))
+        yield ""

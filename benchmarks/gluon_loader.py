@@ -9,17 +9,20 @@ process, alternating between the sides. The same lines run on both sides; only t
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
-import subprocess
-import sys
+import importlib
 import time
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-SIDES = ("mxnet", "aioloader")
-WORKERS = (0, 2)
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, rate_of_side, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.figures import Row
+
+SIDES = {"mxnet": "mxnet", "aioloader": "aioloader.mxnet"}
 
 
 def batches_per_s(mx: Any, workers: int, seconds: float) -> float:
@@ -40,58 +43,27 @@ def batches_per_s(mx: Any, workers: int, seconds: float) -> float:
                 return count / (time.perf_counter() - begin)
 
 
-def measure(side: str, python: str, workers: int, seconds: float) -> float:
-    """Return the same from a separate process with another interpreter."""
-    command = [python, "-m", "benchmarks.gluon_loader", "--side", side]
-    command += ["--workers", str(workers), "--seconds", str(seconds)]
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run(command, cwd=here, stdout=subprocess.PIPE, check=True, timeout=600)
-    return float(done.stdout.split()[-1])
+def measure(
+    side: str | None = None, workers: int = 0, seconds: float = 2.0, rounds: int = 5
+) -> Iterator[Row]:
+    """Measure one side and print its rate, or all sides and numbers of workers in turns.
 
-
-def compare(rounds: int, seconds: float, json_file: Path | None) -> None:
-    """Measure all sides and numbers of workers alternately, `rounds` times."""
-    from benchmarks.environments import default_folder, ensure
-    from benchmarks.figures import spread, write_figures
-
-    rows = []
-    pythons = {"aioloader": sys.executable, "mxnet": str(ensure("mxnet", default_folder()))}
-    for workers in WORKERS:
-        found: dict[str, list[float]] = {side: [] for side in SIDES}
-        for number in range(rounds):
-            for side in SIDES if number % 2 else reversed(SIDES):
-                found[side].append(measure(side, pythons[side], workers, seconds))
-        ratios = [ours / theirs for ours, theirs in zip(found["aioloader"], found["mxnet"], strict=True)]
-        for side in SIDES:
-            print(f"workers {workers}: {side:10} {statistics.median(found[side]):10,.0f} batches/s")
-        print(
-            f"workers {workers}: ratio      {statistics.median(ratios):10.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-        )
-        rates = {f"{side}, batches/s": spread(found[side]) for side in SIDES}
-        rows.append({"workers": workers, "times MXNet": spread(ratios), **rates})
-    write_figures(json_file, rows)
-
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument(
-        "--side", choices=SIDES, help="measure this side under this interpreter; default: compare both"
-    )
-    parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
-    options = parser.parse_args()
-    if options.side is None:
-        compare(options.rounds, options.seconds, options.json)
+    Args:
+        side: "mxnet" or "aioloader", under this interpreter; default: both.
+        workers: of one side.
+        seconds: of a measurement.
+        rounds: measurements of each side.
+    """
+    if side:
+        print(batches_per_s(importlib.import_module(SIDES[side]), workers, seconds))
         return
-    if options.side == "mxnet":
-        import mxnet as mx
-    else:
-        import aioloader.mxnet as mx
-    print(batches_per_s(mx, options.workers, options.seconds))
+    for number in (0, 2):
+        words = ("--workers", str(number), "--seconds", str(seconds))
+        ways = {name: partial(rate_of_side, "gluon_loader", name, *words) for name in SIDES}
+        found = in_turns(ways, rounds, warm=0)
+        rates = {f"{name}, batches/s": spread(found[name]) for name in SIDES}
+        yield {"workers": number, "times MXNet": ratios(found["aioloader"], found["mxnet"]), **rates}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, seconds=0.2)

@@ -6,13 +6,13 @@ much slower, as a share of the bare loop in the same round, has a badly configur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable  # noqa: TC003 - fields of a named tuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.results import Results, Row, Spread, fastest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.results import Results, Row
+    from collections.abc import Sequence
 
 __all__ = ("BARE_EXPECTED", "EXPECTED", "Goal", "Outcome", "judge_goals", "mark_peers")
 
@@ -36,8 +36,11 @@ EXPECTED = {
 _TOLERANCE = 0.9
 
 
-@dataclass(frozen=True)
-class Goal:
+Found = tuple[float, float, float]
+"""Median, low, high of a run."""
+
+
+class Goal(NamedTuple):
     """Goal of this project.
 
     Attributes:
@@ -45,7 +48,7 @@ class Goal:
         text: description of the comparison.
         least, aim: the minimum, and the figure to aim for, or None.
         unit: "x" (a ratio), "s", "ms" or "us".
-        find: returns (median, low, high) of a run, or None if a figure is missing.
+        find: returns the figure of a run, or None if it is missing.
         upwards: True if more is better; else less is better.
         against: (case, title) of the peer that it is compared with, or None.
     """
@@ -55,24 +58,23 @@ class Goal:
     least: float
     aim: float | None
     unit: str
-    find: Callable[[Results], tuple[float, float, float] | None]
+    find: Callable[[Results], Found | None]
     upwards: bool = True
     against: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Goal with its figure in a run.
 
     Attributes:
         goal: the goal.
-        found: (median, low, high), or None.
+        found: its figure, or None.
         verdict: "aim", "met", "missed", "not measured", or "doubtful": reached, but against a peer that is much slower
             than expected.
     """
 
     goal: Goal
-    found: tuple[float, float, float] | None
+    found: Found | None
     verdict: str
 
 
@@ -87,18 +89,14 @@ def mark_peers(results: Results) -> None:
                 f"the targets were set on two cores on which the bare loop made {low:,.0f} to {high:,.0f} images/s; "
                 f"here it makes {row.rate.median / high:.2f} times the {high:,.0f}"
             )
-        expected = next(
-            (
-                rate / high
-                for (case, title), rate in EXPECTED.items()
-                if case == row.case and title in (row.title, row.name)
-            ),
-            None,
-        )
+        rates = [
+            EXPECTED[row.case, title] for title in (row.title, row.name) if (row.case, title) in EXPECTED
+        ]
         # The expected figure for raw pixels was measured together with the bare loop of JPEGs.
         bare = results.row("jpeg-uint8", "bare_loop")
-        if expected is None or bare is None or bare.rate is None:
+        if not rates or bare is None or bare.rate is None:
             continue
+        expected = rates[0] / high
         share = row.rate.median / bare.rate.median
         if row.case == bare.case and row.of_bare is not None:
             share = row.of_bare.median
@@ -140,109 +138,94 @@ def _reached(value: float, wanted: float, upwards: bool) -> bool:
     return value >= wanted if upwards else value <= wanted
 
 
-def _rounds(above: Row | None, below: Row | None) -> tuple[float, float, float] | None:
-    """Return the ratio of two rows, round by round if they were measured in the same rounds."""
-    from benchmarks.results import Spread
-
-    if above is None or below is None or above.rate is None or below.rate is None:
+def _ratio(above: Row | None, below: Row | None) -> Found | None:
+    """Return the ratio of two rows, round by round."""
+    if above is None or below is None:
         return None
-    if above.case == below.case:
-        return Spread.of(
-            rate / below.rounds[number] for number, rate in above.rounds.items() if number in below.rounds
-        )
     shared = sorted(set(above.rounds) & set(below.rounds))
     return Spread.of(above.rounds[number] / below.rounds[number] for number in shared)
 
 
-def _ahead(case: str, peer: str, least: float, aim: float | None = None, peer_case: str = "") -> Goal:
-    """Return a goal for the best aioloader rate without a crop index against a peer, in the same case or in another."""
+def _ahead(
+    case: str,
+    peer: str,
+    least: float,
+    aim: float | None = None,
+    *,
+    own: str = "aioloader",
+    indexed: bool = False,
+    peer_case: str = "",
+) -> Goal:
+    """Return a goal for a row of this project against one of a peer or of this project.
+
+    Args:
+        case: of the row.
+        peer: title of the other row.
+        least, aim: the ratio.
+        own: title of the row; the name alone is the fastest one.
+        indexed: with a crop index.
+        peer_case: of the other row, if it is another one.
+    """
     against = (peer_case or case, peer)
-
-    def find(results: Results) -> tuple[float, float, float] | None:
-        return _rounds(results.row(case, "aioloader"), results.row(*against))
-
+    shown = "aioloader without an index" if indexed and peer == "aioloader" else peer
     where = f" in {peer_case}" if peer_case else ""
-    return Goal(case, f"times {peer}{where}", least, aim, unit="x", find=find, against=against)
+    begin = "with a crop index, " if indexed else f"{own} " if own != "aioloader" else ""
 
+    def find(results: Results) -> Found | None:
+        return _ratio(results.row(case, own, indexed=indexed), results.row(*against))
 
-def _indexed_ahead(case: str, peer: str, least: float, aim: float | None = None) -> Goal:
-    """Return a goal for the best aioloader rate with a crop index against a peer, or against the best rate without."""
-
-    def find(results: Results) -> tuple[float, float, float] | None:
-        return _rounds(results.row(case, "aioloader", indexed=True), results.row(case, peer))
-
-    shown = "aioloader without an index" if peer == "aioloader" else peer
-    return Goal(
-        case, f"with a crop index, times {shown}", least, aim, unit="x", find=find, against=(case, peer)
-    )
+    return Goal(case, f"{begin}times {shown}{where}", least, aim, "x", find, against=against)
 
 
 def _both_ahead(case: str, peer: str, least: float, aim: float | None = None) -> Goal:
     """Return a goal for the slower of the async and the blocking loader against a peer."""
 
-    def find(results: Results) -> tuple[float, float, float] | None:
-        mine = [results.row(case, f"aioloader/{variant}") for variant in ("inline", "blocking")]
-        found = [_rounds(row, results.row(case, peer)) for row in mine]
+    def find(results: Results) -> Found | None:
+        mine = (results.row(case, f"aioloader/{variant}") for variant in ("inline", "blocking"))
+        found = (_ratio(row, results.row(case, peer)) for row in mine)
         return min((each for each in found if each is not None), default=None)
 
-    return Goal(
-        case, f"async and blocking, times {peer}", least, aim, unit="x", find=find, against=(case, peer)
-    )
+    return Goal(case, f"async and blocking, times {peer}", least, aim, "x", find, against=(case, peer))
 
 
 def _best_peer(case: str, least: float, aim: float) -> Goal:
-    def find(results: Results) -> tuple[float, float, float] | None:
-        peers = [
-            row
-            for row in results.of_case(case)
-            if row.measured and row.rate and row.name not in ("aioloader", "bare_loop")
-        ]
-        best = max(peers, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
-        return _rounds(results.row(case, "aioloader"), best)
+    def find(results: Results) -> Found | None:
+        peers = (row for row in results.of_case(case) if row.name not in ("aioloader", "bare_loop"))
+        return _ratio(results.row(case, "aioloader"), fastest(peers))
 
-    return Goal(case, "times the best peer", least, aim, unit="x", find=find)
+    return Goal(case, "times the best peer", least, aim, "x", find)
 
 
 def _cost(variant: str, least: float) -> Goal:
-    def find(results: Results) -> tuple[float, float, float] | None:
+    def find(results: Results) -> Found | None:
         row = results.row("bytes", f"aioloader/{variant}")
-        if row is None or row.rate is None:
-            return None
-        return 1e6 / row.rate.median, 1e6 / row.rate.high, 1e6 / row.rate.low
+        return row and row.rate and (1e6 / row.rate.median, 1e6 / row.rate.high, 1e6 / row.rate.low)
 
-    return Goal(
-        "bytes", f"microseconds per record, {variant}", least, 2.0, unit="us", find=find, upwards=False
-    )
+    return Goal("bytes", f"microseconds per record, {variant}", least, 2.0, "us", find, upwards=False)
 
 
-def _figure(
-    case: str, title: str, attribute: str, text: str, *, least: float, aim: float | None, unit: str
-) -> Goal:
-    def find(results: Results) -> tuple[float, float, float] | None:
-        row = results.row(case, title)
-        value: tuple[float, float, float] | None = None if row is None else getattr(row, attribute)
-        return value
-
-    return Goal(case, text, least, aim, unit=unit, find=find, upwards=False)
-
-
-def _start_against_torch() -> Goal:
-    def find(results: Results) -> tuple[float, float, float] | None:
+def _start_against_torch(least: float) -> Goal:
+    def find(results: Results) -> Found | None:
         # Rates of starts are the inverse of times.
-        return _rounds(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/process"))
+        return _ratio(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/process"))
 
-    return Goal(
-        "first-batch", "process, times torch's forked start", 2.0, None, unit="x", find=find, upwards=False
-    )
+    return Goal("first-batch", "process, times torch's forked start", least, None, "x", find, upwards=False)
 
 
-def _title_ahead(case: str, own: str, peer: str, least: float) -> Goal:
-    """Return a goal for one of this project's rows against a peer, or against another row of this project."""
+def _lag(variant: str, least: float, aim: float) -> Goal:
+    def find(results: Results) -> Found | None:
+        row = results.row("jpeg-uint8", f"aioloader/{variant}")
+        return row and row.lag_p99_ms
 
-    def find(results: Results) -> tuple[float, float, float] | None:
-        return _rounds(results.row(case, own), results.row(case, peer))
+    return Goal("jpeg-uint8", f"loop lag p99, {variant}", least, aim, "ms", find, upwards=False)
 
-    return Goal(case, f"{own} times {peer}", least, None, unit="x", find=find, against=(case, peer))
+
+def _start(variant: str, least: float, aim: float | None) -> Goal:
+    def find(results: Results) -> Found | None:
+        row = results.row("first-batch", f"aioloader/{variant}")
+        return row and row.first_batch_s
+
+    return Goal("first-batch", f"seconds, {variant}", least, aim, "s", find, upwards=False)
 
 
 _GOALS = (
@@ -250,25 +233,25 @@ _GOALS = (
     _ahead("jpeg-antialias", "torch/pillow", 2.0),
     _ahead("jpeg-antialias", "torch/torchvision", 1.8),
     _ahead("jpeg-antialias", "aioloader", 0.9, peer_case="jpeg-uint8"),
-    _indexed_ahead("jpeg-antialias", "tf_data", 2.0),
+    _ahead("jpeg-antialias", "tf_data", 2.0, indexed=True),
     _ahead("jpeg-uint8", "tf_data", 1.15, 1.3),
-    _indexed_ahead("jpeg-uint8", "tf_data", 1.7, 2.0),
-    _indexed_ahead("jpeg-uint8", "aioloader", 1.35),
+    _ahead("jpeg-uint8", "tf_data", 1.7, 2.0, indexed=True),
+    _ahead("jpeg-uint8", "aioloader", 1.35, indexed=True),
     _ahead("jpeg-uint8", "grain", 1.4),
     _ahead("jpeg-uint8", "dali", 1.5),
     _ahead("jpeg-uint8", "mxnet/ImageRecordIter", 3.7),
     _best_peer("jpeg-float32", 1.15, 1.3),
-    _indexed_ahead("jpeg-float32", "aioloader", 1.25),
-    _indexed_ahead("large", "tf_data", 8.0),
-    _title_ahead("formats", "aioloader/tar", "webdataset", 1.4),
-    _title_ahead("formats", "aioloader/tfrecord", "tf_data", 1.2),
-    _title_ahead("formats", "aioloader/parquet", "hf_datasets/opencv", 2.0),
-    _title_ahead("formats", "aioloader/mds", "streaming/opencv", 1.4),
-    _title_ahead("formats", "aioloader/tar", "aioloader/process", 0.95),
-    _title_ahead("formats", "aioloader/tfrecord", "aioloader/process", 0.95),
-    _title_ahead("formats", "aioloader/mds", "aioloader/process", 0.95),
+    _ahead("jpeg-float32", "aioloader", 1.25, indexed=True),
+    _ahead("large", "tf_data", 8.0, indexed=True),
+    _ahead("formats", "webdataset", 1.4, own="aioloader/tar"),
+    _ahead("formats", "tf_data", 1.2, own="aioloader/tfrecord"),
+    _ahead("formats", "hf_datasets/opencv", 2.0, own="aioloader/parquet"),
+    _ahead("formats", "streaming/opencv", 1.4, own="aioloader/mds"),
+    _ahead("formats", "aioloader/process", 0.95, own="aioloader/tar"),
+    _ahead("formats", "aioloader/process", 0.95, own="aioloader/tfrecord"),
+    _ahead("formats", "aioloader/process", 0.95, own="aioloader/mds"),
     _ahead("raw", "bare_loop", 0.8),
-    _ahead("raw", "tf_data", 5.0, None, "jpeg-uint8"),
+    _ahead("raw", "tf_data", 5.0, peer_case="jpeg-uint8"),
     _ahead("raw-area", "ffcv", 1.5),
     _ahead("faces", "bare_loop", 0.85, 0.92),
     _ahead("faces", "dali", 1.2),
@@ -284,23 +267,9 @@ _GOALS = (
     _cost("thread", 5.0),
     _ahead("bytes", "torch/plain", 5.0),
     _ahead("bytes", "torch/workers", 5.0),
-    _figure(
-        "jpeg-uint8",
-        "aioloader/process",
-        "lag_p99_ms",
-        "loop lag p99, process",
-        least=5.0,
-        aim=2.0,
-        unit="ms",
-    ),
-    _figure(
-        "jpeg-uint8", "aioloader/thread", "lag_p99_ms", "loop lag p99, thread", least=15.0, aim=5.0, unit="ms"
-    ),
-    _figure(
-        "first-batch", "aioloader/thread", "first_batch_s", "seconds, thread", least=0.15, aim=None, unit="s"
-    ),
-    _figure(
-        "first-batch", "aioloader/process", "first_batch_s", "seconds, process", least=0.5, aim=0.3, unit="s"
-    ),
-    _start_against_torch(),
+    _lag("process", 5.0, 2.0),
+    _lag("thread", 15.0, 5.0),
+    _start("thread", 0.15, None),
+    _start("process", 0.5, 0.3),
+    _start_against_torch(2.0),
 )

@@ -10,22 +10,27 @@ import differs. Both get the index file and as many threads as there are cores.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import importlib
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import MEAN, STD
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, rate_of_side, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.figures import Row
 
 SIDES = ("mxnet", "ImageRecordIter", "AsyncDataLoader")
 BATCH = 64
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
-STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
 class Meter:
@@ -53,7 +58,7 @@ def record_iter_rate(mx: Any, rec: str, cores: int, seconds: float) -> float:
     """Return images per second of an iterator that is reset at the end of each epoch."""
     options: dict[str, Any] = {}
     for name, mean, std in zip("rgb", MEAN, STD):  # noqa: B905 - older Pythons
-        options.update({"mean_" + name: mean, "std_" + name: std})
+        options.update({"mean_" + name: mean * 255, "std_" + name: std * 255})
     batches = mx.io.ImageRecordIter(
         path_imgrec=rec,
         path_imgidx=os.path.splitext(rec)[0] + ".idx",
@@ -86,14 +91,9 @@ async def loader_rate(rec: str, cores: int, seconds: float) -> float:
     import aioloader
     from aioloader import transforms
 
-    augment = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(224, scale=AREA, ratio=RATIO, antialias=False),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize([value / 255 for value in MEAN], [value / 255 for value in STD]),
-        ]
-    )
+    crop = transforms.RandomResizedCrop(224, scale=AREA, ratio=RATIO, antialias=False)
+    normalised = (transforms.ToTensor(), transforms.Normalize(MEAN, STD))
+    augment = transforms.Compose([crop, transforms.RandomHorizontalFlip(), *normalised])
     dataset = aioloader.ImageRecordDataset(rec).transform_first(augment)
     meter = Meter(seconds)
     async with aioloader.AsyncDataLoader[Any](
@@ -105,83 +105,48 @@ async def loader_rate(rec: str, cores: int, seconds: float) -> float:
                     return meter.rate()
 
 
-def measure(side: str, python: str, rec: str, cores: int, seconds: float) -> float:
-    """Return the rate of one side, measured in a separate process with its interpreter."""
-    command = [python, "-m", "benchmarks.image_record_iter", "--side", side, "--rec", rec]
-    command += ["--cores", str(cores), "--seconds", str(seconds)]
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run(command, cwd=here, stdout=subprocess.PIPE, check=True, timeout=600)
-    return float(done.stdout.split()[-1])
+def measure(
+    side: str | None = None,
+    rec: str | None = None,
+    data: str | None = None,
+    cores: int = 2,
+    rounds: int = 5,
+    seconds: float = 4.0,
+    repeat: int = 24,
+    sides: Sequence[str] = SIDES,
+) -> Iterator[Row]:
+    """Measure one side and print its rate, or some sides in turns.
 
-
-def compare(options: argparse.Namespace) -> None:
-    """Measure all sides alternately and print the results."""
-    from benchmarks.data import load_jpegs
-    from benchmarks.main_job import write_rec
-
-    sides = [side for side in SIDES if side != "mxnet" or not options.smoke]
-    pythons = dict.fromkeys(sides, sys.executable)
-    if "mxnet" in sides:
-        from benchmarks.environments import default_folder, ensure
-
-        pythons["mxnet"] = str(ensure("mxnet", default_folder()))
-    found: dict[str, list[float]] = {side: [] for side in sides}
-    with tempfile.TemporaryDirectory() as scratch:
-        rec = Path(scratch, "images.rec")
-        write_rec(rec, load_jpegs(options.data, scratch), 2 if options.smoke else 24)
-        for number in range(options.rounds):
-            for side in sides if number % 2 else reversed(sides):
-                found[side].append(measure(side, pythons[side], str(rec), options.cores, options.seconds))
-    from benchmarks.figures import spread, write_figures
-
-    for side in sides:
-        print(f"{side:16} {statistics.median(found[side]):8,.0f} images/s")
-    ours = found["ImageRecordIter"]
-    rows: list[dict[str, Any]] = [{"side": "ImageRecordIter", "images/s": spread(ours)}]
-    for side in sides:
-        if side != "ImageRecordIter":
-            ratios = [mine / other for mine, other in zip(ours, found[side], strict=True)]
-            print(
-                f"ImageRecordIter to {side}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            )
-            rows.append({"side": side, "images/s": spread(found[side]), "ours, times it": spread(ratios)})
-    write_figures(options.json, rows)
-
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument(
-        "--side", choices=SIDES, help="measure this side under this interpreter; default: compare all"
-    )
-    parser.add_argument("--rec", help="with --side: a record file with its index next to it")
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        default=os.environ.get("AIOLOADER_BENCH_DATA"),
-        help="folder of JPEG files; default: AIOLOADER_BENCH_DATA, else 120 drawn images",
-    )
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument(
-        "--smoke", action="store_true", help="one short round without MXNet: a check that it runs"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.seconds = 1, 0.3
-    if options.side is None:
-        compare(options)
-    elif options.side == "AsyncDataLoader":
-        print(asyncio.run(loader_rate(options.rec, options.cores, options.seconds)))
-    else:
-        if options.side == "mxnet":
-            import mxnet as mx
+    Args:
+        side: one of the sides, under this interpreter.
+        rec: the record file of one side, with its index next to it.
+        data: folder.
+        cores: threads or workers.
+        rounds: measurements of each side.
+        seconds: of a measurement.
+        repeat: how often each file is in an epoch.
+        sides: those that take turns.
+    """
+    if side and rec:
+        if side == "AsyncDataLoader":
+            print(asyncio.run(loader_rate(rec, cores, seconds)))
         else:
-            import aioloader.mxnet as mx
-        print(record_iter_rate(mx, options.rec, options.cores, options.seconds))
+            mx = importlib.import_module("mxnet" if side == "mxnet" else "aioloader.mxnet")
+            print(record_iter_rate(mx, rec, cores, seconds))
+        return
+    from benchmarks.data import load_jpegs, write_rec
+
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "images.rec")
+        write_rec(path, load_jpegs(data), repeat)
+        words = ("--rec", str(path), "--cores", str(cores), "--seconds", str(seconds))
+        ways = {name: partial(rate_of_side, "image_record_iter", name, *words) for name in sides}
+        found = in_turns(ways, rounds, warm=0)
+    ours = found.pop("ImageRecordIter")
+    yield {"side": "ImageRecordIter", "images/s": spread(ours)}
+    for name, rates in found.items():
+        yield {"side": name, "images/s": spread(rates), "ours, times it": ratios(ours, rates)}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, seconds=0.3, repeat=2, sides=SIDES[1:])

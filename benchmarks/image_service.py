@@ -27,7 +27,6 @@ many URLs of a server that never answers are asked for too. The 99th percentile 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import contextlib
@@ -44,19 +43,23 @@ import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset, ImageServiceError
+from aioloader.tools.bench import cpu_seconds, memory_nbytes
 from aioloader.transforms import Qwen2VLImageProcessor, decode_image
-from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
+from benchmarks.data import lay_out, load_jpegs
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from starlette.requests import Request
+
+    from benchmarks.figures import Row
 
 WAYS = (
     *("service", "to_thread", "threads", "threads-pillow", "processes", "processes-pillow"),
@@ -94,22 +97,6 @@ def summary(made: list[dict[str, Any]]) -> list[Any]:
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
-def cpu_and_memory() -> tuple[float, float]:
-    """Return CPU seconds of this process and its children, and MB that they do not share or share fairly."""
-    import psutil
-
-    me = psutil.Process()
-    seconds, nbytes = 0.0, 0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-            seconds += times.user + times.system
-            nbytes += process.memory_full_info().pss
-        except psutil.Error:
-            continue
-    return seconds, nbytes / 1e6
-
-
 async def ticker(lags: list[float]) -> None:
     """Note how late a task runs that wants to run every millisecond."""
     while True:
@@ -141,7 +128,7 @@ async def ready_way(way: str, stack: AsyncExitStack) -> Callable[[list[bytes]], 
     return lambda photos: asyncio.gather(*(loop.run_in_executor(pool, work, photo) for photo in photos))
 
 
-def serve(way: str, port: int) -> None:
+def serve_requests(way: str, port: int) -> None:
     """Run the server until it is ended."""
     import uvicorn
     from starlette.applications import Starlette
@@ -162,22 +149,16 @@ def serve(way: str, port: int) -> None:
 
     async def begin(request: Request) -> JSONResponse:
         lags.clear()
-        state["cpu"] = cpu_and_memory()[0]
+        state["cpu"] = cpu_seconds(os.getpid())
         return JSONResponse({})
 
     async def end(request: Request) -> JSONResponse:
         late = sorted(lags)
-        seconds, memory = cpu_and_memory()
-        return JSONResponse(
-            {
-                "lag_p50": late[len(late) // 2],
-                "lag_p99": late[len(late) * 99 // 100],
-                "lag_max": late[-1],
-                "cpu": seconds - state["cpu"],
-                "memory": memory,
-            }
-        )
+        figures = {"lag_p50": late[len(late) // 2], "lag_p99": late[len(late) * 99 // 100]}
+        figures["cpu"] = (cpu_seconds(os.getpid()) or 0.0) - state["cpu"]
+        return JSONResponse({**figures, "memory": (memory_nbytes(os.getpid()) or 0) / 1e6})
 
+    @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             state["process"] = await ready_way(way, stack)
@@ -185,16 +166,8 @@ def serve(way: str, port: int) -> None:
             yield
             ticking.cancel()
 
-    from contextlib import asynccontextmanager
-
-    app = Starlette(
-        routes=[
-            Route("/process", process, methods=["POST"]),
-            Route("/begin", begin, methods=["POST"]),
-            Route("/end", end, methods=["POST"]),
-        ],
-        lifespan=asynccontextmanager(lifespan),
-    )
+    routes = [Route(f"/{each.__name__}", each, methods=["POST"]) for each in (process, begin, end)]
+    app = Starlette(routes=routes, lifespan=lifespan)
     uvicorn.run(app, port=port, log_level="error", loop="asyncio", timeout_keep_alive=600)
 
 
@@ -223,8 +196,8 @@ class Connection:
         return json.loads(await reader.readexactly(length))
 
 
-async def measure(way: str, photos: list[bytes], seconds: float) -> dict[str, float]:
-    """Return the figures of one way: requests/s, CPU ms a request, lag, latency, memory."""
+async def load(way: str, photos: list[bytes], seconds: float) -> dict[str, float]:
+    """Return the figures of one way: requests/s, CPU seconds a request, lag, latency, memory."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -276,10 +249,9 @@ async def measure(way: str, photos: list[bytes], seconds: float) -> dict[str, fl
         found = await control.post("/end")
         if way == "traffic":
             return {**found, "requests": 0.0}
+        work = by_pillow if way.endswith("pillow") else lean
         for number, answer in itertools.islice(answers.items(), 8):
-            expected = summary(
-                [by_pillow(photos[number]) if way.endswith("pillow") else lean(photos[number])]
-            )[0]
+            (expected,) = summary([work(photos[number])])
             assert answer == expected, f"{way}: photograph {number} gave {answer}, expected {expected}"
         ordered = sorted(latencies)
         return {
@@ -300,144 +272,84 @@ def _distinct(photos: list[bytes], number: int) -> bytes:
     return photos[number % len(photos)] + struct.pack("<I", number)
 
 
-def photographs(folder: Path, count: int, height: int, width: int, quality: int) -> list[bytes]:
-    """Return photographs of a folder at another size, as JPEGs."""
+def resized(photos: Sequence[bytes], height: int, width: int, quality: int) -> list[bytes]:
+    """Return photographs at another size, as JPEGs."""
     import cv2
 
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     made = []
-    for path in paths[:count]:
-        resized = cv2.resize(cv2.imread(str(path)), (width, height), interpolation=cv2.INTER_AREA)
-        made.append(cv2.imencode(".jpg", resized, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes())
+    for data in photos:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        made.append(cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes())
     return made
 
 
-async def over_http(folder: Path, ways: list[str], rounds: int, seconds: float, count: int) -> list[Row]:
-    """Measure the ways in turn, print medians and ratios, and return the figures."""
-    photos = photographs(folder, count, HEIGHT, WIDTH, 90)
-    print(
-        f"{len(photos)} photographs of {HEIGHT} x {WIDTH}, {np.mean([len(p) for p in photos]) / 1e3:,.0f} kB each"
-    )
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
-    for turn in range(rounds):
-        for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
-            figures = await measure(way, photos, seconds)
-            found[way].append(figures)
-            print(f"round {turn + 1}  {_line(way, figures)}", flush=True)
-    print("\nmedians")
-    middle = {
-        way: {name: median(each[name] for each in figures) for name in figures[0]}
-        for way, figures in found.items()
+def over_http(files: list[bytes], ways: Sequence[str], rounds: int, seconds: float) -> Iterator[Row]:
+    """Measure the ways in turns."""
+    photos = resized(files, HEIGHT, WIDTH, 90)
+    turns = {way: lambda way=way: asyncio.run(load(way, photos, seconds)) for way in ways}
+    found = {
+        way: {name: [each[name] for each in figures] for name in figures[0]}
+        for way, figures in in_turns(turns, rounds, warm=0).items()
     }
-    for way, figures in middle.items():
-        print(_line(way, figures))
-    if "service" in middle:
-        print("\nservice, times the others (requests/s, CPU a request, lag p99)")
-        for way in ways:
-            if way != "service":
-                print(f"{way:18s} {_ratios(found['service'], found[way])}")
-    return [
-        {
+    ours = found.get("service")
+    for way, figures in found.items():
+        row: Row = {
             "way": way,
-            "lag p50, ms": spread((each["lag_p50"] for each in figures), 1e3),
-            "lag p99, ms": spread((each["lag_p99"] for each in figures), 1e3),
-            "memory, MB": spread(each["memory"] for each in figures),
-            **(_answered(found.get("service"), figures) if figures[0]["requests"] else {}),
+            "lag p50, ms": spread(figures["lag_p50"], 1e3),
+            "lag p99, ms": spread(figures["lag_p99"], 1e3),
+            "memory, MB": spread(figures["memory"]),
         }
-        for way, figures in found.items()
-    ]
-
-
-def _answered(ours: list[dict[str, float]] | None, figures: list[dict[str, float]]) -> Row:
-    """Return the figures of a way that answered requests."""
-    row: Row = {
-        "CPU a request, ms": spread((each["cpu"] for each in figures), 1e3),
-        "requests/s": spread(each["requests"] for each in figures),
-        "latency p99, s": spread(each["latency_p99"] for each in figures),
-    }
-    if ours is not None and ours is not figures:
-        for column, name in (("requests/s", "requests"), ("CPU", "cpu"), ("lag p99", "lag_p99")):
-            row[f"service, times its {column}"] = ratios(
-                [each[name] for each in ours], [each[name] for each in figures]
-            )
-    return row
-
-
-def _ratios(ours: list[dict[str, float]], others: list[dict[str, float]]) -> str:
-    texts = []
-    for name in ("requests", "cpu", "lag_p99"):
-        if all(other[name] for other in others) and (name == "lag_p99" or others[0]["requests"]):
-            ratios = [mine[name] / other[name] for mine, other in zip(ours, others, strict=True)]
-            texts.append(f"{name} {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-    return ", ".join(texts)
-
-
-def _line(way: str, figures: dict[str, float]) -> str:
-    lag = ", ".join(f"{1e3 * figures[name]:.1f}" for name in ("lag_p50", "lag_p99", "lag_max"))
-    text = f"{way:18s} lag p50, p99, most {lag} ms; {figures['memory']:,.0f} MB"
-    if figures["requests"]:
-        text += (
-            f"; {figures['requests']:.1f} requests/s, CPU {1e3 * figures['cpu']:.0f} ms a request, "
-            f"latency p99 {1e3 * figures['latency_p99']:,.0f} ms"
-        )
-    return text
+        if figures["requests"][0]:
+            row["CPU a request, ms"] = spread(figures["cpu"], 1e3)
+            row["requests/s"] = spread(figures["requests"])
+            row["latency p99, s"] = spread(figures["latency_p99"])
+            for column, name in (("requests/s", "requests"), ("CPU", "cpu"), ("lag p99", "lag_p99")):
+                if ours is not None and ours is not figures:
+                    row[f"service, times its {column}"] = ratios(ours[name], figures[name])
+        yield row
 
 
 # -- small images ------------------------------------------------------------------------------------------------------
 
 
-async def small(folder: Path, rounds: int, count: int) -> list[Row]:
-    """Measure what small images cost: single ones, hundreds, and a loader's batches; return the figures."""
-    base = photographs(folder, min(count, 1000), 112, 112, 92)
+async def small_images(files: list[bytes], rounds: int, count: int) -> list[Row]:
+    """Measure what small images cost: single ones, hundreds, and a loader's batches."""
+    base = resized(files, 112, 112, 92)
     data = [_distinct(base, number) for number in range(count)]
-    print(f"{count:,} images of 112 x 112, {np.mean([len(each) for each in data]) / 1e3:.1f} kB each")
     rates: dict[str, list[float]] = {"get": [], "gather": [], "loader": []}
     costs: dict[str, list[float]] = {"get": [], "gather": [], "loader": []}
     with tempfile.TemporaryDirectory() as made:
-        place = Path(made, "all")
-        place.mkdir()  # noqa: ASYNC240 - nothing else runs in this loop now
-        for number, each in enumerate(data):
-            (place / f"{number:06}.jpg").write_bytes(each)
+        lay_out(data, Path(made), 1, classes=1)
         async with (
             AsyncImageService(num_workers=2) as service,
             AsyncDataLoader(ImageFolderDataset(made), 100, num_workers=2) as loader,
         ):
 
-            async def gets(numbers: Any) -> None:
+            async def get(numbers: Iterator[int]) -> None:
                 for number in numbers:
                     await service.get(data[number])
 
-            async def gathers(starts: Any) -> None:
+            async def gather(starts: Iterator[int]) -> None:
                 for start in starts:
                     await service.gather(data[start : start + 100])
 
-            async def get() -> None:
-                numbers = iter(range(count))
-                await asyncio.gather(*(gets(numbers) for _ in range(256)))
-
-            async def gather() -> None:
-                starts = iter(range(0, count, 100))
-                await asyncio.gather(*(gathers(starts) for _ in range(4)))
-
-            async def epoch() -> None:
+            async def epoch(_: Iterator[int]) -> None:
                 async for _ in loader:
                     pass
 
             for turn in range(-1, rounds):
-                for name, way in (("get", get), ("gather", gather), ("loader", epoch)):
+                for name, way, step, tasks in (
+                    ("get", get, 1, 256),
+                    ("gather", gather, 100, 4),
+                    ("loader", epoch, 1, 1),
+                ):
                     begin, used = time.perf_counter(), time.thread_time()
-                    await way()
+                    starts = iter(range(0, count, step))
+                    await asyncio.gather(*(way(starts) for _ in range(tasks)))
                     if turn >= 0:  # the first turn starts workers and reads files
                         rates[name].append(count / (time.perf_counter() - begin))
                         costs[name].append(1e6 * (time.thread_time() - used) / count)
-    for name in rates:
-        low, high = min(rates[name]), max(rates[name])
-        print(
-            f"{name:7s} {median(rates[name]):,.0f} images/s ({low:,.0f} to {high:,.0f}), "
-            f"{median(costs[name]):.0f} us of the loop's thread an image"
-        )
-    shares = [ours / theirs for ours, theirs in zip(rates["gather"], rates["loader"], strict=True)]
-    print(f"gather, of the loader's rate: {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})")
     return [
         {
             "small images": name,
@@ -452,13 +364,13 @@ async def small(folder: Path, rounds: int, count: int) -> list[Row]:
 # -- silent servers ----------------------------------------------------------------------------------------------------
 
 
-async def beside_silent(folder: Path, silent: int, rounds: int, seconds: float) -> list[Row]:
-    """Measure how long images take while URLs of a server that never answers wait; return the figures.
+async def beside_silent(files: list[bytes], silent: int, rounds: int, seconds: float) -> list[Row]:
+    """Measure how long images take while URLs of a server that never answers wait.
 
     Raises:
         SystemExit: they take more than half as long again.
     """
-    base = photographs(folder, 100, 112, 112, 92)
+    base = resized(files[:100], 112, 112, 92)
     numbers = itertools.count()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -519,14 +431,9 @@ async def beside_silent(folder: Path, silent: int, rounds: int, seconds: float) 
                         found[name].append(sorted(took)[len(took) * 99 // 100])
     for server in servers:
         server.close()
-    times = [beside / alone for beside, alone in zip(found["beside"], found["alone"], strict=True)]
-    for name, p99 in found.items():
-        print(f"{name:7s} p99 {', '.join(f'{1e3 * each:.1f}' for each in p99)} ms")
-    print(
-        f"beside {silent} silent URLs, times alone: {median(times):.2f} ({min(times):.2f} to {max(times):.2f})"
-    )
-    if median(times) > 1.5:
-        raise SystemExit("silent URLs hold other images")
+    times = ratios(found["beside"], found["alone"])
+    if times[0] > 1.5:
+        raise SystemExit(f"silent URLs hold other images: {times} times the latency without them")
     return [
         {
             "silent URLs": silent if name == "beside" else 0,
@@ -537,54 +444,43 @@ async def beside_silent(folder: Path, silent: int, rounds: int, seconds: float) 
     ]
 
 
-def main() -> None:
-    """Run the benchmark from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--data", type=Path, help="folder of photographs (JPEG)")
-    parser.add_argument(
-        "--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY", help=", ".join(WAYS)
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--photos", type=int, default=32, help="number of different photographs")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--silent", type=int, metavar="URLS", help="URLs that are never answered")
-    parser.add_argument(
-        "--smoke", action="store_true", help="drawn images, few of them: a check that it runs"
-    )
-    parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.serve:
-        serve(options.serve, options.port)
-        return
-    with tempfile.TemporaryDirectory() as drawn:
-        folder = options.data
-        if folder is None:
-            from aioloader.tools.draw import draw_folder
+def measure(
+    data: str | None = None,
+    ways: Sequence[str] = WAYS,
+    rounds: int = 3,
+    seconds: float = 6.0,
+    photos: int = 32,
+    small: bool = False,
+    images: int = 4000,
+    silent: int = 0,
+    serve: str | None = None,
+    port: int = 0,
+) -> Iterator[Row]:
+    """Measure the ways to process requests, small images, or images next to silent URLs.
 
-            folder = Path(drawn, "drawn")
-            draw_folder(str(folder), count=16)
-        json_file = options.json and options.json.absolute()
-        os.chdir(Path(__file__).parents[1])
-        rows: list[Row] = []
-        if options.silent:
-            found = beside_silent(folder, options.silent, options.rounds, options.seconds)
-            write_figures(json_file, asyncio.run(found))
-            return
-        if options.small or options.smoke:
-            rows += asyncio.run(
-                small(folder, 1 if options.smoke else options.rounds, 200 if options.smoke else 4000)
-            )
-        if not options.small:
-            ways = ["service", "threads"] if options.smoke else options.ways
-            seconds = 1.0 if options.smoke else options.seconds
-            rows += asyncio.run(
-                over_http(folder, ways, 1 if options.smoke else options.rounds, seconds, options.photos)
-            )
-        write_figures(json_file, rows)
+    Args:
+        data: folder.
+        ways: some of the ways.
+        rounds: turns of each way.
+        seconds: of a turn.
+        photos: number of different photographs.
+        small: small images in place of requests.
+        images: number of small images.
+        silent: number of URLs that are never answered.
+        serve: only serve requests, in this way.
+        port: of that server.
+    """
+    if serve:
+        serve_requests(serve, port)
+        return
+    files = load_jpegs(data)
+    if silent:
+        yield from asyncio.run(beside_silent(files, silent, rounds, seconds))
+    elif small:
+        yield from asyncio.run(small_images(files[:1000], rounds, images))
+    else:
+        yield from over_http(files[:photos], ways, rounds, seconds)
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, ways=("service", "threads"), rounds=1, seconds=1.0, photos=16, images=200)

@@ -8,13 +8,11 @@ The operations take turns in every round. Where the processor's caches matter, a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import mmap
 import multiprocessing
 import os
 import queue
-import statistics
 import sys
 import tempfile
 import time
@@ -23,6 +21,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio.to_thread
@@ -36,12 +35,15 @@ from aioloader.loader.portal import Portal
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, Normalize, ToTensor
 from aioloader.transforms.fused import PixelTable
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, spread, write_figures
+from benchmarks.data import load_jpegs
+from benchmarks.figures import spread
+from benchmarks.measurement import in_turns, run, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
+
+    from benchmarks.figures import Row
 
 _IMAGE = (224, 224, 3)
 _BATCH = 64
@@ -56,23 +58,20 @@ class Operation(NamedTuple):
 
     Attributes:
         name: in the table.
-        kind: "CPU time" or "wall time".
         measure: returns the microseconds of one operation; its argument is the number of operations.
         calls: operations of one round.
+        kind: of time.
     """
 
     name: str
-    kind: str
     measure: Callable[[int], float]
     calls: int
+    kind: str = "CPU time"
 
 
-def timed(call: Callable[[], object], calls: int, clock: Callable[[], float] = time.thread_time) -> float:
-    """Return the microseconds of a call: the mean of many in a row."""
-    begin = clock()
-    for _ in range(calls):
-        call()
-    return (clock() - begin) / calls * 1e6
+def timed(call: Callable[[], object]) -> Callable[[int], float]:
+    """Return a function that measures the CPU time of a number of calls."""
+    return lambda calls: 1e6 * seconds_of(call, time.thread_time, calls)
 
 
 # -- threads and loops -------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def crossing(calls: int) -> float:
     portal.open()
     try:
         cross()
-        return timed(cross, calls, time.perf_counter)
+        return 1e6 * seconds_of(cross, calls=calls)
     finally:
         portal.stop()
 
@@ -239,7 +238,7 @@ def between_decodes(files: Sequence[bytes], call: Callable[[bytes], object], cal
             begin = time.thread_time()
             each(data)
             found.append(time.thread_time() - begin)
-    measured, clock = (statistics.median(found) for found in times)
+    measured, clock = (median(found) for found in times)
     return (measured - clock) * 1e6
 
 
@@ -247,105 +246,68 @@ def _nothing(data: bytes) -> None:
     """Do nothing, so that only the clock is measured."""
 
 
+def listed(folder: Path, imglist: Any, calls: int) -> float:
+    """Measure an entry of an `ImageListDataset`; all of them are read, for any number of calls."""
+    begin = time.process_time()
+    entries = len(ImageListDataset(folder, imglist, crop_index=None))
+    return (time.process_time() - begin) / entries * 1e6
+
+
 def operations(files: Sequence[bytes], folder: Path, stack: ExitStack) -> Iterator[Operation]:
     """Yield the operations in the order of the table; `stack` closes what they opened."""
-    yield Operation("empty call in a thread", "wall time", thread_hop, 2000)
-    yield Operation("empty call from a thread into a loop", "wall time", crossing, 2000)
+    yield Operation("empty call in a thread", thread_hop, 2000, "wall time")
+    yield Operation("empty call from a thread into a loop", crossing, 2000, "wall time")
     if hasattr(os, "preadv") and hasattr(os, "posix_fadvise"):
         file = CachedFile(folder / "cached")
         stack.callback(file.close)
-        yield Operation("positioned read of 1 kB, cached", "CPU time", lambda n: timed(file.read, n), 20_000)
-        yield Operation("announcement of 1 kB, cached", "CPU time", lambda n: timed(file.announce, n), 20_000)
-    yield Operation("1 MB of shared memory, first time", "CPU time", lambda n: touched(n, again=False), 2)
-    yield Operation("1 MB of shared memory, again", "CPU time", lambda n: touched(n, again=True), 2)
+        yield Operation("positioned read of 1 kB, cached", timed(file.read), 20_000)
+        yield Operation("announcement of 1 kB, cached", timed(file.announce), 20_000)
+    yield Operation("1 MB of shared memory, first time", partial(touched, again=False), 2)
+    yield Operation("1 MB of shared memory, again", partial(touched, again=True), 2)
     if sys.platform == "linux":
-        for name, shared in (("through a pipe, stacked", False), ("in reused shared memory", True)):
-            yield Operation(f"image of 224 x 224 {name}", "CPU time", partial(sent, shared=shared), 640)
-    for name, reuse in (("a fresh array", False), ("a kept buffer", True)):
-        yield Operation(
-            f"photograph decoded into {name}", "CPU time", partial(decoded, files, reuse=reuse), 256
-        )
-    yield Operation(
-        "CRC-32 of a photograph", "CPU time", lambda n: between_decodes(files, zlib.crc32, n), 200
-    )
+        yield Operation("image of 224 x 224 through a pipe, stacked", partial(sent, shared=False), 640)
+        yield Operation("image of 224 x 224 in reused shared memory", partial(sent, shared=True), 640)
+    yield Operation("photograph decoded into a fresh array", partial(decoded, files, reuse=False), 256)
+    yield Operation("photograph decoded into a kept buffer", partial(decoded, files, reuse=True), 256)
+    yield Operation("CRC-32 of a photograph", partial(between_decodes, files, zlib.crc32), 200)
     small = np.arange(16)
-    yield Operation(
-        "sum of 16 numbers by numpy, in a loop", "CPU time", lambda n: timed(small.sum, n), 20_000
-    )
-    yield Operation(
-        "sum of 16 numbers by numpy, between two decodes",
-        "CPU time",
-        lambda n: between_decodes(files, lambda _: small.sum(), n),
-        200,
-    )
+    yield Operation("sum of 16 numbers by numpy, in a loop", timed(small.sum), 20_000)
+    between = partial(between_decodes, files, lambda _: small.sum())
+    yield Operation("sum of 16 numbers by numpy, between two decodes", between, 200)
     entries = [[number % 1000, f"class{number % 1000:04}/image_{number:07}.jpg"] for number in range(500_000)]
-    for name in (".lst", ".csv"):
-        lines = (
-            f"{n}\t{label}\t{path}" if name == ".lst" else f"{path},{label}"
-            for n, (label, path) in enumerate(entries)
-        )
+    lists = {
+        ".lst": (f"{number}\t{label}\t{path}" for number, (label, path) in enumerate(entries)),
+        ".csv": (f"{path},{label}" for label, path in entries),
+    }
+    for name, lines in lists.items():
         (folder / f"a{name}").write_text("\n".join(lines))
-        yield Operation(
-            f"line of a {name} file", "CPU time", partial(listed, folder, f"a{name}"), len(entries)
-        )
-    yield Operation("entry of a list of images", "CPU time", partial(listed, folder, entries), len(entries))
+        yield Operation(f"line of a {name} file", partial(listed, folder, f"a{name}"), len(entries))
+    yield Operation("entry of a list of images", partial(listed, folder, entries), len(entries))
     image = np.random.default_rng(0).integers(0, 256, _IMAGE, np.uint8)
     out = np.empty((3, 224, 224), np.float32)
     rng = Rng(0)
     steps, table = Compose(_NORMALISE), PixelTable(_NORMALISE)
-    yield Operation(
-        "224 x 224 to normalised float32, step by step",
-        "CPU time",
-        lambda n: timed(lambda: steps.apply(image, rng, out), n),
-        300,
-    )
-    yield Operation(
-        "224 x 224 to normalised float32, by table",
-        "CPU time",
-        lambda n: timed(lambda: table(image, rng, out), n),
-        300,
-    )
+    by_steps = timed(lambda: steps.apply(image, rng, out))
+    yield Operation("224 x 224 to normalised float32, step by step", by_steps, 300)
+    yield Operation("224 x 224 to normalised float32, by table", timed(lambda: table(image, rng, out)), 300)
 
 
-def listed(folder: Path, imglist: Any, count: int) -> float:
-    """Return the microseconds for each of the entries of an `ImageListDataset`; all of them are read."""
-    begin = time.process_time()
-    entries = len(ImageListDataset(folder, imglist, crop_index=None))
-    del count
-    return (time.process_time() - begin) / entries * 1e6
+def measure(data: str | None = None, rounds: int = 7, divisor: int = 1) -> Iterator[Row]:
+    """Measure the operations in turns.
 
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.internal_costs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_data_option(parser)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--smoke", action="store_true", help="one short round: a check that it runs")
-    add_json_option(parser)
-    options = parser.parse_args()
+    Args:
+        data: folder.
+        rounds: turns of each.
+        divisor: of the numbers of calls.
+    """
     cv2.setNumThreads(1)
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        files = load_jpegs(options.data, scratch)[:124]
-        found = list(operations(files, Path(scratch), stack))
-        times: dict[str, list[float]] = {each.name: [] for each in found}
-        for _ in range(1 if options.smoke else options.rounds):
-            for each in found:
-                times[each.name].append(
-                    each.measure(max(1, each.calls // 100) if options.smoke else each.calls)
-                )
-    rows: list[Row] = [
-        {"operation": each.name, "measured": each.kind, "µs": spread(times[each.name])} for each in found
-    ]
-    print(f"median of {1 if options.smoke else options.rounds} rounds")
-    for row in rows:
-        middle, low, high = row["µs"]
-        print(f"{row['operation']:50} {row['measured']:9} {middle:9.2f} us ({low:.2f} to {high:.2f})")
-    write_figures(options.json, rows)
+        found = list(operations(load_jpegs(data)[:124], Path(scratch), stack))
+        ways = {each.name: partial(each.measure, max(1, each.calls // divisor)) for each in found}
+        times = in_turns(ways, rounds, warm=0)
+    for each in found:
+        yield {"operation": each.name, "measured": each.kind, "µs": spread(times[each.name])}
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, divisor=100)

@@ -4,18 +4,15 @@
 
 Cases: a list of arrays of different sizes, --nbytes bytes a batch, made by `batchify.AsList`; the same with so little
 slab memory that no batch has room in it; and arrays that pass through an async transform. For each: by how much the
-latest tick was late (99 % and the most), from the first batch on, the CPU time of the loop's thread for a batch, and
-batches per second. The workers are started, and have made one sample, before the loop ticks.
+latest tick was late, from the first batch on, the CPU time of the loop's thread for a batch, and batches per second.
+The workers are started, and have made one sample, before the loop ticks.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
-from statistics import median
-from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +20,13 @@ import aioloader
 from aioloader import batchify
 from aioloader.observability.lag import Lag
 from aioloader.pipeline.watchdog import watch_lag
-from benchmarks.figures import add_json_option, spread, write_figures
+from benchmarks.figures import spread
+from benchmarks.measurement import in_turns, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.figures import Row
 
 _BATCH = 48
 _TICK_S = 0.001
@@ -45,80 +48,59 @@ class Arrays:
         return self._count
 
     def __getitem__(self, index: int) -> Any:
-        spread = self._length // 4
-        return np.full(self._length - spread + 2 * spread * (index % 13) // 12, index, np.float32)
+        more = self._length // 4
+        return np.full(self._length - more + 2 * more * (index % 13) // 12, index, np.float32)
 
 
 async def _unchanged(sample: Any) -> Any:
     return sample
 
 
-async def measure(case: str, nbytes: int, batches: int) -> tuple[float, float, float, float]:
-    """Return the lag's 99 % and its most, the CPU time of the loop's thread a batch (s), and batches per second."""
+async def load(case: str, nbytes: int, batches: int) -> tuple[float, float, float]:
+    """Return the most that a tick was late (s), the CPU time of the loop's thread a batch (s), and batches/s."""
     dataset: Any = Arrays(nbytes, batches)
     if case == "async":
         dataset = aioloader.SimpleDataset(dataset).transform(_unchanged)
     lag = Lag()
+    limit = nbytes // 2 if case == "no room" else None
     async with aioloader.AsyncDataLoader[Any](
-        dataset,
-        _BATCH,
-        batchify_fn=batchify.AsList(),
-        num_workers=2,
-        memory_limit=nbytes // 2 if case == "no room" else None,
+        dataset, _BATCH, batchify_fn=batchify.AsList(), num_workers=2, memory_limit=limit
     ) as loader:
         watch = asyncio.create_task(watch_lag(lag, _TICK_S, counts_missed=False))
         await asyncio.sleep(0)
-        begun, cpu = perf_counter(), time.thread_time()
+        begun, cpu = time.perf_counter(), time.thread_time()
         seen = 0
         async for batch in loader:
             assert len(batch) == _BATCH
             assert batch[1][0] == seen * _BATCH + 1
             seen += 1
-        spent = time.thread_time() - cpu
-        wall = perf_counter() - begun
+        spent, wall = time.thread_time() - cpu, time.perf_counter() - begun
         watch.cancel()
     assert seen == batches
-    return lag.quantile(0.99) or 0.0, lag.max_s, spent / seen, seen / wall
+    return lag.max_s, spent / seen, seen / wall
 
 
-def main() -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=8)
-    parser.add_argument("--nbytes", type=int, default=206 << 20)
-    parser.add_argument("--smoke", action="store_true", help="small batches, one round: a check that it runs")
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.batches, options.nbytes = 1, 2, 8 << 20
-    cases = ("lists", "no room", "async")
-    found: dict[str, list[tuple[float, float, float, float]]] = {case: [] for case in cases}
-    for number in range(options.rounds):
-        for case in cases[number % len(cases) :] + cases[: number % len(cases)]:
-            found[case].append(asyncio.run(measure(case, options.nbytes, options.batches)))
-    for case in cases:
-        p99, most, cpu, rate = (median(column) for column in zip(*found[case], strict=True))
-        print(
-            f"{case:8s} lag p99 {p99 * 1e3:.1f} ms, most {most * 1e3:.1f} ms; {cpu * 1e3:.1f} ms of the loop's thread "
-            f"a batch; {rate:.1f} batches/s"
-        )
-    columns = {case: list(zip(*rows, strict=True)) for case, rows in found.items()}
-    write_figures(
-        options.json,
-        [
-            {
-                "case": case,
-                "longest delay, ms": spread(most, 1e3),
-                "loop's thread a batch, ms": spread(cpu, 1e3),
-                "batches/s": spread(rate),
-            }
-            for case, (_, most, cpu, rate) in columns.items()
-        ],
-    )
+def measure(rounds: int = 5, batches: int = 8, nbytes: int = 206 << 20) -> Iterator[Row]:
+    """Measure the cases in turns.
+
+    Args:
+        rounds: turns of each case.
+        batches: of an epoch.
+        nbytes: of a batch.
+    """
+    ways = {
+        case: lambda case=case: asyncio.run(load(case, nbytes, batches))
+        for case in ("lists", "no room", "async")
+    }
+    for case, found in in_turns(ways, rounds, warm=0).items():
+        most, cpu, rate = zip(*found, strict=True)
+        yield {
+            "case": case,
+            "longest delay, ms": spread(most, 1e3),
+            "loop's thread a batch, ms": spread(cpu, 1e3),
+            "batches/s": spread(rate),
+        }
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, batches=2, nbytes=8 << 20)

@@ -1,6 +1,5 @@
 """Packing against a bare loop that does the same work with OpenCV, or only with reads and writes.
 
-    python -m benchmarks.packing --data FOLDER
     python -m benchmarks.packing --data FOLDER --rounds 9 --images 3000
 
 Two jobs, each alternating with its loop, on the same files in the page cache; the figures are medians of the rounds and
@@ -19,15 +18,13 @@ Both sides end with an fsync of what they wrote. Importing is not part of the ti
 
 from __future__ import annotations
 
-import argparse
+import multiprocessing
 import os
 import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -35,10 +32,13 @@ import cv2
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
-from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
+from benchmarks.figures import ratios
+from benchmarks.measurement import in_turns, run, seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.figures import Row
 
 SIDE, QUALITY = 256, 95
 _HEADER = bytes(32)
@@ -55,74 +55,25 @@ def link_images(source: Path, folder: Path, count: int) -> list[Path]:
     return [path for path, _ in list_images(folder)[1]]
 
 
-def encode_files(paths: list[Path], out: Path) -> None:
-    """Run the loop of `--resize` for some files."""
+def encoded(path: Path) -> bytes:
+    """Return an image as the loop of `--resize` writes it."""
+    image = cv2.imread(str(path))
+    assert image is not None, path
+    height, width = image.shape[:2]
+    side = min(height, width)
+    if side <= SIDE:
+        return path.read_bytes()
+    small = cv2.resize(image, (width * SIDE // side, height * SIDE // side), interpolation=cv2.INTER_AREA)
+    return cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+
+
+def write_all(content: Callable[[Path], bytes], job: tuple[list[Path], Path]) -> None:
+    """Write header and content of some files to one file."""
     cv2.setNumThreads(1)
+    paths, out = job
     with open(out, "wb") as file:
         for path in paths:
-            image = cv2.imread(str(path))
-            assert image is not None, path
-            height, width = image.shape[:2]
-            side = min(height, width)
-            if side > SIDE:
-                size = (width * SIDE // side, height * SIDE // side)
-                small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-                data = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
-            else:
-                data = path.read_bytes()
-            file.write(_HEADER)
-            file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-class EncodeLoop:
-    """Pool of processes that run `encode_files`; they start before the time is measured."""
-
-    def __init__(self, source: Path, processes: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.packing", "--data", str(source), "--child"]
-        self._children = [
-            subprocess.Popen(
-                [*command, f"{number}/{processes}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            for number in range(processes)
-        ]
-        for child in self._children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-
-    def __call__(self, out: Path) -> None:
-        """Encode all images once."""
-        for child in self._children:
-            assert child.stdin is not None
-            child.stdin.write(f"{out}\n")
-            child.stdin.flush()
-        for child in self._children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "done\n"
-
-    def close(self) -> None:
-        """End the processes."""
-        for child in self._children:
-            child.communicate()
-
-
-def serve_loop(source: Path, part: str) -> None:
-    """Run one process of `EncodeLoop`."""
-    number, processes = map(int, part.split("/"))
-    paths = [path for path, _ in list_images(source)[1]][number::processes]
-    print("ready", flush=True)
-    for line in sys.stdin:
-        encode_files(paths, Path(line.rstrip("\n")) / f"loop-{number}")
-        print("done", flush=True)
-
-
-def copy_loop(paths: list[Path], out: Path) -> None:
-    """Run the loop of `--pass-through`."""
-    with open(out / "loop", "wb") as file:
-        for path in paths:
-            with open(path, "rb") as source:
-                data = source.read()
+            data = content(path)
             file.write(_HEADER)
             file.write(data)
         file.flush()
@@ -134,121 +85,67 @@ def seconds(job: Callable[[Path], object], scratch: Path) -> float:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     os.sync()
-    begin = time.perf_counter()
-    job(scratch)
-    return time.perf_counter() - begin
+    return seconds_of(lambda: job(scratch))
 
 
-def compare(
-    name: str,
-    ours: Callable[[Path], object],
-    loop: Callable[[Path], object],
-    images: int,
-    rounds: int,
-    scratch: Path,
-) -> Row:
-    """Measure alternately and print; return the figures."""
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(rounds + 1):
-        for is_ours in (True, False) if number % 2 else (False, True):
-            took = seconds(ours if is_ours else loop, scratch)
-            if number:  # the first round warms up
-                times[is_ours].append(took)
-    found = sorted(bare / packed for packed, bare in zip(times[True], times[False], strict=True))
-    ratio = statistics.median(found)
-    print(
-        f"{name:34} pack {images / statistics.median(times[True]):8,.0f} images/s   loop "
-        f"{images / statistics.median(times[False]):8,.0f} images/s   ratio {ratio:.2f} "
-        f"({found[0]:.2f} to {found[-1]:.2f})",
-        flush=True,
-    )
-    return {
-        "job": name,
-        "of the bare loop": spread(found),
-        "images/s": images / statistics.median(times[True]),
-    }
+def measure(
+    data: Path | None = None,
+    images: int = 3000,
+    rounds: int = 7,
+    workers: int = available_cores(),
+    executor: str | None = None,
+) -> Iterator[Row]:
+    """Measure the jobs and their loops in turns.
 
+    Args:
+        data: folder.
+        images: of each job.
+        rounds: turns of each.
+        workers: processes of the loop of `--resize`, and with `executor` those of packing.
+        executor: "thread", "process" or "inline"; default: pack's choice.
+    """
+    given = {"executor": executor, "num_workers": workers if executor else None}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        multiprocessing.get_context("spawn").Pool(workers) as processes,
+    ):
+        scratch, source = Path(folder, "out"), Path(folder, "in")
+        photos = data or draw_folder(Path(folder, "drawn"), count=24, classes=4, seed=1)
+        paths = link_images(Path(photos), source, images)
 
-def optimising(source: Path, given: dict[str, Any], rounds: int, scratch: Path) -> Row:
-    """Measure packing with and without `--optimize` alternately and print; return the figures."""
-    times: dict[bool, list[float]] = {True: [], False: []}
-    nbytes = {}
-    for number in range(rounds + 1):
-        for optimize in (True, False) if number % 2 else (False, True):
+        def packed(out: Path, **options: Any) -> None:
+            pack(source, out / "packed", **options, **given)
 
-            def job(out: Path, optimize: bool = optimize) -> None:
-                pack(source, out / "packed", resize=SIDE, quality=QUALITY, optimize=optimize, **given)
+        def resized(out: Path) -> None:
+            jobs = [(paths[number::workers], out / f"loop-{number}") for number in range(workers)]
+            processes.map(partial(write_all, encoded), jobs, chunksize=1)
 
-            took = seconds(job, scratch)
-            if number:  # the first round warms up
-                times[optimize].append(took)
+        def copied(out: Path) -> None:
+            write_all(Path.read_bytes, (paths, out / "loop"))
+
+        resize = {"resize": SIDE, "quality": QUALITY}
+        for name, options, loop in (
+            (f"--resize {SIDE} --quality {QUALITY}", resize, resized),
+            ("--pass-through", {"pass_through": True}, copied),
+        ):
+            ways = {"pack": partial(packed, **options), "loop": loop}
+            found = in_turns({way: partial(seconds, job, scratch) for way, job in ways.items()}, rounds)
+            share = ratios(found["loop"], found["pack"])
+            yield {"job": name, "of the bare loop": share, "images/s": images / median(found["pack"])}
+        nbytes: dict[bool, int] = {}
+
+        def optimizing(optimize: bool) -> float:
+            took = seconds(partial(packed, optimize=optimize, **resize), scratch)
             nbytes[optimize] = (scratch / "packed.rec").stat().st_size
-    row: Row = {
-        "option": f"--optimize, with --resize {SIDE} --quality {QUALITY}",
-        "bytes, of those without": nbytes[True] / nbytes[False],
-        "time, of that without": ratios(times[True], times[False]),
-    }
-    print(*(f"{column}: {value}" for column, value in row.items()), sep="   ")
-    return row
+            return took
 
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument(
-        "--data", type=Path, help="folder of images, one sub-folder per class; default: drawn images"
-    )
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument("--executor", choices=("thread", "process", "inline"), help="default: pack's choice")
-    parser.add_argument("--only", choices=("resize", "pass-through"))
-    parser.add_argument("--smoke", action="store_true", help="few images: a check that it runs")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.child:
-        serve_loop(options.data, options.child)
-        return
-    if options.smoke:
-        options.images, options.rounds = 24, 1
-    count, workers = options.images, options.workers
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder) / "out"
-        if options.data is None:
-            options.data = Path(folder) / "drawn"
-            draw_folder(options.data, count=24, classes=4, seed=1)
-        source = Path(folder) / "in"
-        paths = link_images(options.data, source, count)
-        given = {"executor": options.executor, "num_workers": workers if options.executor else None}
-        print(f"{count:,} images, {options.rounds} rounds, {workers} cores", flush=True)
-        rows = []
-        if options.only != "pass-through":
-            loop = EncodeLoop(source, workers)
-            made = compare(
-                f"--resize {SIDE} --quality {QUALITY}",
-                lambda out: pack(source, out / "packed", resize=SIDE, quality=QUALITY, **given),
-                loop,
-                images=count,
-                rounds=options.rounds,
-                scratch=scratch,
-            )
-            rows.append(made)
-            loop.close()
-        if options.only != "resize":
-            made = compare(
-                "--pass-through",
-                lambda out: pack(source, out / "packed", pass_through=True, **given),
-                lambda out: copy_loop(paths, out),
-                images=count,
-                rounds=options.rounds,
-                scratch=scratch,
-            )
-            rows.append(made)
-        if options.only is None:
-            rows.append(optimising(source, given, options.rounds, scratch))
-        write_figures(options.json, rows)
+        found = in_turns({str(way): partial(optimizing, way) for way in (True, False)}, rounds)
+        yield {
+            "option": f"--optimize, with --resize {SIDE} --quality {QUALITY}",
+            "bytes, of those without": nbytes[True] / nbytes[False],
+            "time, of that without": ratios(found["True"], found["False"]),
+        }
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, images=24, rounds=1)

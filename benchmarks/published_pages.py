@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.charts import draw_page
+from benchmarks.figures import plain_tables, table
 from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import all_loaders, restore
-from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, plain_tables, summary, table
+from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, summary
 from benchmarks.report import (
     busy_warning,
     case_lines,

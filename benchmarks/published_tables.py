@@ -6,59 +6,19 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.figures import table, value_text
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import restore
 from benchmarks.report_tables import contender_title, read_case_tables, read_rows, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from benchmarks.report_tables import CaseTable
 
-__all__ = ("OTHERWISE", "SUBJECTS", "TABLES", "Subject", "missed", "plain_tables", "summary", "value_text")
+__all__ = ("OTHERWISE", "SUBJECTS", "TABLES", "Subject", "missed", "summary")
 
 Rows = list[dict[str, Any]]
-
-
-def value_text(value: Any, form: str = "") -> str:
-    """Return a text, a number or a spread as text; without a format with two or three digits."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, list):
-        middle, low, high = (value_text(each, form) for each in value)
-        return middle if low == high else f"{middle} ({low} to {high})"
-    if form:
-        return format(value, form)
-    if isinstance(value, int) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    if abs(value) >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    return [*lines, *(f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows)]
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
-
-
-def plain_tables(rows: Rows) -> Iterator[str]:
-    """Yield the lines of rows as they are: one table for each set of columns."""
-    kinds: dict[tuple[str, ...], Rows] = {}
-    first: dict[str, list[str]] = {}
-    for row in rows:
-        # Rows of one benchmark whose first column is the same share a table; a missing figure is an empty cell.
-        names = first.setdefault(next(iter(row)), [])
-        names += [name for name in row if name not in names]
-    for row in rows:
-        kinds.setdefault(tuple(first[next(iter(row))]), []).append(row)
-    for columns, found in kinds.items():
-        yield from table(columns, ([value_text(row.get(name)) for name in columns] for row in found))
-        yield ""
 
 
 # -- docs/benchmarks.md, from the tables of docs/benchmarks-tables.md --------------------------------------------------

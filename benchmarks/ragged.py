@@ -16,42 +16,42 @@ All batches are read once, one value in each 4,096 bytes.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
-import resource
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
-from statistics import median
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import psutil
 
 import aioloader
 from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.pytree import flatten
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
+from aioloader.tools.bench import cpu_seconds
+from benchmarks.data import load_jpegs
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from benchmarks.figures import Row
 
 _PATCHES = 28
 _PAGE = 4096
 
 
 class Photos:
-    """Dataset of decoded images whose extents are multiples of 28, at most `side`."""
+    """Dataset of decoded images whose extents are multiples of 28, at most `side`; as tensors of torch if asked."""
 
     def __init__(self, jpegs: list[bytes], side: int, count: int) -> None:
         self._jpegs = jpegs
         self._side = side
         self._count = count
+        self.tensors = False
 
     def __len__(self) -> int:
         return self._count
@@ -64,49 +64,29 @@ class Photos:
         height, width = (
             max(_PATCHES, int(extent * scale) // _PATCHES * _PATCHES) for extent in image.shape[:2]
         )
-        return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        if not self.tensors:
+            return small
+        import torch
 
-    def batch(self, indices: list[int]) -> list[Any]:
-        """Return the images of a batch."""
-        return [self[index] for index in indices]
-
-
-_photos: Photos | None = None
+        return torch.from_numpy(small)
 
 
-def _set_photos(photos: Photos) -> None:
-    global _photos
-    _photos = photos
+_photos: list[Photos] = []
 
 
-def _pickled(indices: list[int]) -> list[Any]:
-    assert _photos is not None
-    return _photos.batch(indices)
+def _pickled(indices: range) -> list[Any]:
+    return [_photos[0][index] for index in indices]
 
 
-def touch(batch: Any) -> int:
-    """Read one value in each page of a batch; return its bytes."""
-    total = 0
+def touch(batch: Any) -> None:
+    """Read one value in each page of a batch."""
     for leaf in flatten(batch)[1]:
-        array = np.asarray(leaf).reshape(-1).view(np.uint8)
-        array[::_PAGE].sum()
-        total += array.nbytes
-    return total
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process, its living children and those that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = ended.ru_utime + ended.ru_stime
-    me = psutil.Process(os.getpid())
-    for process in (me, *me.children(recursive=True)):
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total
+        np.asarray(leaf).reshape(-1).view(np.uint8)[::_PAGE].sum()
 
 
 def ways(
-    photos: Photos, options: argparse.Namespace, stack: ExitStack
+    make: Callable[[], Photos], workers: int, batch_size: int, stack: ExitStack
 ) -> dict[str, Callable[[], Iterable[Any]]]:
     """Start all ways; return for each a function that begins an epoch."""
     found: dict[str, Callable[[], Iterable[Any]]] = {}
@@ -117,9 +97,7 @@ def ways(
         "aslist": batchify.AsList(),
     }
     for name, function in functions.items():
-        loader = aioloader.DataLoader[Any](
-            photos, options.batch_size, batchify_fn=function, num_workers=options.workers
-        )
+        loader = aioloader.DataLoader[Any](make(), batch_size, batchify_fn=function, num_workers=workers)
         stack.callback(loader.close)
         found[name] = loader.__iter__
     try:
@@ -127,96 +105,62 @@ def ways(
     except ImportError:
         print("torch: left out, because it is not installed")
     else:
-        torch_loader = DataLoader(
-            _Tensors(photos),
-            options.batch_size,
-            collate_fn=list,
-            num_workers=options.workers,
-            persistent_workers=True,
-            multiprocessing_context="fork",
-        )
+        tensors = make()
+        tensors.tensors = True
+        kept = {"persistent_workers": True, "multiprocessing_context": "fork"}
+        torch_loader = DataLoader(tensors, batch_size, collate_fn=list, num_workers=workers, **kept)
         found["torch"] = torch_loader.__iter__
-    pool = multiprocessing.get_context("fork").Pool(options.workers, _set_photos, (photos,))
+    photos = make()
+    _photos.append(photos)  # inherited by the processes of the pool
+    pool = multiprocessing.get_context("fork").Pool(workers)
     stack.callback(pool.join)
     stack.callback(pool.terminate)
-    lists = [
-        list(range(start, min(start + options.batch_size, len(photos))))
-        for start in range(0, len(photos), options.batch_size)
-    ]
-
-    def pooled() -> Iterator[Any]:
-        return iter(pool.imap(_pickled, lists))
-
-    found["pool"] = pooled
+    numbers = range(len(photos))
+    lists = [numbers[start : start + batch_size] for start in range(0, len(photos), batch_size)]
+    found["pool"] = partial(pool.imap, _pickled, lists)
     return found
 
 
-class _Tensors:
-    """The same images as tensors."""
+def measure(
+    data: str | None = None,
+    workers: int = available_cores(),
+    batch_size: int = 16,
+    side: int = 448,
+    count: int = 1024,
+    rounds: int = 7,
+) -> Iterator[Row]:
+    """Measure the ways in turns.
 
-    def __init__(self, photos: Photos) -> None:
-        self._photos = photos
+    Args:
+        data: folder.
+        workers: of each way.
+        batch_size: images of a batch.
+        side: longer side of the images, pixels.
+        count: images of an epoch.
+        rounds: epochs of each way.
+    """
+    jpegs = load_jpegs(data)
 
-    def __len__(self) -> int:
-        return len(self._photos)
+    def epoch(begin: Callable[[], Iterable[Any]]) -> tuple[float, float]:
+        used, started = cpu_seconds(os.getpid()) or 0.0, perf_counter()
+        for batch in begin():
+            touch(batch)
+        seconds = perf_counter() - started
+        return count / seconds, ((cpu_seconds(os.getpid()) or 0.0) - used) / count
 
-    def __getitem__(self, index: int) -> Any:
-        import torch
-
-        return torch.from_numpy(self._photos[index])
-
-
-def measure(found: dict[str, Callable[[], Iterable[Any]]], count: int, rounds: int) -> list[Row]:
-    """Take turns, then print; return the figures of each way."""
-    rates: dict[str, list[float]] = {name: [] for name in found}
-    cpu: dict[str, list[float]] = {name: [] for name in found}
-    nbytes: dict[str, int] = {}
-    for turn in range(rounds + 1):
-        for name, begin in found.items():
-            used, started = cpu_seconds(), perf_counter()
-            nbytes[name] = sum(touch(batch) for batch in begin())
-            if turn:  # the first epoch starts the workers
-                rates[name].append(count / (perf_counter() - started))
-                cpu[name].append((cpu_seconds() - used) / count)
-    for name, rate in rates.items():
-        of_pool = ratios(rate, rates["pool"])
-        print(
-            f"{name:8} median {median(rate):8,.0f} images/s, {of_pool[0]:5.2f} of pool's ({of_pool[1]:.2f} to "
-            f"{of_pool[2]:.2f}), CPU {1e3 * median(cpu[name]):6.2f} ms an image, {nbytes[name] / 1e6:,.0f} MB an epoch"
-        )
-    return [
-        {
-            "way": name,
-            "images/s": spread(rate),
-            "of the pool's": ratios(rate, rates["pool"]),
-            "CPU, ms an image": spread(cpu[name], 1e3),
-        }
-        for name, rate in rates.items()
-    ]
-
-
-def main() -> None:
-    """Parse the command line and measure."""
-    parser = argparse.ArgumentParser(description="batches of images of different sizes")
-    add_data_option(parser)
-    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--side", type=int, default=448, help="longer side of the images, pixels")
-    parser.add_argument("--count", type=int, default=1024, help="images of an epoch")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
-    )
-    add_json_option(parser)
-    options = parser.parse_args()
-    count, rounds = (32, 1) if options.smoke else (options.count, options.rounds)
-    with tempfile.TemporaryDirectory() as scratch:
-        jpegs = load_jpegs(options.data, str(Path(scratch)))
     with ExitStack() as stack:
-        found = ways(Photos(jpegs, options.side, count), options, stack)
-        print(f"{rounds} rounds, {options.workers} workers, {count} images, batches of {options.batch_size}")
-        write_figures(options.json, measure(found, count, rounds))
+        begun = ways(lambda: Photos(jpegs, side, count), workers, batch_size, stack)
+        found = in_turns({name: partial(epoch, begin) for name, begin in begun.items()}, rounds)
+    pool = [rate for rate, _ in found["pool"]]
+    for name, figures in found.items():
+        rates, cpu = zip(*figures, strict=True)
+        yield {
+            "way": name,
+            "images/s": spread(rates),
+            "of the pool's": ratios(rates, pool),
+            "CPU, ms an image": spread(cpu, 1e3),
+        }
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, count=32, rounds=1)

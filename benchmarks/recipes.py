@@ -14,10 +14,9 @@ of the medians. "tensors": torch's DataLoader, Pillow's decoder, torchvision's t
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,67 +29,64 @@ from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD
 from benchmarks.contenders.torchvision_v2 import import_v2
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, ratios, spread, write_figures
-from benchmarks.torch_adapter import lay_out
+from benchmarks.data import lay_out, load_jpegs
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.figures import Row
 
 BATCH = 32
-CLASSES = 1000
-BICUBIC = "bicubic"
+CASES = ("v1", "new", "rand-augment", "multi-crop")
 
 
-def policies(t: Any, *, ours: bool) -> dict[str, Any]:
-    """Return the transforms of each case, by the names that both libraries have.
+def steps_of(case: str, t: Any, bicubic: Any) -> Any:
+    """Return the transforms of a case, by the names that both libraries have; for multi-crop (chain, count) by name.
 
     Args:
+        case: of `CASES`.
         t: `aioloader.transforms`, or `torchvision.transforms.v2`.
-        ours: it is aioloader's.
+        bicubic: its name of that filter.
     """
 
     def blur(p: float) -> Any:
         return t.RandomApply([t.GaussianBlur(9, (0.1, 2.0))], p=p)
 
     def crop(size: int, scale: tuple[float, float], *more: Any) -> list[Any]:
-        interpolation = BICUBIC if ours else t.InterpolationMode.BICUBIC
-        return [
-            t.RandomResizedCrop(size, scale, interpolation=interpolation),
-            t.RandomHorizontalFlip(),
-            t.RandomApply([t.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
-            t.RandomGrayscale(0.2),
-            *more,
-        ]
+        jitter = t.RandomApply([t.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
+        cut = t.RandomResizedCrop(size, scale, interpolation=bicubic)
+        return [cut, t.RandomHorizontalFlip(), jitter, t.RandomGrayscale(0.2), *more]
 
-    first = [t.RandomResizedCrop(224), t.RandomHorizontalFlip()]
-    return {
-        "v1": first,
-        "new": [t.RandomResizedCrop(176), t.RandomHorizontalFlip(), t.TrivialAugmentWide()],
-        "rand-augment": [*first, t.RandAugment(2, 9)],
-        "multi-crop": {
+    if case == "multi-crop":
+        return {
             "first": (crop(224, (0.4, 1.0), blur(1.0)), 1),
             "second": (crop(224, (0.4, 1.0), blur(0.1), t.RandomSolarize(128, 0.2)), 1),
             "local": (crop(96, (0.05, 0.4), blur(0.5)), 8),
-        },
-    }
+        }
+    more = {"v1": [], "new": [t.TrivialAugmentWide()], "rand-augment": [t.RandAugment(2, 9)]}[case]
+    return [t.RandomResizedCrop(176 if case == "new" else 224), t.RandomHorizontalFlip(), *more]
+
+
+def mix_of(t: Any) -> Any:
+    """Return the mixture of the samples of a batch, of either library."""
+    return t.RandomChoice([t.MixUp(alpha=0.2, num_classes=1000), t.CutMix(num_classes=1000)])
 
 
 def our_loader(root: Path, case: str, workers: int) -> Any:
     """Return aioloader's loader of a case."""
     end = [transforms.ToTensor(), transforms.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
-    steps = policies(transforms, ours=True)[case]
+    steps = steps_of(case, transforms, "bicubic")
     options: dict[str, Any] = {}
     if case == "multi-crop":
         groups = {name: (transforms.Compose([*chain, *end]), count) for name, (chain, count) in steps.items()}
         chain: Any = transforms.Views(groups, as_list=True)
     else:
-        chain = transforms.Compose(
-            [*steps, *end, *([transforms.RandomErasing(0.1)] if case == "new" else [])]
-        )
+        erasing = [transforms.RandomErasing(0.1)] if case == "new" else []
+        chain = transforms.Compose([*steps, *end, *erasing])
     if case == "new":
-        mix = [transforms.MixUp(alpha=0.2, num_classes=CLASSES), transforms.CutMix(num_classes=CLASSES)]
-        options["batchify_fn"] = batchify.Compose(batchify.Stack(), transforms.RandomChoice(mix))
+        options["batchify_fn"] = batchify.Compose(batchify.Stack(), mix_of(transforms))
     dataset = aioloader.ImageFolderDataset(root).transform_first(chain)
     return aioloader.DataLoader(
         dataset, BATCH, shuffle=True, num_workers=workers, last_batch="discard", **options
@@ -119,9 +115,8 @@ def their_loader(root: Path, case: str, workers: int, v2: Any, *, tensors: bool)
     begin = [v2.PILToTensor()] if tensors else []
     end: list[Any] = [] if tensors else [v2.PILToTensor()]
     end += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
-    steps = policies(v2, ours=False)[case]
-    collate = None
-    transform: Callable[[Any], Any]
+    steps = steps_of(case, v2, v2.InterpolationMode.BICUBIC)
+    options: dict[str, Any] = {}
     if case == "multi-crop":
         views = [v2.Compose([*chain, *end]) for chain, count in steps.values() for _ in range(count)]
 
@@ -132,20 +127,10 @@ def their_loader(root: Path, case: str, workers: int, v2: Any, *, tensors: bool)
     else:
         transform = v2.Compose([*begin, *steps, *end, *([v2.RandomErasing(0.1)] if case == "new" else [])])
     if case == "new":
-        mix = v2.RandomChoice([v2.MixUp(alpha=0.2, num_classes=CLASSES), v2.CutMix(num_classes=CLASSES)])
-
-        def collate(samples: Any) -> Any:
-            return mix(*torch.utils.data.default_collate(samples))
-
-    return torch.utils.data.DataLoader(
-        Folder(root, transform),
-        BATCH,
-        shuffle=True,
-        num_workers=workers,
-        drop_last=True,
-        persistent_workers=True,
-        collate_fn=collate,
-    )
+        mix = mix_of(v2)
+        options["collate_fn"] = lambda samples: mix(*torch.utils.data.default_collate(samples))
+    options |= {"shuffle": True, "drop_last": True, "num_workers": workers, "persistent_workers": True}
+    return torch.utils.data.DataLoader(Folder(root, transform), BATCH, **options)
 
 
 def epoch(loader: Any) -> float:
@@ -156,60 +141,43 @@ def epoch(loader: Any) -> float:
     return images / (perf_counter() - begin)
 
 
-def measure(case: str, loaders: dict[str, Any], rounds: int) -> Row:
-    """Measure the loaders alternately and print the results; return the figures."""
-    rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for loader in loaders.values():
-        epoch(loader)  # the workers start
-    for _ in range(rounds):
-        for name, loader in loaders.items():
-            rates[name].append(epoch(loader))
-    medians = {name: median(found) for name, found in rates.items()}
-    text = ", ".join(
-        f"{name} {medians[name]:.1f} images/s ({min(found):.1f} to {max(found):.1f})"
-        for name, found in rates.items()
-    )
-    times = ", ".join(
-        f"{medians['aioloader'] / medians[name]:.2f}x {name}" for name in medians if name != "aioloader"
-    )
-    print(f"{case}: {text}; aioloader {times}", flush=True)
-    figures: Row = {"recipe": case}
-    for name, found in rates.items():
-        figures[f"{name}, images/s"] = spread(found)
-        if name != "aioloader":
-            figures[f"times {name}"] = ratios(rates["aioloader"], found)
-    return figures
+def measure(
+    data: str | None = None,
+    workers: int = available_cores(),
+    rounds: int = 3,
+    images: int = 384,
+    only: Sequence[str] = CASES,
+) -> Iterator[Row]:
+    """Measure the loaders of each case in turns.
 
-
-def main() -> None:
-    """Run the cases."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    add_data_option(parser)
-    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--images", type=int, default=384, help="minimum number of images of an epoch")
-    parser.add_argument("--only", help="some of the cases, separated by commas")
-    parser.add_argument("--smoke", action="store_true", help="one round of few images: a check that it runs")
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.images = 1, 96
+    Args:
+        data: folder.
+        workers: of each loader.
+        rounds: epochs of each loader.
+        images: of an epoch, at least.
+        only: some of the cases.
+    """
     v2 = import_v2()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        jpegs = load_jpegs(options.data, scratch)[: options.images]
-        root = lay_out(jpegs, Path(scratch, "folder"), -(-options.images // len(jpegs)))
-        names = options.only.split(",") if options.only else list(policies(transforms, ours=True))
-        print(f"{options.rounds} rounds, {options.workers} workers, torch {torch.__version__}", flush=True)
-        rows = []
-        for case in names:
-            with our_loader(root, case, options.workers) as ours:
-                found = {"aioloader": ours}
-                for name, tensors in (("tensors", True), ("pillow", False)):
-                    found[name] = their_loader(root, case, options.workers, v2, tensors=tensors)
-                rows.append(measure(case, found, options.rounds))
-        write_figures(options.json, rows)
+        jpegs = load_jpegs(data)[:images]
+        root = lay_out(jpegs, Path(scratch, "folder"), -(-images // len(jpegs)))
+        for case in only:
+            with our_loader(root, case, workers) as ours:
+                loaders = {
+                    "aioloader": ours,
+                    "tensors": their_loader(root, case, workers, v2, tensors=True),
+                    "pillow": their_loader(root, case, workers, v2, tensors=False),
+                }
+                ways = {name: partial(epoch, loader) for name, loader in loaders.items()}
+                rates = in_turns(ways, rounds)
+            figures: Row = {"recipe": case}
+            for name, found in rates.items():
+                figures[f"{name}, images/s"] = spread(found)
+                if name != "aioloader":
+                    figures[f"times {name}"] = ratios(rates["aioloader"], found)
+            yield figures
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, images=96)

@@ -1,6 +1,5 @@
 """Remote tar, Parquet and TFRecord files: cold epochs of this loader and of others, behind a proxy that adds latency.
 
-    python -m benchmarks.remote_formats --data FOLDER
     python -m benchmarks.remote_formats --data FOLDER --only tar,webdataset --records 1000
 
 Needs nginx, curl, and the extras ``remote`` and ``parquet``; uvloop helps the proxy. The others run in the environments
@@ -18,56 +17,44 @@ turns of one round.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.contenders.format_files import write_format
-from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.data import load_jpegs
 from benchmarks.environments import EnvironmentFailure, default_folder, ensure
-from benchmarks.figures import add_json_option, ratios, spread, write_figures
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
 from tests.servers.fault_proxy import Counts, FaultProxy
 from tests.servers.nginx import Nginx
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.figures import Row
 
 _ROOT = Path(__file__).parent.parent
 _LIMIT_S = 600
 _BATCH = 64
 
-
-class Contender(NamedTuple):
-    """Loader of files of a format.
-
-    Attributes:
-        loader: of `benchmarks.remote_epoch`.
-        format: of the files.
-        environment: name of its environment; None: this one.
-    """
-
-    loader: str
-    format: str
-    environment: str | None = None
-
-
-CONTENDERS = {
-    "tar": Contender("aioloader", "tar"),
-    "parquet": Contender("aioloader", "parquet"),
-    "tfrecord": Contender("aioloader", "tfrecord"),
-    "datasets": Contender("datasets", "parquet", "hf_datasets"),
-    "webdataset": Contender("webdataset", "tar", "webdataset"),
+# (loader of `benchmarks.remote_epoch`, format of the files, its environment or None for this one)
+CONTENDERS: dict[str, tuple[str, str, str | None]] = {
+    "tar": ("aioloader", "tar", None),
+    "parquet": ("aioloader", "parquet", None),
+    "tfrecord": ("aioloader", "tfrecord", None),
+    "datasets": ("datasets", "parquet", "hf_datasets"),
+    "webdataset": ("webdataset", "tar", "webdataset"),
 }
-COMPARED = (("parquet", "datasets", 5.0), ("tar", "webdataset", 3.0))
-"""Ratios that are printed: of this loader's format, to a loader, with the target."""
+COMPARED = {"parquet": ("datasets", 5.0), "tar": ("webdataset", 3.0)}
+"""Ratios of this loader's format, to a loader, with the target."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +72,8 @@ class Repeated:
         return self.jpegs[number % len(self.jpegs)], number
 
 
-@dataclass
-class Epochs:
-    """Epochs of one contender.
+class Epoch(NamedTuple):
+    """Figures of an epoch.
 
     Attributes:
         whole: samples/s from opening to the last batch.
@@ -96,180 +82,124 @@ class Epochs:
         requests, nbytes: that the proxy forwarded.
     """
 
-    whole: list[float] = field(default_factory=list)
-    later: list[float] = field(default_factory=list)
-    first_s: list[float] = field(default_factory=list)
-    requests: list[float] = field(default_factory=list)
-    nbytes: list[float] = field(default_factory=list)
+    whole: float
+    later: float
+    first_s: float
+    requests: float
+    nbytes: float
 
-    def add(self, epoch: dict[str, Any], counts: Counts, samples: int) -> None:
-        """Add an epoch.
+    @classmethod
+    def of(cls, printed: dict[str, Any], counts: Counts, samples: int) -> Epoch:
+        """Return the figures of an epoch.
 
         Args:
-            epoch: what `benchmarks.remote_epoch` printed.
+            printed: by `benchmarks.remote_epoch`.
             counts: of the proxy in this epoch.
             samples: number of labels that it must have.
 
         Raises:
             SystemExit: a sample was lost or came twice.
         """
-        if sorted(epoch["labels"]) != list(range(samples)):
-            raise SystemExit(
-                f"of {samples} samples {len(set(epoch['labels']))} came, in {len(epoch['labels'])} places"
-            )
-        self.whole.append(samples / epoch["last_s"])
-        later = samples - epoch["first_count"]
-        self.later.append(later / (epoch["last_s"] - epoch["first_s"]))
-        self.first_s.append(epoch["first_s"])
-        self.requests.append(counts.requests)
-        self.nbytes.append(counts.nbytes + counts.nbytes_of_parts)
+        labels, last_s, first_s = printed["labels"], printed["last_s"], printed["first_s"]
+        if sorted(labels) != list(range(samples)):
+            raise SystemExit(f"of {samples} samples {len(set(labels))} came, in {len(labels)} places")
+        later = (samples - printed["first_count"]) / (last_s - first_s)
+        nbytes = counts.nbytes + counts.nbytes_of_parts
+        return cls(samples / last_s, later, first_s, counts.requests, nbytes)
 
 
-def one_epoch(python: Path, contender: Contender, urls: Sequence[str], workers: int) -> dict[str, Any]:
-    """Return what one cold epoch prints.
-
-    Args:
-        python: interpreter of the contender's environment.
-        contender: the loader.
-        urls: the files.
-        workers: number of workers.
+def cold_epoch(
+    name: str, python: Path, proxy: FaultProxy, served: Path, workers: int, latency: float, samples: int
+) -> Epoch:
+    """Return the figures of one cold epoch of a contender.
 
     Raises:
         SystemExit: the epoch failed; the end of its output is in the message.
     """
-    command = [
-        str(python),
-        "-m",
-        "benchmarks.remote_epoch",
-        contender.loader,
-        str(workers),
-        str(_BATCH),
-        *urls,
-    ]
+    loader, kind, _ = CONTENDERS[name]
+    files = sorted(path.name for path in (served / kind).iterdir())
+    urls = [f"http://{proxy.address}/{kind}/{file}" for file in files]
+    command = [str(python), "-m", "benchmarks.remote_epoch", loader, str(workers), str(_BATCH), *urls]
+    proxy.behave(latency_s=latency)
     with tempfile.TemporaryDirectory() as empty:
-        caches = {"AIOLOADER_CACHE_DIR": empty, "HF_HOME": empty}
+        variables = {"AIOLOADER_CACHE_DIR": empty, "HF_HOME": empty, "PYTHONPATH": str(_ROOT)}
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, **caches, "PYTHONPATH": str(_ROOT)},
+            env={**os.environ, **variables},
             cwd=_ROOT,
             timeout=_LIMIT_S,
         )
     if done.returncode:
-        raise SystemExit(f"{contender.loader} over {contender.format} files failed:\n{done.stderr[-4000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        raise SystemExit(f"{loader} over {kind} files failed:\n{done.stderr[-4000:]}")
+    return Epoch.of(json.loads(done.stdout.splitlines()[-1]), proxy.counts(), samples)
 
 
 def pythons_of(names: Sequence[str]) -> dict[str, Path]:
     """Return the interpreter of each contender whose environment could be made; say why others take no part."""
     found = {}
     for name in names:
-        environment = CONTENDERS[name].environment
+        environment = CONTENDERS[name][2]
         try:
-            made = Path(sys.executable) if environment is None else ensure(environment, default_folder())
+            found[name] = ensure(environment, default_folder()) if environment else Path(sys.executable)
         except EnvironmentFailure as error:
             print(f"{name} takes no part: {error}")
-        else:
-            found[name] = made
     return found
 
 
-def compare(proxy: FaultProxy, served: Path, pythons: dict[str, Path], options: argparse.Namespace) -> None:
-    """Take turns, then print."""
-    epochs = {name: Epochs() for name in pythons}
-    for number in range(options.rounds):
-        # Every other round is reversed, so that no contender always runs after the same one.
-        for name in list(pythons)[:: -1 if number % 2 else 1]:
-            contender = CONTENDERS[name]
-            files = sorted(path.name for path in (served / contender.format).iterdir())
-            urls = [f"http://{proxy.address}/{contender.format}/{file}" for file in files]
-            proxy.behave(latency_s=options.latency)
-            found = one_epoch(pythons[name], contender, urls, options.workers)
-            epochs[name].add(found, proxy.counts(), options.records)
-    print(
-        f"{options.records} images of 224, {options.latency * 1e3:.0f} ms latency, {options.workers} workers, "
-        f"{options.rounds} rounds; samples/s of cold epochs"
-    )
-    for name, took in epochs.items():
-        print(
-            f"  {CONTENDERS[name].loader + ', ' + CONTENDERS[name].format:21} {_figures(took.whole)}; after the first "
-            f"batch {_figures(took.later)}, which took {_figures(took.first_s, '.2f')} s; {_figures(took.requests)} "
-            f"requests, {_figures([nbytes / 1e6 for nbytes in took.nbytes])} MB"
-        )
-    for mine, other, target in COMPARED:
-        if mine in epochs and other in epochs:
-            one, two = epochs[mine], epochs[other]
-            print(
-                f"  aioloader, {mine} to {other}: whole epoch {_ratio(one.whole, two.whole)}, after the first batch "
-                f"{_ratio(one.later, two.later)}; target {target:g}"
-            )
-    rows: dict[str, dict[str, Any]] = {
-        name: {
-            "loader": CONTENDERS[name].loader,
-            "format": CONTENDERS[name].format,
+def measure(
+    data: str | None = None,
+    records: int = 2048,
+    latency: float = 0.05,
+    workers: int = 2,
+    proxies: int = 2,
+    rounds: int = 3,
+    only: str = ",".join(CONTENDERS),
+) -> Iterator[Row]:
+    """Write the files, start the servers, and measure the contenders in turns.
+
+    Args:
+        data: folder.
+        records: of about 110 kB where the photographs are.
+        latency: seconds of latency added to every request.
+        workers: of each loader.
+        proxies: number of processes of the proxy.
+        rounds: epochs of each contender.
+        only: some of the contenders, separated by commas.
+    """
+    pythons = pythons_of(only.split(","))
+    with ExitStack() as stack:
+        served = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        photographs = Repeated(load_jpegs(data), records)
+        for kind in sorted({CONTENDERS[name][1] for name in pythons}):
+            (served / kind).mkdir()
+            write_format(kind, photographs, served / kind)
+        server = stack.enter_context(Nginx(served))
+        proxy = stack.enter_context(FaultProxy(server.address, processes=proxies))
+        common = (proxy, served, workers, latency, records)
+        ways = {name: partial(cold_epoch, name, python, *common) for name, python in pythons.items()}
+        turns = in_turns(ways, rounds, warm=0)
+    found = {name: Epoch(*zip(*epochs, strict=True)) for name, epochs in turns.items()}
+    for name, took in found.items():
+        row: Row = {
+            "loader": CONTENDERS[name][0],
+            "format": CONTENDERS[name][1],
             "images/s": spread(took.whole),
             "after the first batch, images/s": spread(took.later),
             "first batch, s": spread(took.first_s),
             "requests": spread(took.requests),
             "MB": spread(took.nbytes, 1e-6),
         }
-        for name, took in epochs.items()
-    }
-    for mine, other, target in COMPARED:
-        if mine in epochs and other in epochs:
-            rows[mine] |= {
-                "times": CONTENDERS[other].loader,
-                "whole epoch": ratios(epochs[mine].whole, epochs[other].whole),
-                "later batches": ratios(epochs[mine].later, epochs[other].later),
-                "target": target,
-            }
-    write_figures(options.json, list(rows.values()))
-
-
-def _figures(figures: Sequence[float], how: str = ",.0f") -> str:
-    return f"{statistics.median(figures):{how}} ({min(figures):{how}} to {max(figures):{how}})"
-
-
-def _ratio(some: Sequence[float], others: Sequence[float]) -> str:
-    return _figures([one / other for one, other in zip(some, others, strict=True)], ".2f")
-
-
-def main() -> None:
-    """Parse the command line, write the files, start the servers, compare."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    add_data_option(parser)
-    parser.add_argument("--records", type=int, default=2048, help="of about 110 kB where the photographs are")
-    parser.add_argument(
-        "--latency", type=float, default=0.05, help="seconds of latency added to every request"
-    )
-    parser.add_argument("--workers", type=int, default=2, help="of each loader")
-    parser.add_argument("--proxies", type=int, default=2, help="number of processes of the proxy")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(CONTENDERS), help=f"some of {','.join(CONTENDERS)}")
-    parser.add_argument("--smoke", action="store_true", help="few records, one round: a check that it runs")
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.smoke:
-        options.records, options.rounds = 256, 1
-    names = options.only.split(",")
-    unknown = set(names) - set(CONTENDERS)
-    if unknown:
-        parser.error(f"--only: {min(unknown)!r} is none of {', '.join(CONTENDERS)}")
-    pythons = pythons_of(names)
-    with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory())
-        served = Path(scratch, "served")
-        photographs = Repeated(load_jpegs(options.data, scratch), options.records)
-        for kind in sorted({CONTENDERS[name].format for name in pythons}):
-            (served / kind).mkdir(parents=True)
-            write_format(kind, photographs, served / kind)
-        server = stack.enter_context(Nginx(served))
-        proxy = stack.enter_context(FaultProxy(server.address, processes=options.proxies))
-        compare(proxy, served, pythons, options)
+        other, target = COMPARED.get(name, ("", 0.0))
+        if other in found:
+            row["times"] = CONTENDERS[other][0]
+            row["whole epoch"] = ratios(took.whole, found[other].whole)
+            row["later batches"] = ratios(took.later, found[other].later)
+            row["target"] = target
+        yield row
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, records=256, rounds=1)

@@ -11,7 +11,7 @@ from benchmarks.cases import CASES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ("Results", "Row", "Spread", "summarise")
+__all__ = ("Results", "Row", "Spread", "fastest", "summarise")
 
 OURS = "aioloader"
 BARE = "bare_loop"
@@ -125,7 +125,7 @@ class Results:
         Returns:
             None if none was measured.
         """
-        return _fastest(
+        return fastest(
             row
             for row in self.of_case(case)
             if row.title == title or (row.name == title and row.indexed == indexed)
@@ -137,7 +137,8 @@ class Results:
         return [name for name in CASES if any(row.case == name for row in self.rows)]
 
 
-def _fastest(rows: Iterable[Row]) -> Row | None:
+def fastest(rows: Iterable[Row]) -> Row | None:
+    """Return the row with the greatest rate; None if none was measured."""
     measured = [row for row in rows if row.measured and row.rate]
     return max(measured, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
 
@@ -232,8 +233,8 @@ def _compare(rows: Sequence[Row]) -> None:
     for case in {row.case for row in rows}:
         mine = [row for row in rows if row.case == case and row.measured]
         bare = next((row for row in mine if row.name == BARE), None)
-        ours = _fastest(row for row in mine if row.name == OURS and not row.indexed)
-        indexed = _fastest(row for row in mine if row.indexed)
+        ours = fastest(row for row in mine if row.name == OURS and not row.indexed)
+        indexed = fastest(row for row in mine if row.indexed)
         for row in mine:
             if bare is not None and row is not bare:
                 row.of_bare = _ratio(row, bare)

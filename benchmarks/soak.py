@@ -9,7 +9,6 @@ descriptors, threads and child processes are counted; the report has their slope
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import ctypes
 import errno
@@ -36,14 +35,15 @@ from aioloader.executors import ProcessExecutor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bench import process_tree
 from aioloader.transforms.antialias import axis_filter
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, write_figures
-from benchmarks.main_job import write_rec
+from benchmarks.data import load_jpegs, write_rec
+from benchmarks.measurement import run
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import ReadPlan, Spans
+    from benchmarks.figures import Row
 
 _STUCK_S = 60.0
+_MEMORY, _WRONG = "memory (MiB)", "wrong batches and other faults"
 _SLOW_SHARE, _SLOWEST_S = 0.2, 0.05
 # Of this number of samples one cannot be read, and one raises.
 _UNREADABLE, _RAISING = 97, 101
@@ -116,6 +116,17 @@ class Usage(NamedTuple):
     children: int
 
 
+class Options(NamedTuple):
+    """Options of a run; see `measure`."""
+
+    minutes: float
+    workers: int
+    batch_size: int
+    kill_s: float
+    round_s: float
+    seed: int
+
+
 class Soak:
     """Soak run.
 
@@ -124,7 +135,7 @@ class Soak:
         options: of the command line.
     """
 
-    def __init__(self, rec: Path, options: argparse.Namespace) -> None:
+    def __init__(self, rec: Path, options: Options) -> None:
         self._rec = rec
         self._options = options
         self._draw = random.Random(options.seed)
@@ -250,8 +261,6 @@ class Soak:
                 children,
             )
         )
-        if self._options.rows:
-            print(self.usage[-1], flush=True)
         if children:
             self.wrong.append(f"{children} processes live on after their loader was closed")
 
@@ -296,31 +305,13 @@ def slope(seconds: Any, values: Any) -> tuple[float, float]:
     return steepness, float(np.sqrt((left**2).sum() / (len(values) - 2) / spread))
 
 
-def report(soak: Soak) -> int:
-    """Print the results; return the exit code."""
-    print(
-        f"{soak.rounds} rounds, {soak.resumed} of them resumed; {soak.batches:,} batches of {soak.samples:,} samples, "
-        f"all as planned; {soak.failed:,} samples failed on purpose; {soak.kills} kills, {soak.restarts} restarts"
-        if not soak.wrong
-        else f"WRONG after {soak.rounds} rounds, {soak.batches:,} batches, {soak.kills} kills: "
-        + "; ".join(soak.wrong)
-    )
-    code = 1 if soak.wrong else 0
-    steady = _steady(soak)
-    if len(steady) < 5:
-        print("too few rounds to compute slopes; raise --minutes")
-        return code
-    times = [usage.seconds for usage in steady]
-    for name, values in _counted(steady).items():
-        allowed = _FLAT_MIB_PER_MINUTE if name == "memory (MiB)" else 1e-6
-        growth, error = slope(times, values)
-        flat = growth <= allowed + 3 * error
-        print(
-            f"{name:13} from {values[0]:.1f} to {values[-1]:.1f}, at most {max(values):.1f}; slope {growth:+.3f} "
-            f"a minute, standard error {error:.3f}: {'flat' if flat else 'IT GROWS'}"
-        )
-        code |= 0 if flat else 1
-    return code
+def is_faulty(rows: list[Row]) -> bool:
+    """Return whether the figures of a run have a fault, or growth beyond what is allowed."""
+    for row in rows:
+        allowed = _FLAT_MIB_PER_MINUTE if row.get("growth of") == _MEMORY else 1e-6
+        if row.get("a minute", 0.0) > allowed + 3 * row.get("standard error", 0.0):
+            return True
+    return any(row.get("counted") == _WRONG and row["number"] for row in rows)
 
 
 def _steady(soak: Soak) -> list[Usage]:
@@ -330,7 +321,7 @@ def _steady(soak: Soak) -> list[Usage]:
 
 def _counted(usage: list[Usage]) -> dict[str, list[float]]:
     return {
-        "memory (MiB)": [each.memory_nbytes / 2**20 for each in usage],
+        _MEMORY: [each.memory_nbytes / 2**20 for each in usage],
         "descriptors": [float(each.descriptors) for each in usage],
         "threads": [float(each.threads) for each in usage],
     }
@@ -342,7 +333,7 @@ def figures(soak: Soak) -> list[Row]:
         "rounds": soak.rounds,
         "of them resumed": soak.resumed,
         "batches": soak.batches,
-        "wrong batches and other faults": len(soak.wrong),
+        _WRONG: len(soak.wrong),
         "workers killed": soak.kills,
         "samples that failed on purpose": soak.failed,
     }
@@ -356,36 +347,40 @@ def figures(soak: Soak) -> list[Row]:
     return rows
 
 
-def main() -> int:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description="a long run with faults; every batch is checked")
-    add_data_option(parser)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--repeat", type=int, default=5, help="how often each file is in an epoch")
-    parser.add_argument("--kill-s", type=float, default=1.0, help="seconds between two kills, on average")
-    parser.add_argument("--round-s", type=float, default=8.0, help="seconds of a loader's life, on average")
-    parser.add_argument("--seed", type=int, default=0, help="seed of order, draws and faults")
-    parser.add_argument("--rows", action="store_true", help="print the counts after each round")
-    parser.add_argument("--smoke", action="store_true", help="a few seconds: a check that it runs")
-    add_json_option(parser)
-    options = parser.parse_args()
+def measure(
+    data: str | None = None,
+    minutes: float = 10.0,
+    workers: int = available_cores(),
+    batch_size: int = 32,
+    repeat: int = 5,
+    kill_s: float = 1.0,
+    round_s: float = 8.0,
+    seed: int = 0,
+) -> list[Row]:
+    """Run for some time, and count.
+
+    Args:
+        data: folder.
+        minutes: of the run.
+        workers: of the loader.
+        batch_size: of the loader.
+        repeat: how often each file is in an epoch.
+        kill_s: seconds between two kills, on average.
+        round_s: seconds of a loader's life, on average.
+        seed: seed of order, draws and faults.
+    """
     if "MALLOC_ARENA_MAX" not in os.environ:
         # Threads that begin to allocate in further arenas of glibc's allocator would look like growth.
         os.environ["MALLOC_ARENA_MAX"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-    if options.smoke:
-        options.minutes, options.round_s, options.kill_s, options.repeat = 0.1, 1.5, 0.4, 2
     with tempfile.TemporaryDirectory() as scratch:
-        jpegs = load_jpegs(options.data, scratch)
         rec = Path(scratch, "soak.rec")
-        write_rec(rec, jpegs * options.repeat, 1)
-        soak = Soak(rec, options)
+        write_rec(rec, load_jpegs(data) * repeat, 1)
+        soak = Soak(rec, Options(minutes, workers, batch_size, kill_s, round_s, seed))
         asyncio.run(soak.run())
-    write_figures(options.json, figures(soak))
-    return report(soak)
+    print(*soak.wrong, sep="\n", file=sys.stderr)
+    return figures(soak)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(is_faulty(run(measure, minutes=0.1, round_s=1.5, kill_s=0.4, repeat=2)))

@@ -17,16 +17,13 @@ depends on the machine. The cases:
 
 from __future__ import annotations
 
-import argparse
 import gc
-import math
 import random
 import tempfile
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,16 +34,21 @@ import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader
-from benchmarks.data import add_data_option, load_jpegs
-from benchmarks.figures import Row, add_json_option, spread, write_figures
+from benchmarks.contenders.opencv import random_box
+from benchmarks.data import lay_out, load_jpegs
+from benchmarks.figures import ratios, spread
+from benchmarks.measurement import in_turns, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.figures import Row
 
 SIZE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
 _STD = torch.tensor(STD).view(3, 1, 1) * 255
+CASES = ("pillow", "arrays", "fields", "collate", "memory", "folder")
 
 
 class PillowImages(torch.utils.data.Dataset):
@@ -69,7 +71,7 @@ class PillowImages(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self._files[index]
-        draws = random.Random(index) if self._fixed else random
+        draws: Any = random.Random(index) if self._fixed else random
         with Image.open(path) as file:
             image = file.convert("RGB")
         x, y, width, height = random_box(*image.size, draws)
@@ -81,32 +83,30 @@ class PillowImages(torch.utils.data.Dataset):
         return planes.sub_(_MEAN).div_(_STD), label
 
 
-def random_box(width: int, height: int, draws: Any) -> tuple[int, int, int, int]:
-    """Draw (x, y, width, height) as torchvision does."""
-    for _ in range(10):
-        area = width * height * draws.uniform(0.08, 1.0)
-        ratio = math.exp(draws.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return draws.randint(0, width - w), draws.randint(0, height - h), w, h
-    side = min(width, height)
-    return (width - side) // 2, (height - side) // 2, side, side
+class Planes(torch.utils.data.Dataset):
+    """Dataset of float32 planes of 224 x 224 from a memory-mapped file with 256 of them, which repeat.
 
+    Args:
+        path: the file, which is written.
+        length: of the dataset.
+        numbered: a sample is (planes, number).
+    """
 
-class Arrays(torch.utils.data.Dataset):
-    """Dataset of (planes, number) from a numpy file."""
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, length: int, numbered: bool) -> None:
+        np.save(path, np.random.default_rng(0).standard_normal((256, 3, SIZE, SIZE), np.float32))
         self._path = path
+        self._length = length
+        self._numbered = numbered
         self._planes: Any = None
 
     def __len__(self) -> int:
-        return 2048
+        return self._length
 
-    def __getitem__(self, index: int) -> tuple[Any, int]:
+    def __getitem__(self, index: int) -> Any:
         if self._planes is None:
             self._planes = np.load(self._path, mmap_mode="r")
-        return np.array(self._planes[index % len(self._planes)]), index
+        planes = np.array(self._planes[index % len(self._planes)])
+        return (planes, index) if self._numbered else planes
 
 
 class Fields(torch.utils.data.Dataset):
@@ -146,8 +146,7 @@ def collate(samples: list[Any]) -> dict[str, Any]:
     return {"images": stacked, "means": stacked.mean((1, 2)), "count": len(samples)}
 
 
-@dataclass
-class Case:
+class Case(NamedTuple):
     """Case of the comparison.
 
     Attributes:
@@ -158,64 +157,43 @@ class Case:
     """
 
     dataset: Any
-    options: dict[str, Any]
+    options: dict[str, Any] = {}  # noqa: RUF012 - never changed
     swapped: Any = None
     fixed: Any = None
 
 
-def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
-    """Yield all cases, each made when it is needed."""
-
-    def arrays() -> Case:
-        path = scratch / "planes.npy"
-        generator = np.random.default_rng(0)
-        np.save(path, generator.standard_normal((256, 3, SIZE, SIZE), np.float32))
-        return Case(Arrays(path), {"batch_size": 64})
-
-    def memory() -> Case:
+def case_of(name: str, root: Path, scratch: Path) -> Case:
+    """Return one of `CASES`, with the images in a folder."""
+    if name == "pillow":
+        return Case(PillowImages(root, False), fixed=PillowImages(root, True))
+    if name == "arrays":
+        return Case(Planes(scratch / "planes.npy", 2048, numbered=True))
+    if name == "fields":
+        return Case(Fields())
+    if name == "collate":
+        return Case(Tensors(), {"collate_fn": collate})
+    if name == "memory":
         images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
-        dataset = torch.utils.data.TensorDataset(images, torch.arange(20_000))
-        return Case(dataset, {"batch_size": 64, "num_workers": 0})
-
-    def folder() -> Case:
-        chain = transforms.Compose(
-            [
-                transforms.RandomResizedCrop(SIZE),
-                transforms.RandomHorizontalFlip(),
-                transforms.ToTensor(),
-                transforms.Normalize(MEAN, STD),
-            ]
-        )
-        swapped = aioloader.ImageFolderDataset(root).transform_first(chain)
-        return Case(PillowImages(root, False), {"batch_size": 64}, swapped)
-
-    return {
-        "pillow": lambda: Case(PillowImages(root, False), {"batch_size": 64}, fixed=PillowImages(root, True)),
-        "arrays": arrays,
-        "fields": lambda: Case(Fields(), {"batch_size": 64}),
-        "collate": lambda: Case(Tensors(), {"batch_size": 64, "collate_fn": collate}),
-        "memory": memory,
-        "folder": folder,
-    }
+        return Case(torch.utils.data.TensorDataset(images, torch.arange(20_000)), {"num_workers": 0})
+    steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip()]
+    chain = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+    swapped = aioloader.ImageFolderDataset(root).transform_first(chain)
+    return Case(PillowImages(root, False), swapped=swapped)
 
 
-def compare_batches(case: Case, options: dict[str, Any]) -> int:
-    """Compare the batches of an epoch of both, shuffled alike; return their number.
+def compare_batches(dataset: Any, options: dict[str, Any]) -> None:
+    """Compare the batches of an epoch of both, shuffled alike.
 
     Raises:
         AssertionError: they differ.
     """
-    dataset = case.dataset if case.fixed is None else case.fixed
     theirs, ours = (
         make(dataset, shuffle=True, generator=torch.Generator().manual_seed(0), **options)
         for make in (torch.utils.data.DataLoader, DataLoader)
     )
-    count = 0
     for batch, other in zip(ours, theirs, strict=True):
         assert_same(batch, other)
-        count += 1
     ours.close()
-    return count
 
 
 def assert_same(first: Any, second: Any) -> None:
@@ -226,8 +204,7 @@ def assert_same(first: Any, second: Any) -> None:
         assert torch.equal(first, second)
     elif isinstance(first, dict):
         assert list(first) == list(second)
-        for key in first:
-            assert_same(first[key], second[key])
+        assert_same(list(first.values()), list(second.values()))
     elif isinstance(first, (list, tuple)):
         for pair in zip(first, second, strict=True):
             assert_same(*pair)
@@ -246,76 +223,56 @@ def epoch(loader: Any) -> tuple[float, float]:
     return count / (perf_counter() - begin), first
 
 
-def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
-    """Measure one case: compare, then take turns, then print; return the figures."""
-    arguments: dict[str, Any] = {"num_workers": options.workers, **case.options}
-    if arguments["num_workers"]:
-        arguments["persistent_workers"] = True
-    told = "batches differ by design"
+def row(name: str, case: Case, workers: int, rounds: int) -> Row:
+    """Compare the batches of one case, then take turns; return the figures."""
+    options: dict[str, Any] = {"batch_size": 64, "num_workers": workers, **case.options}
+    if options["num_workers"]:
+        options["persistent_workers"] = True
     if case.swapped is None:
-        told = f"{compare_batches(case, arguments)} batches identical"
-    theirs = torch.utils.data.DataLoader(case.dataset, shuffle=True, **arguments)
-    ours = DataLoader(case.swapped or case.dataset, shuffle=True, **arguments)
-    starts = [epoch(loader)[1] for loader in (theirs, ours)]  # starts the workers
-    rates: tuple[list[float], list[float]] = ([], [])
-    for turn in range(options.rounds):
-        for side in (0, 1) if turn % 2 else (1, 0):
-            rates[side].append(epoch((theirs, ours)[side])[0])
+        compare_batches(case.fixed or case.dataset, options)
+    theirs = torch.utils.data.DataLoader(case.dataset, shuffle=True, **options)
+    ours = DataLoader(case.swapped or case.dataset, shuffle=True, **options)
+    found = in_turns({"torch": partial(epoch, theirs), "aioloader": partial(epoch, ours)}, rounds + 1, warm=0)
     ours.close()
     del theirs, ours
     gc.collect()
-    ratios = [mine / other for other, mine in zip(*rates, strict=True)]
-    size = arguments["batch_size"]
-    print(
-        f"{name:8} torch {size * median(rates[0]):9,.0f}  aioloader {size * median(rates[1]):9,.0f} samples/s  "
-        f"ratio {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})  "
-        f"first batch {starts[0]:.2f} s, {starts[1]:.2f} s  {told}",
-        flush=True,
-    )
+    (first, *rates), (torch_first, *torch_rates) = (
+        found["aioloader"],
+        found["torch"],
+    )  # the first starts the workers
+    mine, other = ([rate for rate, _ in each] for each in (rates, torch_rates))
     return {
         "script": name,
-        "rate, as a multiple of torch's loader": spread(ratios),
-        "samples/s": spread(rates[1], size),
-        "torch, samples/s": spread(rates[0], size),
-        "first batch, s": starts[1],
-        "torch, first batch, s": starts[0],
+        "rate, as a multiple of torch's loader": ratios(mine, other),
+        "samples/s": spread(mine, 64),
+        "torch, samples/s": spread(other, 64),
+        "first batch, s": first[1],
+        "torch, first batch, s": torch_first[1],
     }
 
 
-def lay_out(jpegs: list[bytes], folder: Path, repeat: int) -> Path:
-    """Write the images as ``folder/<class>/<name>.jpg``, ten classes."""
-    for number, jpeg in enumerate(jpegs * repeat):
-        path = folder / f"class{number % 10}" / f"{number:06}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg)
-    return folder
+def measure(
+    data: str | None = None,
+    workers: int = available_cores(),
+    rounds: int = 7,
+    images: int = 1000,
+    only: Sequence[str] = CASES,
+) -> Iterator[Row]:
+    """Measure the loaders of each case in turns.
 
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description="torch's DataLoader against aioloader.interop.torch.DataLoader"
-    )
-    add_data_option(parser)
-    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--images", type=int, default=1000, help="minimum number of images of an epoch")
-    parser.add_argument("--only", help="some of the cases, separated by commas")
-    parser.add_argument(
-        "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
-    )
-    add_json_option(parser)
-    options = parser.parse_args()
-    if options.smoke:
-        options.rounds, options.images = 1, 120
+    Args:
+        data: folder.
+        workers: of each loader.
+        rounds: epochs of each loader.
+        images: of an epoch, at least.
+        only: some of the cases.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        jpegs = load_jpegs(options.data, scratch)[: options.images]
-        root = lay_out(jpegs, Path(scratch, "folder"), -(-options.images // len(jpegs)))
-        found = cases(root, Path(scratch))
-        names = options.only.split(",") if options.only else list(found)
-        print(f"{options.rounds} rounds, {options.workers} workers, torch {torch.__version__}")
-        write_figures(options.json, [measure(name, found[name](), options) for name in names])
+        jpegs = load_jpegs(data)[:images]
+        root = lay_out(jpegs, Path(scratch, "folder"), -(-images // len(jpegs)))
+        for name in only:
+            yield row(name, case_of(name, root, Path(scratch)), workers, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, rounds=1, images=120)

@@ -6,8 +6,6 @@ queue, and it returns a batch without a copy.
 
 from __future__ import annotations
 
-import io
-import tarfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from wds2idx import IndexCreator  # a module of DALI's package
 
 from benchmarks.cases import MEAN, STD
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.format_files import write_tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +46,8 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     if case.store != "bytes":
         return source.folder
     records = RecFile(source.rec, source.samples)
-    with tarfile.open(folder / "records.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-        for number in range(source.samples):
-            payload = records.payload(number)
-            member = tarfile.TarInfo(f"{number:08d}.bin")
-            member.size = len(payload)
-            tar.addfile(member, io.BytesIO(payload))
+    numbers = range(source.samples)
+    write_tar(folder / "records.tar", ((f"{number:08d}.bin", records.payload(number)) for number in numbers))
     with IndexCreator(str(folder / "records.tar"), str(folder / "records.idx"), verbose=False) as index:
         index.create_index()
     return folder

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 FORMATS = ("tar", "tfrecord", "mds", "parquet")
@@ -52,13 +52,20 @@ def write_format(name: str, records: Photographs, folder: Path) -> None:
         (folder / "index.json").write_text(json.dumps({"version": 2, "shards": names}))
 
 
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
+    """Write a tar of (name, content)."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
 def _write_tar(folder: Path, shard: int, samples: Sequence[tuple[bytes, int]]) -> None:
-    with tarfile.open(folder / f"train-{shard:05d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-        for data, label in samples:
-            for suffix, content in (("cls", str(label).encode()), ("jpg", data)):
-                member = tarfile.TarInfo(f"{label:08d}.{suffix}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+    members: list[tuple[str, bytes]] = []
+    for data, label in samples:
+        members += [(f"{label:08d}.cls", str(label).encode()), (f"{label:08d}.jpg", data)]
+    write_tar(folder / f"train-{shard:05d}.tar", members)
 
 
 def _write_tfrecord(folder: Path, shard: int, samples: Sequence[tuple[bytes, int]]) -> None:

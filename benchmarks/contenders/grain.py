@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import grain
 import numpy as np
 
+from benchmarks.contenders.batches import Epochs
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.opencv import make_image, normalise
 
@@ -69,7 +69,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         )
     iterator = iter(stream)
     try:
-        yield _Epochs(iterator, case.samples // case.batch_size)
+        yield Epochs(iterator, case.samples // case.batch_size)
     finally:
         iterator.close()
 
@@ -119,14 +119,3 @@ def normalised(samples: Sequence[tuple[Any, int]]) -> tuple[Any, Any]:
     for (image, _), place in zip(samples, images, strict=True):
         normalise(image, place)
     return images, np.array([label for _, label in samples])
-
-
-class _Epochs:
-    """Epochs of an endless iterator: each iteration is the next one."""
-
-    def __init__(self, batches: Any, length: int) -> None:
-        self._batches = batches
-        self._length = length
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(self._batches, self._length)

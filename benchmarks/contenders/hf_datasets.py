@@ -8,16 +8,15 @@ import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from benchmarks.contenders import opencv, pillow
+from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.format_files import write_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 VARIANTS = ("pillow", "opencv")
 PACKAGES = ("datasets", "pyarrow", "torch", "pillow", "opencv-python-headless", "numpy")
-
-_SHARDS = 16
-_ROW_GROUP = 100
 
 
 def supports(case: Case, variant: str) -> str | None:
@@ -46,21 +42,7 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write Parquet shards as `push_to_hub` does: struct{bytes, path}, int64 labels, row groups of 100, snappy."""
-    records = RecFile(source.rec, source.samples)
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    per_shard = -(-source.samples // _SHARDS)
-    for shard, first in enumerate(range(0, source.samples, per_shard)):
-        numbers = range(first, min(first + per_shard, source.samples))
-        rows = [records.image(number) for number in numbers]
-        table = pa.table(
-            {
-                "image": [{"bytes": data, "path": f"{label:08d}.jpg"} for data, label in rows],
-                "label": [label for _, label in rows],
-            },
-            schema=features.arrow_schema,
-        )
-        name = f"train-{shard:05d}-of-{_SHARDS:05d}.parquet"
-        pq.write_table(table, folder / name, row_group_size=_ROW_GROUP)
+    write_format("parquet", RecFile(source.rec, source.samples), folder)
     return folder
 
 
@@ -77,11 +59,10 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         batch_size=case.batch_size,
         shuffle=case.shuffle,
         persistent_workers=True,
-        worker_init_fn=_one_thread,
         collate_fn=_collate,
         **setting,
     )
-    yield _Numpy(loader)
+    yield NumpyBatches(loader)
 
 
 class ImageTransform:
@@ -107,21 +88,6 @@ class ImageTransform:
 def _collate(samples: list[dict[str, Any]]) -> tuple[Any, Any]:
     images = torch.stack([sample["image"] for sample in samples])
     return images, torch.tensor([sample["label"] for sample in samples])
-
-
-class _Numpy:
-    """Batches as numpy arrays over the same memory."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        for images, labels in self._loader:
-            yield images.numpy(), labels.numpy()
-
-
-def _one_thread(worker: int) -> None:
-    cv2.setNumThreads(0)
 
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

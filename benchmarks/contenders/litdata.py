@@ -15,6 +15,7 @@ import torch
 from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
 
+from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.opencv import make_image
 
@@ -77,23 +78,12 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     loader = StreamingDataLoader(
         dataset, batch_size=case.batch_size, shuffle=case.shuffle, num_workers=workers, **options
     )
-    yield loader if case.store == "bytes" else _Numpy(loader)
+    yield loader if case.store == "bytes" else NumpyBatches(loader)
 
 
 def _copied(items: Sequence[memoryview]) -> list[bytes]:
     """Copy an item: items are views of a mapped chunk, which cannot be sent from a worker."""
     return [bytes(item) for item in items]
-
-
-class _Numpy:
-    """Batches as numpy arrays over the same memory."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        for images, labels in self._loader:
-            yield images.numpy(), labels.numpy()
 
 
 class ImageTransform:

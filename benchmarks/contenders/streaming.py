@@ -7,12 +7,12 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from benchmarks.contenders import opencv, pillow
+from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.torchvision_v2 import import_v2
 
@@ -72,10 +72,9 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         dataset,
         batch_size=case.batch_size,
         persistent_workers=True,
-        worker_init_fn=_one_thread,
         **setting,
     )
-    yield _Numpy(loader)
+    yield NumpyBatches(loader)
 
 
 class Images(StreamingDataset):
@@ -93,18 +92,3 @@ class Images(StreamingDataset):
         else:
             image = opencv.make_image(self._case, sample["image"], random).copy()
         return torch.from_numpy(image), sample["label"]
-
-
-class _Numpy:
-    """Batches as numpy arrays over the same memory."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        for images, labels in self._loader:
-            yield images.numpy(), labels.numpy()
-
-
-def _one_thread(worker: int) -> None:
-    cv2.setNumThreads(0)

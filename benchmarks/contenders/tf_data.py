@@ -10,13 +10,13 @@ TensorFlow, one crop of 224/256 of the shorter side and one resize.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.cases import MEAN, STD
+from benchmarks.contenders.batches import Epochs
 from benchmarks.contenders.contract import RecFile, Source
 
 if TYPE_CHECKING:
@@ -88,18 +88,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     batches = dataset.prefetch(tf.data.AUTOTUNE).with_options(options).as_numpy_iterator()
     if case.store == "bytes":
         batches = (records.tolist() for records in batches)
-    yield _Epochs(batches, case.samples // case.batch_size)
-
-
-class _Epochs:
-    """Epochs of an endless iterator: each iteration is the next one."""
-
-    def __init__(self, batches: Any, length: int) -> None:
-        self._batches = batches
-        self._length = length
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(self._batches, self._length)
+    yield Epochs(batches, case.samples // case.batch_size)
 
 
 def _records(case: Case, data: Path, calls: int) -> Any:

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
-import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 from benchmarks.cases import MEAN, STD
+from benchmarks.contenders import opencv, pillow
+from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.pillow import make_image, random_box, short_side, side
 from benchmarks.contenders.torchvision_v2 import import_v2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from benchmarks.cases import Case
 
@@ -90,24 +91,12 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
             Torchvision(case) if variant == "torchvision" else {"pillow": _pillow, "opencv": _opencv}[variant]
         )
         dataset = Images(case, source, make)
-        options["worker_init_fn"] = _one_thread
     if case.store == "arrays" and variant == "bulk":
         del options["shuffle"]
         options["sampler"] = BatchSampler(RandomSampler(dataset), case.batch_size, drop_last=False)
         options["batch_size"] = None
     loader = DataLoader(dataset, **options)
-    yield loader if case.store == "bytes" else _Numpy(loader)
-
-
-class _Numpy:
-    """Batches as numpy arrays over the same memory."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        for images, labels in self._loader:
-            yield images.numpy(), labels.numpy()
+    yield loader if case.store == "bytes" else NumpyBatches(loader)
 
 
 class Records(Dataset):
@@ -150,29 +139,13 @@ class Images(Dataset):
         return image, number
 
 
+def _opencv(case: Case, path: str) -> Any:
+    return opencv.make_image(replace(case, normalised=False), Path(path).read_bytes(), random)
+
+
 def _pillow(case: Case, path: str) -> Any:
     with Image.open(path) as file:
-        return make_image(case, file)
-
-
-def _opencv(case: Case, path: str) -> Any:
-    image = cv2.imread(path, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-    size = side(case)
-    height, width = image.shape[:2]
-    if case.crop == "random":
-        x, y, w, h = random_box(width, height)
-        image = cv2.resize(image[y : y + h, x : x + w], (size, size), interpolation=cv2.INTER_LINEAR)
-    elif case.crop == "window":
-        x, y = (random.randint(0, extent - size) for extent in (width, height))
-        image = image[y : y + size, x : x + size]
-    elif case.crop == "centre":
-        width, height = short_side(width, height, 256)
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-        left, top = (width - size) // 2, (height - size) // 2
-        image = image[top : top + size, left : left + size]
-    if case.flip and random.random() < 0.5:
-        return cv2.flip(image, 1)
-    return np.ascontiguousarray(image)
+        return pillow.make_image(case, file)
 
 
 class Torchvision:
@@ -181,13 +154,9 @@ class Torchvision:
     def __init__(self, case: Case) -> None:
         v2 = import_v2()
         flips = [v2.RandomHorizontalFlip()] if case.flip else []
-        self._transform = v2.Compose([v2.RandomResizedCrop(side(case), antialias=True), *flips])
+        self._transform = v2.Compose([v2.RandomResizedCrop(224, antialias=True), *flips])
 
     def __call__(self, case: Case, path: str) -> Any:
         image = cv2.imread(path, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
         planes = torch.from_numpy(image).permute(2, 0, 1)
         return self._transform(planes).permute(1, 2, 0).contiguous()
-
-
-def _one_thread(worker: int) -> None:
-    cv2.setNumThreads(0)

@@ -6,9 +6,7 @@ if the case requires it. The label is the sample's key: one member per sample is
 
 from __future__ import annotations
 
-import io
 import random
-import tarfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,9 @@ import torch
 import webdataset
 from torch.utils.data import default_collate
 
+from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.format_files import write_tar
 from benchmarks.contenders.opencv import make_image
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write tar shards of one batch each."""
     records = RecFile(source.rec, source.samples)
     for shard, first in enumerate(range(0, source.samples, case.batch_size)):
-        with tarfile.open(folder / f"{shard:05d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-            for number in range(first, first + case.batch_size):
-                content = records.image(number)[0] if case.images else records.payload(number)
-                member = tarfile.TarInfo(f"{number:08d}.{'jpg' if case.images else 'bin'}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+        numbers = range(first, first + case.batch_size)
+        if case.images:
+            members = ((f"{number:08d}.jpg", records.image(number)[0]) for number in numbers)
+        else:
+            members = ((f"{number:08d}.bin", records.payload(number)) for number in numbers)
+        write_tar(folder / f"{shard:05d}.tar", members)
     return folder
 
 
@@ -71,18 +71,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     loader = webdataset.WebLoader(
         dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
     )
-    yield loader if case.store == "bytes" else _Numpy(loader)
-
-
-class _Numpy:
-    """Batches as numpy arrays over the same memory."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        for images, labels in self._loader:
-            yield images.numpy(), labels.numpy()
+    yield loader if case.store == "bytes" else NumpyBatches(loader)
 
 
 class ImageTransform:

@@ -24,7 +24,9 @@ OWN = {"aioloader", "bare_loop"}  # they may import this project
 SHARED = {
     "benchmarks.cases",
     "benchmarks.contenders",
+    "benchmarks.contenders.batches",
     "benchmarks.contenders.contract",
+    "benchmarks.contenders.format_files",
     "benchmarks.contenders.opencv",
     "benchmarks.contenders.pillow",
     "benchmarks.contenders.torchvision_v2",
@@ -42,7 +44,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-@with_cases("name", [*PEERS, "opencv", "contract"])
+@with_cases("name", [*PEERS, "batches", "format_files", "opencv", "contract"])
 def test_a_peer_never_imports_this_project_but_for_the_contract(name: str) -> None:
     own = {
         module

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import publish
-from benchmarks.figures import ratios, spread, write_figures
+from benchmarks.figures import plain_tables, ratios, spread, value_text, write_figures
 from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures, places_of
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
@@ -26,9 +26,7 @@ from benchmarks.published_tables import (
     SUBJECTS,
     TABLES,
     missed,
-    plain_tables,
     summary,
-    value_text,
 )
 from benchmarks.report_tables import KeptSettings, read_case_tables, read_rows
 from benchmarks.results import summarise

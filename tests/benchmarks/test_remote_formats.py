@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.remote_formats import Epochs
+from benchmarks.remote_formats import Epoch
 from tests.servers.fault_proxy import Counts
 
 COUNTS = Counts(7, 0, 7, 900, 100, 0, 1, 1, 0, {206: 7}, {})
@@ -15,13 +15,11 @@ def epoch(labels: list[int]) -> dict[str, object]:
 
 
 def test_rates_count_from_the_opening_and_from_the_first_batch() -> None:
-    epochs = Epochs()
-    epochs.add(epoch([3, 0, 2, 5, 1, 4]), COUNTS, 6)
-    assert (epochs.whole, epochs.later, epochs.first_s) == ([2.0], [2.0], [1.0])
-    assert (epochs.requests, epochs.nbytes) == ([7], [1000])
+    found = Epoch.of(epoch([3, 0, 2, 5, 1, 4]), COUNTS, 6)
+    assert found == Epoch(whole=2.0, later=2.0, first_s=1.0, requests=7, nbytes=1000)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 4, 6]])
 def test_an_epoch_with_other_samples_is_refused(labels: list[int]) -> None:
     with pytest.raises(SystemExit, match="of 6 samples"):
-        Epochs().add(epoch(labels), COUNTS, 6)
+        Epoch.of(epoch(labels), COUNTS, 6)

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
         "crop_index",
         "main_job",
         "many_workers",
-        "many_workers --sleep",
         "first_batch",
         "fill",
         "image_record_iter",
@@ -50,16 +49,4 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert any(
-        word in done.stdout
-        for word in (
-            "median",
-            "images/s",
-            "batches/s",
-            "padding samples",
-            "stretches",
-            "look-ahead",
-            "padding",
-            "first batch",
-        )
-    )
+    assert "| --- |" in done.stdout

@@ -1,0 +1,116 @@
+"""Command line and turns of a measurement, which is a function from options to rows of figures.
+
+Standard library only, and Python 3.8: a side of a comparison may run in the environment of a contender.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.figures import plain_tables, write_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    from benchmarks.figures import Row
+
+    T = TypeVar("T")
+
+__all__ = ("in_turns", "rate_of_side", "run", "seconds_of")
+
+_KINDS = {"int": int, "float": float, "str": str, "Path": Path}
+
+
+def run(measure: Callable[..., Any], **smoke: Any) -> list[Row]:
+    """Run a measurement from the command line: print its rows as tables, write them as ``--json FILE`` says.
+
+    Args:
+        measure: returns rows, or a coroutine of rows. Each of its arguments is an option, which the line in its
+            docstring explains; the default of `data` is the variable AIOLOADER_BENCH_DATA.
+        smoke: values in place of options with ``--smoke``, a check that it runs.
+    """
+    parser, names = _parser(measure)
+    options = vars(parser.parse_args())
+    if options["smoke"]:
+        options.update(smoke)
+    path = options["json"] and options["json"].absolute()
+    found = measure(**{name: options[name] for name in names})
+    rows: list[Row] = list((asyncio.run(found) if inspect.iscoroutine(found) else found) or ())
+    print("\n".join(plain_tables(rows)), end="\n" if rows else "")
+    write_figures(path, rows)
+    return rows
+
+
+def _parser(measure: Callable[..., Any]) -> tuple[argparse.ArgumentParser, list[str]]:
+    module = sys.modules[measure.__module__]
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{Path(str(module.__file__)).stem}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    helps = dict(re.findall(r"^ +(\w+): (.+)", measure.__doc__ or "", re.MULTILINE))
+    parameters = inspect.signature(measure).parameters
+    for name, parameter in parameters.items():
+        kind, default = parameter.annotation.partition(" | ")[0], parameter.default
+        help_text = helps.get(name, "").replace("%", "%%")
+        options: dict[str, Any] = {"help": help_text if default is None else f"{help_text} ({default})"}
+        many = re.match(r"(?:list|Sequence)\[(\w+)\]", kind)
+        if kind == "bool":
+            options["action"] = "store_true"
+        else:
+            options.update(type=_KINDS[many[1] if many else kind], nargs="+" if many else None)
+        if name == "data":
+            default = os.environ.get("AIOLOADER_BENCH_DATA")
+            options["help"] = "folder of JPEG files; default: AIOLOADER_BENCH_DATA, else 120 drawn images"
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **options)
+    parser.add_argument("--smoke", action="store_true", help="a check that it runs, not a measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
+    return parser, list(parameters)
+
+
+def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, warm: int = 1) -> dict[str, list[T]]:
+    """Call all ways in each round, in reversed order in every other one; return what each found.
+
+    Args:
+        ways: by name.
+        rounds: their number.
+        warm: rounds before them that do not count: they start workers and fill caches.
+    """
+    found: dict[str, list[T]] = {name: [] for name in ways}
+    for number in range(-warm, rounds):
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            value = ways[name]()
+            if number >= 0:
+                found[name].append(value)
+    return found
+
+
+def seconds_of(
+    call: Callable[[], object], clock: Callable[[], float] = perf_counter, calls: int = 1
+) -> float:
+    """Return the seconds that a call takes: the mean of some in a row."""
+    begin = clock()
+    for _ in range(calls):
+        call()
+    return (clock() - begin) / calls
+
+
+def rate_of_side(module: str, side: str, *words: str) -> float:
+    """Return the rate that ``python -m benchmarks.MODULE --side SIDE`` prints; "mxnet" runs in its environment."""
+    from benchmarks.environments import default_folder, ensure
+
+    python = str(ensure("mxnet", default_folder())) if side == "mxnet" else sys.executable
+    command = [python, "-m", f"benchmarks.{module}", "--side", side, *words]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True, timeout=600)
+    return float(done.stdout.split()[-1])
