@@ -100,7 +100,7 @@ class Side:
         subprocess.run([sys.executable, "-m", "venv", self._environment], check=True)
         pip = [str(self._environment / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
         chosen = [] if constraints is None else ["-c", str(constraints)]
-        subprocess.run([*pip, "install", *chosen, f"{self._checkout}[turbojpeg]"], check=True)
+        subprocess.run([*pip, "install", *chosen, f"{self._checkout}[turbojpeg,service]"], check=True)
         done = subprocess.run([*pip, "freeze"], check=True, stdout=subprocess.PIPE, text=True)
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("aioloader"))
 
@@ -113,11 +113,13 @@ class Side:
 
     def main_job(self, photos: str, seconds: float) -> float:
         """Return images per second of one epoch of `benchmarks.main_job` that takes about `seconds`."""
-        rows, repeat = self._data / "rows.json", str(max(2, round(6 * seconds)))
-        options = ("--rounds", "1", "--repeat", repeat, "--seconds", "0.3", "--json", str(rows))
-        self._run("-m", "benchmarks.main_job", "--data", photos, *options)
-        found = {row["loop"]: row for row in json.loads(rows.read_text())}
-        return float(found["AsyncDataLoader"]["images/s"][0])
+        repeat = str(max(2, round(6 * seconds)))
+        words = ("benchmarks.main_job", "--data", photos, "--repeat", repeat, "--seconds", "0.3")
+        return self._rate("AsyncDataLoader", *words)
+
+    def service(self, photos: str) -> float:
+        """Return images per second of `AsyncImageService.gather` in `benchmarks.image_service`."""
+        return self._rate("gather", "benchmarks.image_service", "--data", photos, "--small")
 
     def gluon_loader(self, workers: int, seconds: float) -> float:
         """Return batches per second of `benchmarks.gluon_loader`."""
@@ -150,6 +152,13 @@ class Side:
         events = [json.loads(line) for line in lines if line.startswith("{")]
         return float(next(event["images_per_s"] for event in events if event["event"] == "result"))
 
+    def _rate(self, row: str, module: str, *words: str) -> float:
+        """Return images per second of the row that begins with this text, of a benchmark's only round."""
+        path = self._data / "rows.json"
+        self._run("-m", module, *words, "--rounds", "1", "--json", str(path))
+        rows = (list(each.values()) for each in json.loads(path.read_text()))
+        return float(next(spread[0] for first, spread, *_ in rows if first == row))
+
     def _run(self, *arguments: str) -> list[str]:
         """Run this revision's interpreter; return the lines of its output."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
@@ -162,7 +171,10 @@ class Side:
 
 def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], float]]:
     """Return the measurements by name; each takes a side and returns a rate."""
-    found = {"main_job": methodcaller("main_job", photos, seconds)}
+    found = {
+        "main_job": methodcaller("main_job", photos, seconds),
+        "service": methodcaller("service", photos),
+    }
     for workers in (0, 2):
         found[f"gluon_loader {workers} workers"] = methodcaller("gluon_loader", workers, seconds)
     for api in ("ImageRecordIter", "AsyncDataLoader"):

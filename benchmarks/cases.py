@@ -9,8 +9,7 @@ because an epoch has to last for seconds.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,41 +93,32 @@ class Case:
     def scaled(self, scale: float) -> Case:
         """Return the same case with `scale` times the samples in an epoch, in whole batches, at least two."""
         batches = max(2, round(scale * self.samples / self.batch_size))
-        return dataclasses.replace(self, samples=batches * self.batch_size)
+        return replace(self, samples=batches * self.batch_size)
 
 
-_PHOTO = (224, 224, 3)
 _ANTIALIASED = "bilinear, antialiased"
+_JPEG = Case(
+    "jpeg-uint8",
+    "JPEG, random resized crop 224 and flip, uint8",
+    *("photos", "jpeg", 64, 3072, (224, 224, 3), "uint8"),
+    crop="random",
+    flip=True,
+)
+_RAW = replace(
+    _JPEG, name="raw", title="raw pixels, random resized crop 224 and flip, uint8, bilinear", store="raw"
+)
 _ALL = (
-    Case(
-        "jpeg-antialias",
-        "JPEG, random resized crop 224 and flip, uint8, antialiased",
-        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
-        antialias=True,
+    replace(_JPEG, name="jpeg-antialias", title=f"{_JPEG.title}, antialiased", antialias=True),
+    _JPEG,
+    replace(
+        _JPEG, name="first-batch", title=f"time to the first batch of 64 images: {_JPEG.title}", start=True
     ),
-    Case(
-        "jpeg-uint8",
-        "JPEG, random resized crop 224 and flip, uint8",
-        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
-    ),
-    Case(
-        "first-batch",
-        "time to the first batch of 64 images: JPEG, random resized crop 224 and flip, uint8",
-        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
-        start=True,
-    ),
-    Case(
-        "jpeg-float32",
-        "JPEG, random resized crop 224 and flip, float32 NCHW normalised",
-        *("photos", "jpeg", 64, 3072, (3, 224, 224), "float32"),
-        crop="random",
-        flip=True,
+    replace(
+        _JPEG,
+        name="jpeg-float32",
+        title="JPEG, random resized crop 224 and flip, float32 NCHW normalised",
+        shape=(3, 224, 224),
+        dtype="float32",
         normalised=True,
     ),
     Case(
@@ -140,34 +130,25 @@ _ALL = (
         least_batches=8,
         buffered=64,
     ),
-    Case(
-        "eval",
-        "JPEG, resize 256, centre crop 224, in order, uint8",
-        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
+    replace(
+        _JPEG,
+        name="eval",
+        title="JPEG, resize 256, centre crop 224, in order, uint8",
         shuffle=False,
         crop="centre",
+        flip=False,
     ),
-    Case(
-        "formats",
-        "JPEG in .rec, tar, TFRecord, MDS and Parquet files: random resized crop 224 and flip, uint8",
-        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
+    replace(
+        _JPEG,
+        name="formats",
+        title="JPEG in .rec, tar, TFRecord, MDS and Parquet files: random resized crop 224 and flip, uint8",
         peers=("aioloader", "hf_datasets", "streaming", "tf_data", "webdataset"),
     ),
-    Case(
-        "raw",
-        "raw pixels, random resized crop 224 and flip, uint8, bilinear",
-        *("photos", "raw", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
-    ),
-    Case(
-        "raw-area",
-        "raw pixels, random resized crop 224 and flip, uint8, area interpolation",
-        *("photos", "raw", 64, 3072, _PHOTO, "uint8"),
-        crop="random",
-        flip=True,
+    _RAW,
+    replace(
+        _RAW,
+        name="raw-area",
+        title="raw pixels, random resized crop 224 and flip, uint8, area interpolation",
         interpolation="area",
     ),
     Case(
