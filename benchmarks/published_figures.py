@@ -47,6 +47,8 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("fills 98.6 % of a budget", "fill"),
         ("holds the event loop for|made in a thread, by numpy", "large-results"),
         ("A chunk costs the loop 0.1|0.1 to 0.2 ms, however", "many-workers"),
+        ("A connection is used again", "image-service"),
+        ("2.2 ms with 16 at a time", "limit"),
         ("MiB a minute", "soak"),
         ("stop takes 0.88|boxes then take", "crop-index"),
         ("of the bytes in 1.2 requests|as much as some tens of KiB", "remote-crops"),
