@@ -1,6 +1,7 @@
 """Parts of `aioloader.tools.pack`, which packs images into record files.
 
-- `sources`: the images and labels of a folder, a list or a well-known set.
+- `options`: all options, checked once.
+- `sources`: the images and labels of a folder, a list, a well-known set or a dataset.
 - `plan`: the order of the images, and the images of each file.
 - `writer`: reads and encodes the images with the loader, in any executor, in order; writes the record files, their
   indexes and lists, syncs them regularly and publishes them at the end.

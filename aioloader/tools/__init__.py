@@ -1,1 +1,1 @@
-"""Functions behind the command line: draw, pack, inspect, measure. The core imports none of them."""
+"""Commands of the command line: a module for each, with function and arguments. The core imports none of them."""

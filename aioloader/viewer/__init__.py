@@ -4,11 +4,10 @@ A request passes through these modules:
 
 - `serve`: runs the server, and accepts or refuses it
 - `app`: routes it to a page or an image
-- `site`: computes the results in threads, and caches them; addresses
-- `collection`, `record_files`, `image_folder`, `opening`: read the dataset on demand
-- `records`: describes a record (pure)
+- `site`: computes the results in threads, and caches them; reads the labels of all records in the background
+- `aioloader.formats.collection`, and the `view` of a format: read the dataset on demand
+- `shard_samples`: the same for formats whose samples have named fields
 - `rendering`, `draws`: render its stored image, and its augmented image
-- `labels`: reads the labels of all records in the background
 - `pages`: HTML
 
 `export` writes the same pages to files. Needs ``pip install 'aioloader[view]'``.
