@@ -402,7 +402,7 @@ class ConcatDataset(View, Dataset[T_co]):
     transforms.
 
     A part that is only an object with ``__len__`` and ``__getitem__`` is asked for its items in a worker. If a part is
-    read in blocks (`ParquetDataset`), ``shuffle=True`` mixes the blocks of all parts over a window, see
+    read in blocks, ``shuffle=True`` mixes the blocks of all parts over a window, see
     `aioloader.samplers.BlockShuffleSampler`; other parts count as blocks of random samples of theirs.
 
     Args:

@@ -1,6 +1,6 @@
 """Names of record files: shards, patterns and lists.
 
-Brace patterns in the names of files: ``train-{000..127}.tar``, ``{a,b}.rec``. Pure.
+Brace patterns in the names of files: ``train-{000..127}.SUFFIX``, ``{a,b}.SUFFIX``. Pure.
 
 The rules are those of brace expansion in bash (its manual, section "Brace Expansion"): ``{a,b}`` is each of the
 alternatives, ``{1..10}`` and ``{1..10..2}`` are numbers, ``{a..e}`` letters. If a number begins with 0, all of them
@@ -166,22 +166,6 @@ def _parse_range(text: str) -> _Range | None:
     stride = abs(int(step or 1)) or 1
     values = range(low, high + 1, stride) if low <= high else range(low, high - 1, -stride)
     return _Range(values, width, letters)
-
-
-_SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
-
-
-def shard_name(name: str) -> tuple[str, int, int] | None:
-    """Parse the name of a shard, NAME-00000-of-00004.rec.
-
-    Args:
-        name: name or path of a file.
-
-    Returns:
-        name of the set, number of the shard, number of shards; None for any other name.
-    """
-    found = _SHARD.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def is_pattern(path: str) -> bool:

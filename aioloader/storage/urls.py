@@ -144,7 +144,7 @@ def sibling(url: str, name: str) -> str:
 
 
 def suffix_of(url: str) -> str:
-    """Return the suffix of an object's name with its dot, such as ".rec", or ""."""
+    """Return the suffix of an object's name with its dot, or ""."""
     return posixpath.splitext(url if can_list(url) else urlsplit(url).path)[1]
 
 

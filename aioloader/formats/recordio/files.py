@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 
 from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.storage.urls import can_list, is_url, join, path_of, suffix_of
@@ -47,3 +48,19 @@ def record_files_at(path: str) -> list[str]:
     if is_url(path) or is_pattern(path) or os.path.exists(path):
         return list(record_files(path))
     raise FileNotFoundError(f"there is no file or folder {path!r}")
+
+
+_SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
+
+
+def shard_name(name: str) -> tuple[str, int, int] | None:
+    """Parse the name of a shard, NAME-00000-of-00004.rec.
+
+    Args:
+        name: name or path of a file.
+
+    Returns:
+        name of the set, number of the shard, number of shards; None for any other name.
+    """
+    found = _SHARD.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))

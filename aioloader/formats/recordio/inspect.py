@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.resolve import version_at
-from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
 from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
 from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.formats.recordio.fields_file import fields_place, read_fields
+from aioloader.formats.recordio.files import shard_name
 from aioloader.formats.recordio.heads import Detection, RecordHeads, detection_label, key_range, read_heads
 from aioloader.formats.sampling import _spread, evenly, fetch
 from aioloader.foundation.types import IntArray, ItemLocation, Spans

@@ -120,7 +120,7 @@ class EncodedRecords(EncodedImages):
     """Dataset of the images of a record file.
 
     Args:
-        path: the .rec file.
+        path: the record file.
         keys: keys of the records.
         offsets: byte at which each record begins.
         labels: labels that replace those in the records; None: keep those.

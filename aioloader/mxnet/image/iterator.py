@@ -82,7 +82,7 @@ class ImageIter(SampleSteps, DataIter):
         batch_size: images of a batch.
         data_shape: (3, height, width).
         label_width: labels of an image.
-        path_imgrec: a .rec file.
+        path_imgrec: a record file.
         path_imglist: a .lst file: lines of key, labels and path, separated by TABs.
         path_root: the folder that paths are relative to, and must not lead out of; empty: any path is allowed.
         path_imgidx: the .idx file of `path_imgrec`. Without it the records are found by a scan and have no keys.

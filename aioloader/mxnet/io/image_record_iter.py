@@ -399,7 +399,7 @@ def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
 
 @documented(IMAGE_PARAMETERS)
 def ImageRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
-    """Return batches of the images and labels of .rec files, decoded and augmented by `aioloader.DataLoader`.
+    """Return batches of the images and labels of record files, decoded and augmented by `aioloader.DataLoader`.
 
     Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so
     are those without effect here.
@@ -457,7 +457,7 @@ _IN_FRONT = 4
 
 @documented(DETECTION_PARAMETERS)
 def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
-    """Return batches of the images and objects of .rec files, for detection.
+    """Return batches of the images and objects of record files, for detection.
 
     A record's label is flat: header width, object width, more header values, then for each object class, left, top,
     right, bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a

@@ -1,4 +1,4 @@
-"""Records of .rec files as a dataset for the loader.
+"""Records of files as a dataset for the loader.
 
 Rule: the records of all files, file after file and each in the order of its offsets, have one numbering, regardless of
 the part that is read, so that a record's random draws depend on no other record. A number past the last one means the
@@ -141,7 +141,7 @@ class ImageRecords(FileDataset):
     """Dataset of the `Row` of every record, and then once more as padding rows.
 
     Args:
-        paths: .rec files.
+        paths: record files.
         idx_paths: an .idx file for each, or nothing: the .idx files next to the records, where they exist.
         decoder: produces the rows.
 

@@ -1,4 +1,4 @@
-"""``im2rec.py``: lists and .rec files of images; the program is `aioloader.tools.im2rec`."""
+"""``im2rec.py``: lists and record files of images; the program is `aioloader.tools.im2rec`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rec2idx.py``: the index of a .rec file; the program is `aioloader.tools.rec2idx`."""
+"""``rec2idx.py``: the index of a record file; the program is `aioloader.tools.rec2idx`."""
 
 from __future__ import annotations
 

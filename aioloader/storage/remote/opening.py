@@ -135,7 +135,7 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
     Either is kept in the user's cache directory, for this version of the object.
 
     Args:
-        url: the .rec file.
+        url: the record file.
         idx_url: its .idx file, a URL or a path; None for the one next to it, if there is one.
         tolerant: see `recordio.Index.open`.
 

@@ -240,11 +240,11 @@ class RecordFileDataset(View, datasets.RecordFileDataset, Dataset):
     """The payloads of a RecordIO file, as bytes; see `aioloader.RecordFileDataset`.
 
     Args:
-        filename: the .rec file.
+        filename: the record file.
         **options: those of `aioloader.RecordFileDataset`.
 
     Attributes:
-        filename, idx_file: the .rec file, and the .idx file of the same name.
+        filename, idx_file: the record file, and the .idx file of the same name.
     """
 
     # A reader that the caller has seen: its `keys` are the records, and `_lines` their lines in the file.

@@ -90,7 +90,7 @@ class ImageRecordDataset(WithTransform, datasets.ImageRecordDataset, RecordFileD
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
 
     Args:
-        filename: the .rec file; the .idx next to it is used, or without one the records are found by a scan.
+        filename: the record file; the .idx next to it is used, or without one the records are found by a scan.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels` (larger images
