@@ -131,7 +131,12 @@ class PackOptions:
             raise ValueError(f"num_workers must be at least 1, or None, got {self.num_workers!r}")
         if not self.sync_s >= 0:
             raise ValueError(f"sync_s must be at least 0 seconds, got {self.sync_s!r}")
-        object.__setattr__(self, "fields", field_names(self.fields) if self.fields else ())
+        _ = self.kept
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Return the names of the other fields that are kept."""
+        return field_names(self.fields) if self.fields else ()
 
     @property
     def in_memory(self) -> bool:
@@ -176,7 +181,7 @@ class PackOptions:
         Raises:
             TypeError: one was.
         """
-        if self.dataset or self.fields or self.no_label:
+        if self.dataset or self.kept or self.no_label:
             raise TypeError(
                 f"image, label, no_label and fields are for samples with fields, and the source is {what}"
             )

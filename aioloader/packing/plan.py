@@ -117,7 +117,7 @@ def make_plan(count: int, out: Path, options: PackOptions, parts: dict[str, int]
                     start=place,
                     stop=stop,
                     crops=index,
-                    fields=fields_place(rec) if options.fields else None,
+                    fields=fields_place(rec) if options.kept else None,
                 )
             )
             place = stop

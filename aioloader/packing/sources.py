@@ -164,15 +164,15 @@ def _find_source(name: str, options: PackOptions) -> Source:
     if found.format.no_packing:
         raise ValueError(f"{redact_url(name)!r} {found.format.no_packing}")
     dataset = make_dataset(found, options.dataset)
-    if isinstance(dataset, ShardDataset) and (options.fields or options.no_label):
+    if isinstance(dataset, ShardDataset) and (options.kept or options.no_label):
         # Formats with columns read only those that were asked for.
-        names = (dataset.image_field, *([] if options.no_label else [dataset.label_field]), *options.fields)
+        names = (dataset.image_field, *([] if options.no_label else [dataset.label_field]), *options.kept)
         dataset = make_dataset(
             found, {**options.dataset, "image": names[0], "fields": tuple(dict.fromkeys(names))}
         )
     if not len(dataset):
         raise EmptyDatasetError(redact_url(name), len(found.paths))
-    samples = Samples(dataset, found.paths, labelled=not options.no_label, fields=options.fields)
+    samples = Samples(dataset, found.paths, labelled=not options.no_label, fields=options.kept)
     return Source(found.format.name, redact_url(name), samples=samples, classes=samples.classes)
 
 

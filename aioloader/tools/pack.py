@@ -543,7 +543,7 @@ def _pack(source: Path_, out: Path_, options: PackOptions) -> PackReport:
     if not options.crops:
         places = [Path(record_index(os.fspath(output.rec))) for output in plan.outputs]
         report.old_indexes = tuple(place for place in places if place.exists())
-    if not options.fields:
+    if not options.kept:
         places = [fields_place(output.rec) for output in plan.outputs]
         report.old_fields = tuple(place for place in places if place.exists())
     return report
@@ -605,7 +605,7 @@ def _continued(plan: Plan, found: Source, stem: Path, options: PackOptions) -> E
     if output.lst is None:
         raise ValueError(f"{found.path} is the list of what is in {output.rec}: pass a list of new images")
     old = existing(output, journal_of(stem), found)
-    check_files(output, fields=bool(options.fields))
+    check_files(output, fields=bool(options.kept))
     number_classes(found, old, output.rec)
     continued(output, old)
     return old
@@ -626,7 +626,7 @@ def _arguments(found: Source, old: Existing | None, options: PackOptions) -> dic
         arguments["synsets"] = list(options.synsets)
     if found.samples is not None:
         arguments |= {"image": options.image, "label": options.label, "no_label": options.no_label}
-        arguments["fields"] = list(options.fields)
+        arguments["fields"] = list(options.kept)
     arguments["libraries"] = library_versions() if encode.touches_pixels or options.in_memory else {}
     return arguments
 
