@@ -160,10 +160,9 @@ def collate(
         kept = sorted([*kept, *fill])
         picked = [fill.get(row, row) for row in kept]
     if result.values or layout is None:
-        samples = [
-            result.values[row] if row in result.values else row_sample(context.memory, result, arrays, row)[0]
-            for row in picked
-        ]
+        written = [row for row in picked if row not in result.values]
+        views = iter(row_samples(context.memory, result, arrays, written)[0] if written else ())
+        samples = [result.values[row] if row in result.values else next(views) for row in picked]
         # The default batchify takes views of rows and returns new arrays.
         return context.collate(samples), len(kept)
 
@@ -224,28 +223,32 @@ def copied(value: Any) -> Any:
     return map_leaves(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, value)
 
 
-def row_sample(
-    memory: SlabMemory, result: ChunkResult, arrays: BatchRows, row: int
-) -> tuple[Any, list[Array]]:
-    """Return the sample that was written to a row, as views, and the arrays that they are of.
+def row_samples(
+    memory: SlabMemory, result: ChunkResult, arrays: BatchRows, rows: Sequence[int], *, copy: bool = False
+) -> tuple[list[Any], list[Array]]:
+    """Return the samples that were written to rows, and the arrays that they are views of.
 
     Args:
         memory: contains the arrays.
-        result: says what else the sample contains.
+        result: says what else the samples contain.
         arrays: the batch's arrays; they have a layout.
-        row: the row.
+        rows: the rows.
+        copy: return copies in place of views.
     """
     layout = arrays.layout
     assert layout is not None
-    leaves: list[Any] = []
+    columns: list[Any] = []
     roots: list[Array] = []
     for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True)):
         if spec is None:
-            leaves.append(result.objects[number][row])
-        else:
-            roots.append(_array(memory, base, arrays.rows, spec))
-            leaves.append(roots[-1][row])
-    return layout.build(leaves), roots
+            objects = result.objects.get(number, {})
+            columns.append([objects[row] for row in rows])
+            continue
+        root = _array(memory, base, arrays.rows, spec)
+        roots.append(root)
+        columns.append([root[row].copy() for row in rows] if copy else [root[row] for row in rows])
+    samples = [layout.build([column[place] for column in columns]) for place in range(len(rows))]
+    return samples, roots
 
 
 def row_layout(structure: Any, leaves: Sequence[ArraySpec | None]) -> RowLayout:

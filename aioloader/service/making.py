@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import numpy as np
 
-from aioloader.abc import SizedProcessor
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError, ServiceMemoryError
@@ -32,9 +31,9 @@ from aioloader.foundation.types import (
     ChunkResult,
     Slab,
 )
-from aioloader.pipeline.collate import BatchRows, copied, row_layout, row_sample
+from aioloader.pipeline.collate import BatchRows, copied, row_layout, row_samples
 from aioloader.pipeline.dispatch import average_s
-from aioloader.service.probe import image_info
+from aioloader.service.probe import announcing, image_info
 from aioloader.transforms.decode import checked_header
 from aioloader.transforms.frames import count_frames
 from aioloader.transforms.raw import encode_raw
@@ -190,8 +189,8 @@ class ImageMaker:
         self._cache = cache
         self._threads = threads
         # Of a processor that does not announce its results.
-        announces = self._processor is None or isinstance(self._processor, SizedProcessor)
-        self._sizes = None if announces else ResultSizes()
+        self._sized = announcing(self._processor)
+        self._sizes = None if self._sized is not None or self._processor is None else ResultSizes()
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
         self._layouts: dict[tuple[int, ...], RowLayout] = {}
@@ -222,6 +221,7 @@ class ImageMaker:
                 payload,
                 name=name,
                 processor=self._processor,
+                sized=self._sized,
                 exif=self._exif,
                 max_pixels=self._max_pixels,
                 kind=kind,
@@ -309,8 +309,9 @@ class ImageMaker:
             self._learn(result, jobs)
             if keeps and (result.written or result.roots):
                 return [await self._lease(result, arrays, owned)]
-            for row in result.written:
-                result.values[row] = copied(row_sample(self._memory, result, arrays, row)[0])
+            if result.written:
+                samples, _ = row_samples(self._memory, result, arrays, result.written, copy=True)
+                result.values.update(zip(result.written, samples, strict=True))
             return [_outcome(job, row, result) for row, job in enumerate(jobs)]
         finally:
             self.in_work -= 1
@@ -417,7 +418,7 @@ class ImageMaker:
         memory, slab, layout = self._memory, arrays.slab, arrays.layout
         assert slab is not None
         if layout is not None and result.written:
-            sample, roots = row_sample(memory, result, arrays, 0)
+            (sample,), roots = row_samples(memory, result, arrays, (0,))
             used = layout.offsets(1)[1]
         else:
             sample, roots, result.roots = result.values[0], result.roots, []

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import anyio
 import numpy as np
 
-from aioloader.abc import SizedProcessor
 from aioloader.errors import single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
@@ -213,7 +212,7 @@ class Packing(FedIterator["PromptBatch | FailedPrompt", "PromptBatch | Any"], Ge
         at_least("max_tokens", max_tokens, 1)
         at_least("lookahead", lookahead, 1)
         check_draw(asked["draw"])
-        if not isinstance(requests.processor, SizedProcessor):
+        if requests.sized is None:
             raise TypeError(
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"

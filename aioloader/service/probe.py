@@ -43,6 +43,7 @@ def image_info(
     *,
     name: str,
     processor: Any,
+    sized: SizedProcessor | None,
     exif: str,
     max_pixels: int | None,
     key: Hashable | None = None,
@@ -56,6 +57,7 @@ def image_info(
         payload: the encoded image, or its beginning.
         name: names it in errors.
         processor: the processor, or None.
+        sized: the processor, if it announces sizes: asking it takes longer than the header. See `announcing`.
         exif: "apply" or "ignore".
         max_pixels: most pixels, or None.
         key: see `ImageInfo`.
@@ -82,15 +84,20 @@ def image_info(
         None,
         None,
     )
-    if isinstance(processor, SizedProcessor):
+    if sized is not None:
         try:
-            found = processor.spec(height, width)
+            found = sized.spec(height, width)
         except Exception as error:
             raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
         spec = found.shape, found.grid_thw, found.num_tokens, found.nbytes
     elif processor is None:
         spec = (height, width, 3), None, None, height * width * 3
     return ImageInfo(header.format, (height, width), *spec, key)
+
+
+def announcing(processor: Any) -> SizedProcessor | None:
+    """Return a processor if it announces the sizes of its results; else None."""
+    return processor if isinstance(processor, SizedProcessor) else None
 
 
 def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:

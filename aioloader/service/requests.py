@@ -14,7 +14,7 @@ from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, Service
 from aioloader.foundation.validation import at_least, one_of, whole_number
 from aioloader.service.jobs import Shared
 from aioloader.service.nested import flatten_keys, flatten_references
-from aioloader.service.probe import image_info
+from aioloader.service.probe import announcing, image_info
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms.formats import ENDS_EARLY, LongHeaderError
 
@@ -61,6 +61,7 @@ class ImageRequests:
 
     Attributes:
         processor: the processor, or None.
+        sized: the same if it announces sizes, or None.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ImageRequests:
         self._threads = threads
         self._convert = convert
         self.processor = options.processor
+        self.sized = announcing(options.processor)
         self._options = options
         self._exif = exif
         self._held_s = 0.0  # by images of one request after the other
@@ -288,6 +290,7 @@ class ImageRequests:
             read.payload,
             name=reference.name,
             processor=self.processor,
+            sized=self.sized,
             exif=self._exif,
             max_pixels=self._options.max_pixels,
             key=read.key,
