@@ -263,7 +263,7 @@ class WorkerTable(Generic[H]):
         self._send_queued()
 
     def _count_room(self) -> None:
-        any_ready = any(handle.ready and handle.state == "up" for handle in self.handles)
+        any_ready = any(handle.ready and handle.capacity for handle in self.handles)
         for handle in self.handles:
             used = handle.slot < self.count
             # A chunk would wait until the worker has started, and the batches behind it too.
@@ -367,6 +367,7 @@ class WorkerTable(Generic[H]):
         if not handle.dismissed:
             self.restarts += 1
         handle.clear()
+        self._send_queued()  # a worker that still starts may have room now
 
     def give_up(self, error: BaseException) -> list[tuple[H, Attempt]]:
         """Fail the chunks that wait, now and later: no worker can be started. Return those that workers have."""
