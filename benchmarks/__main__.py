@@ -12,20 +12,21 @@ Progress goes to standard error. Ctrl-C ends the run and writes the report of th
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import os
 import platform
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.version import __version__
 from aioloader.tools.pack import list_images
-from benchmarks.cases import CASES, chosen
+from benchmarks.cases import chosen
 from benchmarks.environments import default_folder, names, ready
 from benchmarks.log import Log, read_log
+from benchmarks.measurement import parser_of
 from benchmarks.report import write_report
 from benchmarks.report_tables import KeptSettings
 from benchmarks.runner import Plan, Runner
@@ -39,7 +40,47 @@ _QUICK_CONTENDERS = (
     *("torch/opencv", "torch/plain", "tf_data"),
 )
 _QUICK_LIMIT_S = 240.0  # a measurement under way and the report fit into the rest of five minutes
+_ENVIRONMENTS = default_folder()
 _SAME = ("cores", "seconds", "scale", "data")
+
+
+@dataclass
+class Options:
+    """Options of the command line.
+
+    Attributes:
+        quick: few cases, installed contenders only, five minutes
+        cases: some of the cases; default: all
+        contenders: NAME or NAME/VARIANT; default: all
+        rounds: default: 5; quick: 3
+        seconds: seconds of a measurement; default: 4; quick: 1
+        cores: cores to use
+        data: folder of photographs (JPEG); default: drawn images
+        scale: length of the epochs; default: 1; quick: 0.25
+        out: folder for the results
+        envs: folder for the contenders' environments
+        scratch: folder for prepared data
+        settings: take settings from this report of an earlier run where all packages have the same versions
+        resume: continue the run in --out
+        report: measure nothing, only write the report
+        seed: seed of the order of turns
+    """
+
+    quick: bool = False
+    cases: Sequence[str] = ()
+    contenders: Sequence[str] = ()
+    rounds: int | None = None
+    seconds: float | None = None
+    cores: int = 2
+    data: Path | None = None
+    scale: float | None = None
+    out: Path = Path("benchmark-results")
+    envs: Path = _ENVIRONMENTS
+    scratch: Path = _ENVIRONMENTS.parent / "data"
+    settings: Path | None = None
+    resume: bool = False
+    report: bool = False
+    seed: int = 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,8 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit code: 0 if there are measurements, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser()
-    options = parser.parse_args(words)
+    options = Options(**vars(parser_of(Options).parse_args(words)))
     path = options.out / "log.jsonl"
     code = 0
     try:
@@ -65,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
+def _measure(options: Options, path: Path, words: list[str]) -> int:
     plan = _plan(options)
     run = {
         "command": _command(words),
@@ -94,7 +134,7 @@ def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
     return 0
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: Options) -> Plan:
     quick = options.quick
     if options.scale is None:
         options.scale = 0.25 if quick else 1.0
@@ -189,56 +229,6 @@ def describe_data(photos: Path | None) -> str:
     files = [path for path, _ in list_images(photos)[1]]
     size = sum(path.stat().st_size for path in files) / len(files)
     return f"{len(files)} photographs of {photos.name}, mean {size / 1e3:.0f} kB"
-
-
-def _parser() -> argparse.ArgumentParser:
-    cache = default_folder().parent
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="few cases, installed contenders only, five minutes"
-    )
-    parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of: {', '.join(CASES)}")
-    parser.add_argument(
-        "--contenders", nargs="+", default=(), metavar="NAME", help="NAME or NAME/VARIANT; default: all"
-    )
-    parser.add_argument("--rounds", type=int, metavar="N", help="default: 5; quick: 3")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="seconds of a measurement; default: 4; quick: 1"
-    )
-    parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores to use; default: 2")
-    parser.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="folder of photographs (JPEG); default: drawn images"
-    )
-    parser.add_argument(
-        "--scale", type=float, metavar="X", help="length of the epochs; default: 1; quick: 0.25"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("benchmark-results"), metavar="DIR", help="folder for the results"
-    )
-    parser.add_argument(
-        "--envs",
-        type=Path,
-        default=default_folder(),
-        metavar="DIR",
-        help="folder for the contenders' environments",
-    )
-    parser.add_argument(
-        "--scratch", type=Path, default=cache / "data", metavar="DIR", help="folder for prepared data"
-    )
-    parser.add_argument(
-        "--settings",
-        type=Path,
-        metavar="REPORT",
-        help="take settings from this report of an earlier run where all packages have the same versions",
-    )
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
-    parser.add_argument("--report", action="store_true", help="measure nothing, only write the report")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order of turns")
-    return parser
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("in_turns", "rate_of_side", "run", "seconds_of")
+__all__ = ("in_turns", "parser_of", "rate_of_side", "run", "seconds_of")
 
 _KINDS = {"int": int, "float": float, "str": str, "Path": Path}
 
@@ -39,43 +39,48 @@ def run(measure: Callable[..., Any], **smoke: Any) -> list[Row]:
             docstring explains; the default of `data` is the variable AIOLOADER_BENCH_DATA.
         smoke: values in place of options with ``--smoke``, a check that it runs.
     """
-    parser, names = _parser(measure)
+    parser = parser_of(measure)
+    parser.add_argument("--smoke", action="store_true", help="a check that it runs, not a measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = vars(parser.parse_args())
-    if options["smoke"]:
-        options.update(smoke)
-    path = options["json"] and options["json"].absolute()
-    found = measure(**{name: options[name] for name in names})
+    path = options.pop("json")
+    path = path and path.absolute()
+    found = measure(**{**options, **smoke} if options.pop("smoke") else options)
     rows: list[Row] = list((asyncio.run(found) if inspect.iscoroutine(found) else found) or ())
     print("\n".join(plain_tables(rows)), end="\n" if rows else "")
     write_figures(path, rows)
     return rows
 
 
-def _parser(measure: Callable[..., Any]) -> tuple[argparse.ArgumentParser, list[str]]:
-    module = sys.modules[measure.__module__]
+def parser_of(taker: Callable[..., Any]) -> argparse.ArgumentParser:
+    """Return a parser with an option for each argument of a function, or of a dataclass.
+
+    Its default is that of the argument, and the line that explains it that of the docstring; the default of `data` is
+    the variable AIOLOADER_BENCH_DATA. Parsed options have the names of the arguments.
+    """
+    module = sys.modules[taker.__module__]
+    name = Path(str(module.__file__)).stem
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{Path(str(module.__file__)).stem}",
+        prog="python -m benchmarks" if name == "__main__" else f"python -m benchmarks.{name}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    helps = dict(re.findall(r"^ +(\w+): (.+)", measure.__doc__ or "", re.MULTILINE))
-    parameters = inspect.signature(measure).parameters
-    for name, parameter in parameters.items():
+    helps = dict(re.findall(r"^ +(\w+): (.+)", taker.__doc__ or "", re.MULTILINE))
+    for name, parameter in inspect.signature(taker).parameters.items():
         kind, default = parameter.annotation.partition(" | ")[0], parameter.default
-        help_text = helps.get(name, "").replace("%", "%%")
-        options: dict[str, Any] = {"help": help_text if default is None else f"{help_text} ({default})"}
+        text = helps.get(name, "").replace("%", "%%")
         many = re.match(r"(?:list|Sequence)\[(\w+)\]", kind)
+        options: dict[str, Any] = {"dest": name, "default": default, "help": text}
         if kind == "bool":
             options["action"] = "store_true"
         else:
             options.update(type=_KINDS[many[1] if many else kind], nargs="+" if many else None)
+            options["help"] += f" ({default})" if default not in (None, ()) else ""
         if name == "data":
-            default = os.environ.get("AIOLOADER_BENCH_DATA")
-            options["help"] = "folder of JPEG files; default: AIOLOADER_BENCH_DATA, else 120 drawn images"
-        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **options)
-    parser.add_argument("--smoke", action="store_true", help="a check that it runs, not a measurement")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
-    return parser, list(parameters)
+            options["default"] = os.environ.get("AIOLOADER_BENCH_DATA")
+            options["help"] = "folder of JPEG files; default: AIOLOADER_BENCH_DATA, else drawn images"
+        parser.add_argument(f"--{name.rstrip('_').replace('_', '-')}", **options)
+    return parser
 
 
 def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, warm: int = 1) -> dict[str, list[T]]:

@@ -15,7 +15,6 @@ they are revised by hand.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -25,11 +24,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.__main__ import describe_data, describe_machine
 from benchmarks.log import read_log
+from benchmarks.measurement import parser_of
 from benchmarks.published_figures import find_figures
 from benchmarks.published_pages import ROOT, TABLES_PAGE, write_pages
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
@@ -44,7 +45,45 @@ if TYPE_CHECKING:
 __all__ = ("main", "run_part")
 
 
-def run_part(part: Part, options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+_USER = os.getuid() if hasattr(os, "getuid") else 0
+
+
+@dataclass
+class Options:
+    """Options of the command line.
+
+    Attributes:
+        data: folder of photographs (JPEG)
+        parts: only these parts
+        again: measure parts again that the file has
+        list_: print the parts and their estimates
+        pages: measure nothing, write the pages
+        figures: print where the pages have figures
+        torch: an interpreter with torch for the remote records
+        settings: take the best settings of the loaders from docs/benchmarks-tables.md, which saves half of the time
+        date: of the results file; default: today
+        results: folder of results files; default: benchmarks/results
+        scratch: folder of the parts' output; kept for the day, so that an interrupted run of the loaders is continued
+        pages_root: folder of README.md and docs/; default: this checkout
+        smoke: drawn images, shortest runs: a check that it works; writes to --scratch and to --pages-root only
+    """
+
+    data: Path | None = None
+    parts: Sequence[str] = ()
+    again: bool = False
+    list_: bool = False
+    pages: bool = False
+    figures: bool = False
+    torch: Path = Path(sys.executable)
+    settings: bool = False
+    date: str = datetime.date.today().isoformat()
+    results: Path | None = None
+    scratch: Path = Path(tempfile.gettempdir(), f"aioloader-publish-{_USER}")
+    pages_root: Path | None = None
+    smoke: bool = False
+
+
+def run_part(part: Part, options: Options, scratch: Path) -> dict[str, Any]:
     """Run a part and return its record.
 
     Raises:
@@ -78,7 +117,7 @@ def call(command: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def _words(part: Part, options: argparse.Namespace, out: Path) -> list[str]:
+def _words(part: Part, options: Options, out: Path) -> list[str]:
     """Return the command of a part."""
     names = {"data": str(options.data), "torch": str(options.torch)}
     words = [word.format(**names) for word in shlex.split(part.words)]
@@ -96,7 +135,7 @@ def _words(part: Part, options: argparse.Namespace, out: Path) -> list[str]:
     return command
 
 
-def _run(options: argparse.Namespace, published: Published) -> list[str]:
+def _run(options: Options, published: Published) -> list[str]:
     """Run the parts that are missing, and return what failed."""
     wanted = [PARTS[name] for name in options.parts or PARTS]
     missing = [part for part in wanted if options.again or part.name not in published.parts]
@@ -131,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code: 0, or 1 if a part failed.
     """
-    options = _parser().parse_args(argv)
+    options = Options(**vars(parser_of(Options).parse_args(argv)))
     unknown = set(options.parts or ()) - set(PARTS)
     if unknown:
         print(
@@ -143,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.results = options.scratch / "results" if options.smoke else FOLDER
     write_to = options.pages_root or (None if options.smoke else ROOT)
     path = options.results / f"{options.date}.json"
-    if options.list:
+    if options.list_:
         _list(Published(path))
         return 0
     if options.figures:
@@ -186,55 +225,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.publish",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of photographs (JPEG)")
-    parser.add_argument("--parts", nargs="+", metavar="PART", help="only these parts")
-    parser.add_argument("--again", action="store_true", help="measure parts again that the file has")
-    parser.add_argument("--list", action="store_true", help="print the parts and their estimates")
-    parser.add_argument("--pages", action="store_true", help="measure nothing, write the pages")
-    parser.add_argument("--figures", action="store_true", help="print where the pages have figures")
-    parser.add_argument(
-        "--torch",
-        type=Path,
-        default=Path(sys.executable),
-        metavar="PYTHON",
-        help="an interpreter with torch for the remote records; default: this one",
-    )
-    parser.add_argument(
-        "--settings",
-        action="store_true",
-        help="take the best settings of the loaders from docs/benchmarks-tables.md, which saves half of the time",
-    )
-    parser.add_argument(
-        "--date", default=datetime.date.today().isoformat(), help="of the results file; default: today"
-    )
-    parser.add_argument(
-        "--results", type=Path, metavar="DIR", help="folder of results files; default: benchmarks/results"
-    )
-    parser.add_argument(
-        "--scratch",
-        type=Path,
-        default=Path(tempfile.gettempdir())
-        / f"aioloader-publish-{os.getuid() if hasattr(os, 'getuid') else 0}",
-        metavar="DIR",
-        help="folder of the parts' output; kept for the day, so that an interrupted run of the loaders is continued",
-    )
-    parser.add_argument(
-        "--pages-root", type=Path, metavar="DIR", help="folder of README.md and docs/; default: this checkout"
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="drawn images, shortest runs: a check that it works; writes to --scratch and to --pages-root only",
-    )
-    return parser
 
 
 if __name__ == "__main__":
