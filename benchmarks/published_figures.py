@@ -32,7 +32,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/benchmarks.md": (
         ("^Sixteen cores and a GPU >", "elsewhere"),
         ("small images on demand", "small-images"),
-        ("cold epoch of remote tars|0.9 of that rate", "remote-formats"),
+        ("cold epoch of remote tars", "remote-formats"),
         (
             "^Benchmarks >|^Plots >|Records of 1 kB|costs 2.1|The first batch|0.22 s with|9.3 s with|Spread|This run|"
             "same cores now",
@@ -79,7 +79,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("112 x 112", "small-images"),
         ("^Measurements >", "image-service"),
     ),
-    "docs/index.md": (("as fast as torch", "photographs"),),
+    "docs/index.md": (("as fast as torch|records of 1 kB", "photographs"),),
     "docs/packing.md": (("--optimize", "packing"), ("JPEGs' size", "crop-index")),
     "docs/remote.md": (
         ("30 s\\), a listing|`timeout`", "limit"),

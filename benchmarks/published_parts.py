@@ -296,8 +296,8 @@ PARTS = {
             "Remote files of other formats",
             "benchmarks.remote_formats --data {data}",
             2,
-            "Cold epochs of 2,048 images of 224, two workers, 50 ms latency. In the figures of 2026-11-27 aioloader "
-            "antialiases and the others do not; now all do. Needs nginx and curl.",
+            "Cold epochs of 2,048 images of 224, two workers, 50 ms latency, antialiased by all. "
+            "Needs nginx and curl.",
             smoke="--smoke --only tar,tfrecord",
         ),
     )

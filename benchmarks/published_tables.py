@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.figures import table, value_text
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
-from benchmarks.published_results import restore
+from benchmarks.published_results import all_loaders
 from benchmarks.report_tables import contender_title, read_case_tables, read_rows, read_table
 
 if TYPE_CHECKING:
@@ -516,7 +516,8 @@ def _viewing_table(parts: Mapping[str, Any]) -> list[str]:
 
 
 def _executors(parts: Mapping[str, Any]) -> list[str]:
-    results = restore(parts["loaders"])
+    results = all_loaders(parts)
+    photographs = "jpeg-antialias" if PHOTOGRAPHS in parts else "jpeg-uint8"
 
     def cells(text: str, case: str, show: Callable[[Any], str]) -> tuple[str, str, str]:
         process, thread = (results.row(case, f"aioloader/{name}") for name in ("process", "thread"))
@@ -539,11 +540,11 @@ def _executors(parts: Mapping[str, Any]) -> list[str]:
     return table(
         ("", "process", "thread"),
         (
-            cells("images/s", "jpeg-uint8", middle("rate", ",.0f")),
-            cells("first batch, s", "jpeg-uint8", middle("first_batch_s", ".2f")),
-            cells("CPU, µs per image", "jpeg-uint8", middle("cpu_ms", ",.0f", 1e3)),
-            cells("memory of all processes, MB", "jpeg-uint8", middle("peak_pss", ",.0f", 1e-6)),
-            cells("event loop lag, p99, ms", "jpeg-uint8", middle("lag_p99_ms", ".1f")),
+            cells("images/s", photographs, middle("rate", ",.0f")),
+            cells("first batch, s", photographs, middle("first_batch_s", ".2f")),
+            cells("CPU, µs per image", photographs, middle("cpu_ms", ",.0f", 1e3)),
+            cells("memory of all processes, MB", photographs, middle("peak_pss", ",.0f", 1e-6)),
+            cells("event loop lag, p99, ms", photographs, middle("lag_p99_ms", ".1f")),
             cells("face crops of 5 kB, images/s", "faces", middle("rate", ",.0f")),
             small,
         ),

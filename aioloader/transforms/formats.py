@@ -58,14 +58,16 @@ the numbers that OpenCV will find."""
 _MAX_ENTRIES = 512
 
 
-# Segments, chunks and other steps of a header that take 2 ms, and the bytes that each further one has at least.
-QUICK_STEPS = 2048
+# Segments, chunks and other steps of a header that take 1 ms.
+QUICK_STEPS = 1024
+# Steps of any image, and the bytes that each further one has at least.
+_STEPS = 2048
 _BYTES_OF_STEP = 128
 # What is searched for boxes without following them.
 _SEARCHED = 1 << 16
 CODESTREAM: Final = b"\xff\x4f\xff\x51"
 # Fill bytes that are one step.
-_FILL = re.compile(rb"\xff{1,1024}")
+_FILL = re.compile(rb"\xff{1,256}")
 
 
 class LongHeaderError(Exception):
@@ -74,7 +76,7 @@ class LongHeaderError(Exception):
 
 def most_steps(nbytes: int) -> int:
     """Return the most steps that reading the header of an image of some bytes may take."""
-    return QUICK_STEPS + nbytes // _BYTES_OF_STEP
+    return _STEPS + nbytes // _BYTES_OF_STEP
 
 
 class _Unreadable(Exception):
@@ -164,7 +166,8 @@ def _png(data: Any, most: int) -> ImageHeader:
     elif profile is not None:
         # ImageMagick's: an empty line, the name, the size, and the bytes in hexadecimal digits.
         lines = _text(data, *profile).split(b"\n", 3)
-        digits = lines[3].replace(b"\n", b"") if len(lines) > 3 else b""
+        # `translate` takes 0.2 ms for a text of line breaks, `replace` 4.
+        digits = lines[3].translate(None, b"\n") if len(lines) > 3 else b""
         try:
             found = read_orientation(bytes.fromhex(digits.decode("latin-1")))
         except ValueError:
@@ -435,7 +438,7 @@ def read_header(data: Any, *, quick: bool = False) -> ImageHeader:
 
     Args:
         data: bytes, bytearray or a flat memoryview of bytes.
-        quick: take 2 ms at most. Otherwise 64 MiB of the smallest chunks may take half a second.
+        quick: take 1 ms at most. Otherwise 64 MiB of the smallest chunks may take half a second.
 
     Raises:
         LongHeaderError: it would take longer, with `quick`.

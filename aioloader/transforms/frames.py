@@ -23,7 +23,7 @@ def count_frames(data: Any, kind: str, most: int, *, quick: bool = False) -> int
         data: the encoded image, a buffer of bytes whose header was read. Frames behind its end are not counted.
         kind: its format, as `aioloader.transforms.formats.read_header` names it.
         most: counting ends beyond this number, at least 1.
-        quick: take 2 ms at most.
+        quick: take 1 ms at most.
 
     Raises:
         LongHeaderError: it would take longer, with `quick`.

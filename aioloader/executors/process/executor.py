@@ -219,6 +219,10 @@ class ProcessExecutor:
                 self._sent.close()
         if self._pool is not None and not table.users:
             self._return_processes(self._pool)
+        for handle in table.handles:
+            # One that still starts has nothing to finish, and its imports would keep the others from leaving.
+            if not handle.ready:
+                handle.child.kill()
         end_all([handle.child for handle in table.handles], CLOSE_S)
         self._admin.close()
         self._copies.close()
