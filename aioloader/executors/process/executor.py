@@ -709,7 +709,8 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         if self._pool is not None and not self._users:
             self._return_processes(self._pool)
         for handle in self._handles:
-            if not handle.ready:  # it has nothing to finish, and its imports would keep the others from leaving
+            # One that still starts has nothing to finish, and its imports would keep the others from leaving.
+            if not handle.ready:
                 handle.child.kill()
         end_all([handle.child for handle in self._handles], CLOSE_S)
         self._admin.close()
