@@ -51,7 +51,7 @@ from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSampl
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred, read_each
 from aioloader.foundation.pytree import flatten
-from aioloader.foundation.threads import Threads
+from aioloader.foundation.threads import Threads, ThreadsClosedError
 from aioloader.foundation.types import INDEX, Chunk, ChunkResult, Failure, IntArray, WorkerState
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ _KILLED_STARTS = 50
 _RECEIVE_BYTES = 1 << 18
 # A larger copy is made in a thread, which costs 0.1 ms.
 _MOST_COPIED = 1 << 20
+_CLOSED_AT_START = "the loader was closed while its workers were being started"
 # A command line tool may end the program at a broken pipe (SIGPIPE); the end of a worker must not do that.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
@@ -436,6 +437,9 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
             if handle.state == "none":
                 try:
                     await self._admin.run(self._start, handle)
+                except ThreadsClosedError:
+                    self._give_up(LoaderClosedError(_CLOSED_AT_START))
+                    return
                 except Exception as error:
                     self._give_up(error)
                     return
@@ -450,7 +454,10 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                         handle.read_all = True
                         handle.more_large.set()
                     tasks.cancel_scope.cancel()
-                await self._admin.run(handle.reap)
+                try:
+                    await self._admin.run(handle.reap)
+                except ThreadsClosedError:  # by `close`, in another thread, which ends the process itself
+                    return
             if handle.state == "dead":
                 self._handle_death(handle)
 
@@ -469,7 +476,7 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         with self._starting:
             if self._closed:
                 self._sent.close()
-                raise LoaderClosedError("the loader was closed while its workers were being started")
+                raise LoaderClosedError(_CLOSED_AT_START)
             self._control[handle.slot] = 0
             maps = self._program.maps
             fds = () if maps is None else maps.fds
@@ -536,8 +543,11 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 if handle.read_all:
                     return
                 await handle.more_large.wait()
-            if not self._closed:
-                await handle.large[0]()
+            with contextlib.suppress(
+                ThreadsClosedError
+            ):  # by `close`, in another thread: nobody waits for the copy
+                if not self._closed:
+                    await handle.large[0]()
             handle.large.popleft()
 
     def _result(
