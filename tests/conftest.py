@@ -23,7 +23,7 @@ from hypothesis import settings
 T = TypeVar("T")
 
 # The time of an example depends on the machine. Some suites of .ci/run have the option --hypothesis-profile thorough.
-# The same code gets the same examples in both, so that a commit passes or fails everywhere; "search" draws others.
+# The same code gets the same examples in both, so that a commit passes everywhere or nowhere; "search" draws others.
 settings.register_profile("quick", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=2000)

@@ -150,6 +150,10 @@ def _nothing() -> None:
     pass
 
 
+class ThreadsClosedError(RuntimeError):
+    """A function was to run in threads that are closed."""
+
+
 class Threads:
     """Up to `limit` threads, started when first needed.
 
@@ -180,6 +184,7 @@ class Threads:
 
         Raises:
             ThreadStartError: the system refuses the first thread.
+            ThreadsClosedError: the threads are closed.
         """
         job = self._start(fn, args)
         try:
@@ -249,7 +254,7 @@ class Threads:
         job = _Job(fn, args, loop_notifier())
         with self._lock:
             if self._closed:
-                raise RuntimeError(f"threads {self._name!r} are closed")
+                raise ThreadsClosedError(f"threads {self._name!r} are closed")
             if self._idle:
                 self._idle -= 1
             elif not (len(self._threads) < self._limit and self._added()):

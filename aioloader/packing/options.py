@@ -140,7 +140,7 @@ class PackOptions:
 
     @property
     def in_memory(self) -> bool:
-        """Return whether the source is a well-known set, whose images are no files."""
+        """Return whether the source is a well-known set, whose images are not files."""
         return self.kind is not None and self.kind != FOLDER
 
     @property

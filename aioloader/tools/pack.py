@@ -17,7 +17,7 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, cast
 
 from aioloader.crop_index.layout import record_index
 from aioloader.formats.base import PATTERN, names_with_fields, usual_formats
@@ -446,11 +446,12 @@ def _by_name(
     def decorate(
         pack: Callable[[Path_, Path_, PackOptions], PackReport],
     ) -> Callable[Concatenate[Path_, Path_, P], PackReport]:
-        @functools.wraps(pack)
         def packs(source: Path_, out: Path_, *args: P.args, **kwargs: P.kwargs) -> PackReport:
             return pack(source, out, options(*args, **kwargs))
 
-        return packs
+        functools.update_wrapper(packs, pack)
+        # The type system cannot say that source and output may be passed by name, as well as a bundle of options.
+        return cast("Callable[Concatenate[Path_, Path_, P], PackReport]", packs)
 
     return decorate
 

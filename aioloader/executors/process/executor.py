@@ -17,7 +17,7 @@ import anyio
 
 from aioloader.errors import LoaderClosedError
 from aioloader.executors.process.child import end_all, sent_program
-from aioloader.executors.process.handle import ProcessHandle, SharedParts, stacks_of
+from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
 from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.executors.worker_table import CLOSE_S, WorkerTable
@@ -182,7 +182,7 @@ class ProcessExecutor:
         with self._starting:
             if self._table.closed:
                 self._sent.close()
-                raise LoaderClosedError("the loader was closed while its workers were being started")
+                raise LoaderClosedError(CLOSED_AT_START)
             shared.control[handle.slot] = 0
             maps = self._program.maps
             fds = () if maps is None else maps.fds

@@ -21,7 +21,7 @@ import anyio
 import cloudpickle
 import numpy as np
 
-from aioloader.errors import WorkerError
+from aioloader.errors import LoaderClosedError, WorkerError
 from aioloader.executors.process.child import ChildProcess, end_all, import_aliases, read_stacks
 from aioloader.executors.process.messages import (
     CANCELLED,
@@ -39,6 +39,7 @@ from aioloader.executors.sent_results import read_error
 from aioloader.executors.worker_table import OUTSTANDING, Attempt, WorkerHandle, WorkerTable
 from aioloader.foundation.concurrency import Notification, deferred, read_each
 from aioloader.foundation.pytree import flatten
+from aioloader.foundation.threads import ThreadsClosedError
 from aioloader.foundation.types import INDEX, Chunk, ChunkResult, Failure, IntArray, WorkerState
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from aioloader.executors.sent_memory import SentObject
     from aioloader.foundation.threads import Threads
 
+CLOSED_AT_START = "the loader was closed while its workers were being started"
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
@@ -136,13 +138,19 @@ class ProcessHandle(WorkerHandle):
             if self.state == "none":
                 try:
                     await shared.admin.run(shared.start, self)
+                except ThreadsClosedError:
+                    self._give_up(LoaderClosedError(CLOSED_AT_START))
+                    return
                 except Exception as error:
                     self._give_up(error)
                     return
                 shared.table.assign()
             if self.state == "up":
                 await self._serve()
-                await shared.admin.run(self.reap)
+                try:
+                    await shared.admin.run(self.reap)
+                except ThreadsClosedError:  # by `close`, in another thread, which ends the process itself
+                    return
             if self.state == "dead":
                 failure = None if self.ready or self.dismissed else self._count_failed_start()
                 shared.table.lost(self, self._describe_death)
@@ -388,8 +396,11 @@ class ProcessHandle(WorkerHandle):
                 if self.read_all:
                     return
                 await self.more_large.wait()
-            if not self._shared.table.closed:
-                await self.large[0]()
+            with contextlib.suppress(
+                ThreadsClosedError
+            ):  # by `close`, in another thread: nobody waits for the copy
+                if not self._shared.table.closed:
+                    await self.large[0]()
             self.large.popleft()
 
     # -- messages of the worker --------------------------------------------------------------------------------------

@@ -79,6 +79,28 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     memory.close()
 
 
+async def test_closing_after_a_worker_has_ended_and_before_it_is_reaped_leaves_none(leftovers, monkeypatch):
+    memory = SlabMemory(1 << 24)
+    executor = ProcessExecutor(2)
+    executor.open(program(), memory)
+    read_messages = ProcessHandle._read_messages
+
+    async def read_and_close(handle):
+        await read_messages(handle)
+        executor.close()  # as another thread may at this moment
+
+    monkeypatch.setattr(ProcessHandle, "_read_messages", read_and_close)
+    async with executor.serving():
+        while executor.ready < 2:
+            await anyio.sleep(0.01)
+        pids = executor.pids
+        os.kill(pids[0], signal.SIGKILL)
+        while any(map(psutil.pid_exists, pids)):
+            await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
+    memory.close()
+
+
 LAYOUT = RowLayout(
     1,
     ("tuple", None, (None, None)),
