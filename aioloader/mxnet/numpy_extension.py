@@ -7,7 +7,7 @@ from typing import Any
 from aioloader.mxnet import ndarray_image as image
 from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.context import cpu, cpu_pinned, current_context, gpu, num_gpus
-from aioloader.mxnet.ndarray.operators import waitall
+from aioloader.mxnet.ndarray import waitall
 from aioloader.mxnet.ndarray_file import load, save
 from aioloader.mxnet.random import seed
 from aioloader.mxnet.util import is_np_array, is_np_shape, reset_np, set_np

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.ndarray import array
 from aioloader.mxnet.ndarray.ndarray import NDArray
-from aioloader.mxnet.ndarray.operators import array
 from aioloader.mxnet.outside import outside_class
 
 if TYPE_CHECKING:
