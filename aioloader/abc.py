@@ -3,14 +3,14 @@
 A dataset consists of two parts: spans of bytes, which the core reads, and a decoder, which runs in an executor. A
 dataset without spans runs in the executor as a whole.
 
-Each optional ability of a part is a separate Protocol. The loader tests for it with `isinstance` once, when it puts its
-parts together.
+What is optional is an attribute or a method with a default. An object of another class is adapted where it enters.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 
@@ -64,30 +64,22 @@ __all__ = (
     "GatherDataset",
     "ImageSpec",
     "ItemLocation",
-    "LocatedDataset",
     "MapDataset",
     "MappingExecutor",
-    "NamedDataset",
     "NamedExecutor",
     "ObservableExecutor",
-    "PartialDataset",
     "PartialReads",
     "PositionalSampler",
     "Program",
-    "ReadAheadDataset",
     "ReadPlan",
     "RestartingExecutor",
     "RowBatchify",
     "Sampler",
-    "SeededDataset",
-    "ShuffledDataset",
-    "SizedFilesDataset",
     "SizedProcessor",
     "SlabMemory",
     "Spans",
     "SpillingExecutor",
     "Stage",
-    "StagedDataset",
     "StartingExecutor",
     "StreamDataset",
     "Transform",
@@ -103,7 +95,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class MapDataset(Protocol[T_co]):
-    """Object with a length and items by index: the minimum that a loader accepts as a dataset."""
+    """Object with a length and items by index: the minimum that a loader accepts as a dataset.
+
+    A loader uses more of it where it is there: ``location(index)``, which returns the `ItemLocation` of an item for the
+    error of a failed sample; the text ``display_name``, its name in errors; and ``seed_generators(epoch, index,
+    position)``, which seeds random generators of the dataset in a worker before each sample.
+    """
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -231,30 +228,80 @@ class BulkDecoder(Decoder[T_co], Protocol[T_co]):
         ...
 
 
-@runtime_checkable
-class ByteDataset(MapDataset[T_co], Protocol[T_co]):
-    """A dataset whose items are made from spans of files or objects."""
+class ByteDataset(Generic[T_co]):
+    """A dataset whose items are made from spans of files or objects.
+
+    A class derives from it, or has `decoder`, `open_source`, `spans`, `extras` and `location`.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int, /) -> T_co:
+        """Return item `index`, 0 <= index < len(self); blocks until it is made."""
+        raise NotImplementedError
 
     @property
     def decoder(self) -> Decoder[T_co]:
         """Return the object that turns the bytes of one item into a sample, in the executor."""
-        ...
+        raise NotImplementedError
 
     def open_source(self) -> ByteSource:
         """Return a separate byte source for one loader, which closes it."""
-        ...
+        raise NotImplementedError
 
     def spans(self, indices: IntArray) -> Spans:
         """Return the spans of items. Fast and without I/O: called in the event loop."""
-        ...
-
-    def extras(self, indices: IntArray) -> Array | None:
-        """Return numbers that belong to the items, such as labels: (n, ...), or None."""
-        ...
+        raise NotImplementedError
 
     def location(self, index: int) -> ItemLocation:
         """Return key, path and offset of one item, for errors."""
-        ...
+        raise NotImplementedError
+
+    def extras(self, indices: IntArray) -> Array | None:
+        """Return numbers that belong to the items, such as labels: (n, ...), or None."""
+        return None
+
+    @property
+    def display_name(self) -> str:
+        """Return the name for errors."""
+        return type(self).__name__
+
+    @property
+    def own_stage(self) -> Any:
+        """Return the transform of every item that ``self[i]`` applies and a loader must, too; None without one."""
+        return None
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return True if reads are slow: several batches must be read at a time, even without workers."""
+        return False
+
+    def file_nbytes(self, index: int) -> int:
+        """Return the size in bytes of the file that contains an item; -1 if it is unknown or there is no such file."""
+        path = self.location(index).path
+        return os.path.getsize(path) if path is not None and os.path.exists(path) else -1
+
+    def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
+        """Return the finder of the parts of items that a loader needs; None if they have to be read whole.
+
+        May block: called at opening.
+
+        Args:
+            stages: the stages that follow the decoder in the executor.
+            seed: of the loader.
+        """
+        return None
+
+    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
+        """Return the order of a loader with ``shuffle=True``, for slow random reads; None for a full shuffle.
+
+        Args:
+            indices: int64 (n,), for a loader over a view (`take`, `shard`, `filter`, `sample`): the index in this
+                dataset of each of its samples. The sampler yields places in this array. None: all samples in order.
+        """
+        return None
 
 
 class PartialReads(Protocol):
@@ -290,57 +337,45 @@ class PartialReads(Protocol):
         ...
 
 
-@runtime_checkable
-class PartialDataset(Protocol):
-    """A byte dataset (`ByteDataset`) that can find, before items are read, which parts of them a loader needs."""
-
-    def partial_reads(self, stages: Sequence[Stage], seed: int) -> PartialReads | None:
-        """Return the finder of these parts; None if items have to be read whole. May block: called at opening.
-
-        Args:
-            stages: the stages that follow the decoder in the executor.
-            seed: of the loader.
-        """
-        ...
-
-
-@runtime_checkable
-class GatherDataset(MapDataset[T_co], Protocol[T_co]):
+class GatherDataset(Generic[T_co]):
     """An in-memory dataset: a batch is one gather per array, with no executor and no work per sample."""
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int, /) -> T_co:
+        """Return item `index`."""
+        raise NotImplementedError
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """Return arrays of equal length; item i is the tuple of their rows i (one array: its row i)."""
-        ...
+        """Return arrays of equal length; item i is the tuple of their rows i (one array: its row i).
 
+        Raises:
+            AttributeError: there are none.
+        """
+        raise AttributeError
 
-@runtime_checkable
-class StagedDataset(Protocol):
-    """A dataset whose ``__getitem__`` applies a transform that a loader must apply to every sample of its base."""
+    @property
+    def display_name(self) -> str:
+        """Return the name for errors."""
+        return type(self).__name__
 
     @property
     def own_stage(self) -> Any:
-        """Return the stage, or None."""
-        ...
+        """Return the transform of every item that ``self[i]`` applies and a loader must, too; None without one."""
+        return None
 
 
-@runtime_checkable
-class SizedFilesDataset(Protocol):
-    """A byte dataset that reports the sizes of its files."""
+class StreamDataset:
+    """A dataset without indices: its samples come one after the other from an async iterable.
 
-    def file_nbytes(self, index: int) -> int:
-        """Return the size in bytes of the file that contains item `index`; -1 if it is unknown."""
-        ...
+    Attributes:
+        stages: the stages applied to every sample, in order.
+    """
 
-
-@runtime_checkable
-class StreamDataset(Protocol):
-    """A dataset without indices: its samples come one after the other from an async iterable."""
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Return the stages applied to every sample, in order."""
-        ...
+    stages: tuple[Any, ...] = ()
 
     async def open(
         self, epoch: int, state: Any = None
@@ -354,44 +389,20 @@ class StreamDataset(Protocol):
         Returns:
             an iterator over the samples, and the function that closes it, or None.
         """
-        ...
+        raise NotImplementedError
 
     @property
     def resumable(self) -> bool:
         """Return True if the source can be resumed from a saved state."""
-        ...
+        raise NotImplementedError
 
     def source_state(self) -> Any:
         """Return the current state of the source, or None."""
-        ...
+        raise NotImplementedError
 
     def check_resumable(self) -> None:
         """Raise `NotResumableError` unless the source can be resumed."""
-        ...
-
-
-@runtime_checkable
-class ReadAheadDataset(Protocol):
-    """A byte dataset with slow reads."""
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Return True if several batches must be read at a time, even without workers."""
-        ...
-
-
-@runtime_checkable
-class ShuffledDataset(Protocol):
-    """A dataset that proposes the order of a loader with ``shuffle=True``, because random reads of it are slow."""
-
-    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
-        """Return the sampler; None for a full shuffle.
-
-        Args:
-            indices: int64 (n,), for a loader over a view (`take`, `shard`, `filter`, `sample`): the index in this
-                dataset of each of its samples. The sampler yields places in this array. None: all samples in order.
-        """
-        ...
+        raise NotImplementedError
 
 
 @runtime_checkable
@@ -430,39 +441,6 @@ class ComputedBatchSampler(Protocol):
 
     def description(self) -> tuple[Any, ...]:
         """Return all that the batches of all ranks depend on, except seed and epoch; a state must agree with it."""
-        ...
-
-
-@runtime_checkable
-class LocatedDataset(Protocol):
-    """A dataset with its own ``__getitem__`` that knows where its items are, for errors."""
-
-    def location(self, index: int) -> ItemLocation:
-        """Return key, path and offset of one item, each None where there is none. Called only for a failed sample."""
-        ...
-
-
-@runtime_checkable
-class NamedDataset(Protocol):
-    """A dataset that wraps another one and is named after it in errors."""
-
-    @property
-    def display_name(self) -> str:
-        """Return the name for errors."""
-        ...
-
-
-@runtime_checkable
-class SeededDataset(Protocol):
-    """A dataset with separate random generators, which a worker seeds for every sample."""
-
-    def seed_generators(self, epoch: int, index: int, position: int) -> None:
-        """Seed them for a sample, before it is made.
-
-        Args:
-            epoch: number of the epoch.
-            index, position: of the sample.
-        """
         ...
 
 

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import (
-    ByteSource,
-    NamedDataset,
-    SizedFilesDataset,
-    SizedProcessor,
-)
+from aioloader.abc import SizedProcessor
 from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRecordDecoder
 from aioloader.datasets.resolve import Joined, resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
@@ -22,7 +17,7 @@ from aioloader.transforms.formats import orientation_may_follow, read_header
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioloader.abc import ByteDataset, MapDataset
+    from aioloader.abc import ByteDataset, ByteSource, MapDataset
     from aioloader.foundation.types import IntArray
     from aioloader.transforms.formats import ImageHeader
 
@@ -144,8 +139,6 @@ class _Headers:
                 f"the samples of {self._name} are not images and labels from files, so their headers cannot be read: "
                 "pass an array of your own with the cost of each sample to BudgetBatchSampler"
             )
-        if isinstance(base, NamedDataset):
-            self._name = base.display_name
         self._base: ByteDataset[Any] = base
         self._decoder: ImageDecoder = base.decoder
         self._remap = resolved.remap
@@ -205,7 +198,7 @@ class _Headers:
         whole = spans.length == WHOLE_FILE
         nbytes = spans.length.copy()
         for number in np.flatnonzero(whole).tolist():
-            nbytes[number] = self._nbytes(int(places[number]))
+            nbytes[number] = self._base.file_nbytes(int(places[number]))
         length = np.minimum(nbytes, _HEAD_NBYTES)
         length[length < 0] = _HEAD_NBYTES
         try:
@@ -214,11 +207,6 @@ class _Headers:
             return None  # each item is read whole, and shows its own error
         rows = zip(plan.start.tolist(), plan.length.tolist(), nbytes.tolist(), strict=True)
         return [(data[start : start + size].toreadonly(), total) for start, size, total in rows]
-
-    def _nbytes(self, place: int) -> int:
-        """Return the size of the file that an item is; -1 if it is not known."""
-        base = self._base
-        return base.file_nbytes(place) if isinstance(base, SizedFilesDataset) else -1
 
     def _extents_of_head(self, head: tuple[memoryview, int], place: int) -> tuple[int, int] | None:
         """Return the extents of an image from its beginning; None if more of it is needed."""

@@ -422,7 +422,7 @@ class ConcatDataset(View, Dataset[T_co]):
         self.datasets = list(datasets)
         require(self.datasets, "ConcatDataset needs at least one dataset")
         for number, dataset in enumerate(self.datasets):
-            if implements(dataset, StreamDataset):
+            if isinstance(dataset, StreamDataset):
                 raise TypeError(
                     f"dataset {number} is an IterableDataset, whose samples have no indices: read it with a loader of "
                     "its own, or yield the samples of all sources from one iterable"

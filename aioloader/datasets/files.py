@@ -13,7 +13,6 @@ import numpy as np
 from aioloader.abc import ByteDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.bulk_items import samples_of
-from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import EmptyDatasetError, SpanTooShortError
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.rng import default_rng
@@ -62,7 +61,8 @@ class FileDataset(Dataset, ByteDataset[Any]):
     """Base class of the byte datasets on local files and objects in object storage.
 
     A loader reads the bytes itself, many items at a time; ``dataset[i]`` reads one item, blocking, and decodes it with
-    the same decoder. The dataset can be pickled; the copy opens its files again when it needs them.
+    the same decoder, so its byte source `fetches`. The dataset can be pickled; the copy opens its files again when it
+    needs them.
 
     Args:
         cache, cache_limit: place and size of the cache of bytes read; see `CacheOptions`.
@@ -133,11 +133,6 @@ class FileDataset(Dataset, ByteDataset[Any]):
         return files if cache is None else CachedByteSource(files, cache, name)
 
     @property
-    def reads_ahead(self) -> bool:
-        """Return True if reads wait so long that several batches should be in flight even without workers."""
-        return False
-
-    @property
     def own_stage(self) -> Stage | None:
         """Return the stage of the argument `transform`, which runs before all other stages; None without one."""
         return self._own_stage
@@ -163,14 +158,6 @@ class FileDataset(Dataset, ByteDataset[Any]):
         if not count and self._refuses_empty is not None:
             raise EmptyDatasetError(*self._refuses_empty)
         return count
-
-    def open_source(self) -> ByteSource:
-        """Return a separate byte source that `fetches`, because ``dataset[i]`` reads without a loader."""
-        raise NotImplementedError
-
-    def file_nbytes(self, index: int) -> int:
-        """Return the size in bytes of the file that contains an item; -1 if it is unknown or there is no such file."""
-        return file_nbytes(self.location(index).path)
 
     # -- for the commands; a format overrides what it has ------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import anyio
 
+from aioloader.abc import StreamDataset
 from aioloader.datasets.stage import Stage
 from aioloader.errors import NotResumableError
 from aioloader.foundation.concurrency import Notification, loop_notifier
@@ -199,7 +200,7 @@ class ResumableSource(Protocol):
         ...
 
 
-class IterableDataset:
+class IterableDataset(StreamDataset):
     """Dataset over an iterable. It has no length and no indices; a loader takes the samples in their order.
 
     ::

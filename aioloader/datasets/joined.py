@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import (
+    ByteDataset,
     Decoder,
     FusableDecoder,
     FusedDecoder,
     MapDataset,
-    PartialDataset,
-    ReadAheadDataset,
-    ShuffledDataset,
-    SizedFilesDataset,
 )
 from aioloader.datasets.decoding import PARTS, ImageDecoder
-from aioloader.datasets.resolve import Joined, Resolved, file_nbytes, resolve
+from aioloader.datasets.resolve import Joined, Resolved, resolve
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, Spans
 from aioloader.rng import current_rng, default_rng
 from aioloader.samplers.blocks import BlockShuffleSampler, join_blocks
@@ -320,7 +317,7 @@ class _Part:
         return indices if remap is None else remap[indices]
 
 
-class JoinedItems(Joined):
+class JoinedItems(Joined, ByteDataset[Any]):
     """Byte dataset over the bases of several datasets: what a loader sees of a `ConcatDataset`.
 
     Items of a part that is not a byte dataset have no bytes: a worker asks the part for them.
@@ -330,7 +327,6 @@ class JoinedItems(Joined):
         name: name of the joined dataset, for errors.
 
     Attributes:
-        display_name: the name.
         joined_parts: the datasets.
 
     Raises:
@@ -338,7 +334,7 @@ class JoinedItems(Joined):
     """
 
     def __init__(self, parts: Sequence[MapDataset[Any]], name: str) -> None:
-        self.display_name = name
+        self._name = name
         self.joined_parts = tuple(parts)
         resolved = [resolve(part) for part in self.joined_parts]
         stages = [each.stages for each in resolved]
@@ -399,16 +395,17 @@ class JoinedItems(Joined):
             found.append((number, where, part.places(indices[where] - part.start)))
         return found
 
+    @property
+    def display_name(self) -> str:
+        """Return the name of the joined dataset."""
+        return self._name
+
     # -- as a byte dataset -------------------------------------------------------------------------------------------
 
     @property
     def reads_ahead(self) -> bool:
         """Return True if reads of a part wait so long that several batches should be in flight."""
-        return any(
-            isinstance(part.resolved.base, ReadAheadDataset) and part.resolved.base.reads_ahead
-            for part in self._parts
-            if part.in_bytes
-        )
+        return any(part.resolved.reads_ahead for part in self._parts if part.in_bytes)
 
     def open_source(self) -> JoinedByteSource:
         """Return a separate byte source over those of the parts."""
@@ -512,10 +509,7 @@ class JoinedItems(Joined):
     def file_nbytes(self, index: int) -> int:
         """Return the size in bytes of the file that contains an item; -1 if it is unknown."""
         part, place = self._locate(index)
-        base = part.resolved.base
-        if part.in_bytes and isinstance(base, SizedFilesDataset):
-            return base.file_nbytes(place)
-        return file_nbytes(self.location(index).path)
+        return part.resolved.base.file_nbytes(place) if part.in_bytes else -1
 
     def partial_reads(self, stages: Sequence[aioloader.abc.Stage], seed: int) -> PartialReads | None:
         """Return the finder of the parts of items that samples need; None if all items are read whole."""
@@ -526,7 +520,7 @@ class JoinedItems(Joined):
         for part, reads_parts in zip(self._parts, self._reads_parts, strict=True):
             base = part.resolved.base
             finder = None
-            if part.in_bytes and isinstance(base, PartialDataset):
+            if part.in_bytes:
                 # Also for a source that reads whole items: it fetches crop indexes, which decoders use.
                 finder = base.partial_reads((*part.stages, *stages), seed)
             if finder is not None and not reads_parts:
@@ -536,7 +530,7 @@ class JoinedItems(Joined):
         return JoinedReads(finders, self._numbers) if any(each is not None for each in finders) else None
 
     def shuffle_sampler(self, indices: IntArray | None) -> BlockShuffleSampler | None:
-        """Return the order of shuffled epochs if a part proposes one; see `aioloader.abc.ShuffledDataset`."""
+        """Return the order of shuffled epochs if a part proposes one; see `aioloader.abc.ByteDataset`."""
         if indices is None:
             indices = np.arange(self._length, dtype=np.int64)
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
@@ -546,7 +540,7 @@ class JoinedItems(Joined):
             if not len(where):
                 continue
             base, order = part.resolved.base, None
-            if part.in_bytes and isinstance(base, ShuffledDataset):
+            if part.in_bytes:
                 order = base.shuffle_sampler(part.places(indices[where] - part.start))
             proposed.append((where, order if isinstance(order, BlockShuffleSampler) else None))
         return join_blocks(proposed)

@@ -7,7 +7,6 @@ A class of the caller's that overrides ``__getitem__`` is not decomposed, regard
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,19 +17,25 @@ from aioloader.abc import (
     ByteSource,
     GatherDataset,
     MapDataset,
-    ShuffledDataset,
-    SizedFilesDataset,
-    StagedDataset,
     StreamDataset,
 )
-from aioloader.foundation.protocols import implements
-from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ReadPlan, Spans, StorageStats
+from aioloader.foundation.protocols import has_attribute, has_method, implements
+from aioloader.foundation.types import (
+    WHOLE_FILE,
+    Array,
+    IntArray,
+    ItemLocation,
+    ReadPlan,
+    Spans,
+    StorageStats,
+)
 from aioloader.storage.urls import is_url, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import aioloader.abc
+    from aioloader.abc import PartialReads, PositionalSampler
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
@@ -39,19 +44,30 @@ _SAMPLED = 64
 _SAMPLED_FILES = 16
 
 
-class GatheredArrays:
-    """`GatherDataset` over arrays of equal length.
+class GatheredArrays(GatherDataset[Any]):
+    """Dataset over arrays of equal length.
 
     Args:
         arrays: at least one.
         items: the items as transforms receive them, such as a list of Python's numbers; None: the rows of the arrays.
+        name: for errors.
+        own_stage: see `GatherDataset.own_stage`.
     """
 
-    display_name = "ArrayDataset"
     arrays: tuple[Array, ...] = ()
+    display_name = ""
+    own_stage: Any = None
 
-    def __init__(self, arrays: Sequence[Array], items: MapDataset[Any] | None = None) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[Array],
+        items: MapDataset[Any] | None = None,
+        name: str = "ArrayDataset",
+        own_stage: Any = None,
+    ) -> None:
         self.arrays = tuple(arrays)
+        self.display_name = name
+        self.own_stage = own_stage
         self._items = items
 
     def __len__(self) -> int:
@@ -166,22 +182,120 @@ class ForeignByteSource(ByteSource):
         return None if found is None else ForeignByteSource(found)
 
 
+class ForeignByteDataset(ByteDataset[Any]):
+    """Byte dataset of the caller's that is not derived from `ByteDataset`.
+
+    Args:
+        dataset: has its methods, see `fits`.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    @classmethod
+    def fits(cls, dataset: Any) -> bool:
+        """Return True if a dataset has the methods that a `ByteDataset` must have."""
+        needed = {"open_source": 0, "spans": 1, "extras": 1, "location": 1}
+        return (
+            implements(dataset, MapDataset)
+            and has_attribute(dataset, "decoder")
+            and all(has_method(dataset, name, arguments) for name, arguments in needed.items())
+        )
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._dataset[index]
+
+    @property
+    def decoder(self) -> Any:
+        return self._dataset.decoder
+
+    def open_source(self) -> ByteSource:
+        source: Any = self._dataset.open_source()
+        return source if isinstance(source, ByteSource) else ForeignByteSource(source)
+
+    def spans(self, indices: IntArray) -> Spans:
+        found: Spans = self._dataset.spans(indices)
+        return found
+
+    def location(self, index: int) -> ItemLocation:
+        found: ItemLocation = self._dataset.location(index)
+        return found
+
+    def extras(self, indices: IntArray) -> Array | None:
+        found: Array | None = self._dataset.extras(indices)
+        return found
+
+    @property
+    def display_name(self) -> str:
+        return _name_of(self._dataset)
+
+    @property
+    def own_stage(self) -> Any:
+        return self._dataset.own_stage if has_attribute(self._dataset, "own_stage") else None
+
+    @property
+    def reads_ahead(self) -> bool:
+        return has_attribute(self._dataset, "reads_ahead") and self._dataset.reads_ahead is True
+
+    def file_nbytes(self, index: int) -> int:
+        if not has_method(self._dataset, "file_nbytes", 1):
+            return super().file_nbytes(index)
+        return int(self._dataset.file_nbytes(index))
+
+    def partial_reads(self, stages: Sequence[aioloader.abc.Stage], seed: int) -> PartialReads | None:
+        has = has_method(self._dataset, "partial_reads", 2)
+        return self._dataset.partial_reads(stages, seed) if has else None
+
+    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
+        has = has_method(self._dataset, "shuffle_sampler", 1)
+        return self._dataset.shuffle_sampler(indices) if has else None
+
+
+def _name_of(dataset: Any) -> str:
+    """Return the name of a dataset of any class, for errors."""
+    name = dataset.display_name if has_attribute(dataset, "display_name") else None
+    return name if isinstance(name, str) else type(dataset).__name__
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A decomposed dataset.
 
     Attributes:
-        base: the innermost dataset.
+        base: the innermost dataset; of bytes or arrays, adapted if it is of another class.
         base_kind: "bytes": base is a `ByteDataset`; "gather": it is a `GatherDataset`; "foreign": only its
             ``__getitem__`` is known; "stream": it is an `IterableDataset`.
         remap: int64 (length of the outer dataset,), index to index of the base; None where they are the same.
         stages: the stages applied to every sample of the base, in order.
+        given: the innermost dataset as the caller made it.
     """
 
     base: Any
     base_kind: Literal["bytes", "gather", "foreign", "stream"]
     remap: IntArray | None
     stages: tuple[aioloader.abc.Stage, ...]
+    given: Any
+
+    @property
+    def name(self) -> str:
+        """Return the name of the base, for errors."""
+        return _name_of(self.base)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return True if several batches must be read at a time, even without workers."""
+        return has_attribute(self.base, "reads_ahead") and self.base.reads_ahead is True
+
+    @property
+    def location(self) -> Callable[[int], ItemLocation] | None:
+        """Return the function that returns where an item is; None if the base has none."""
+        known = self.base_kind == "bytes" or (
+            self.base_kind == "foreign" and has_method(self.base, "location", 1)
+        )
+        return self.base.location if known else None
 
     def open_source(self) -> ByteSource:
         """Return a separate byte source of a base of bytes; one of another class is adapted."""
@@ -195,8 +309,8 @@ def resolve(dataset: Any) -> Resolved:  # of any class
     Args:
         dataset: any object with ``__len__`` and ``__getitem__``, or an `IterableDataset`.
     """
-    if implements(dataset, StreamDataset):
-        return Resolved(dataset, "stream", None, dataset.stages)
+    if isinstance(dataset, StreamDataset):
+        return Resolved(dataset, "stream", None, dataset.stages, dataset)
     remap: IntArray | None = None
     stages: list[aioloader.abc.Stage] = []
     while isinstance(dataset, View):
@@ -209,21 +323,22 @@ def resolve(dataset: Any) -> Resolved:  # of any class
             stages.append(parts.stage)
         dataset = parts.parent
     kind: Literal["bytes", "gather", "foreign"] = "foreign"
-    found: GatherDataset[Any] | None = None
-    if _is_byte_dataset(dataset):
+    base: Any = dataset
+    own_stage = None  # a foreign dataset's own __getitem__ applies its stage itself
+    if getitem_fits(type(dataset), "decoder") and (
+        isinstance(dataset, ByteDataset) or ForeignByteDataset.fits(dataset)
+    ):
         kind = "bytes"
-    else:
-        found = gathered(dataset)
-        if found is not None:
-            dataset, kind = found, "gather"
-    # A foreign dataset's own __getitem__ applies its stage itself.
-    own_stage = dataset.own_stage if kind != "foreign" and implements(dataset, StagedDataset) else None
+        base = dataset if isinstance(dataset, ByteDataset) else ForeignByteDataset(dataset)
+        own_stage = base.own_stage
+    elif (found := gathered(dataset)) is not None:
+        kind, base, own_stage = "gather", found, found.own_stage
+        if own_stage is not None:
+            # With stages the items are taken one by one, and this dataset would transform them twice.
+            base = GatheredArrays(found.arrays)
     if own_stage is not None:
         stages.append(own_stage)
-        if found is not None:
-            # With stages the items are taken one by one, and this dataset would transform them twice.
-            dataset = GatheredArrays(found.arrays)
-    return Resolved(dataset, kind, remap, tuple(reversed(stages)))
+    return Resolved(base, kind, remap, tuple(reversed(stages)), dataset)
 
 
 def getitem_fits(cls: type, attribute: str) -> bool:
@@ -236,10 +351,6 @@ def getitem_fits(cls: type, attribute: str) -> bool:
     return False
 
 
-def _is_byte_dataset(dataset: object) -> bool:
-    return implements(dataset, ByteDataset) and getitem_fits(type(dataset), "decoder")
-
-
 def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     """Return `dataset` as a `GatherDataset`, or None."""
     array = as_gatherable(dataset)
@@ -250,13 +361,18 @@ def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     # The property raises AttributeError if there is nothing to gather. Perhaps it is of a class of the caller that
     # means something else by the name.
     arrays: Any = getattr(dataset, "arrays", None)
-    if not (isinstance(arrays, (tuple, list)) and arrays and implements(dataset, GatherDataset)):
+    if not (isinstance(arrays, (tuple, list)) and arrays and implements(dataset, MapDataset)):
         return None
     if not all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays):
         return None
     (owner,) = [base for base in type(dataset).__mro__ if "arrays" in vars(base)][:1]
     ours = owner.__module__.partition(".")[0] == __name__.partition(".")[0]
-    return dataset if ours or _rows_are_items(dataset, arrays) else None
+    if not (ours or _rows_are_items(dataset, arrays)):
+        return None
+    if isinstance(dataset, GatherDataset):
+        return dataset
+    own_stage = getattr(dataset, "own_stage", None)
+    return GatheredArrays(arrays, items=dataset, name=_name_of(dataset), own_stage=own_stage)
 
 
 def _rows_are_items(dataset: MapDataset[Any], arrays: Sequence[Array]) -> bool:
@@ -279,10 +395,10 @@ def shuffle_sampler(dataset: MapDataset[Any]) -> aioloader.abc.PositionalSampler
     A class of the caller's that overrides ``__getitem__`` is shuffled fully, because its samples may be any.
     """
     resolved = resolve(dataset)
-    base = resolved.base
-    if resolved.base_kind != "bytes" or not implements(base, ShuffledDataset):
+    if resolved.base_kind != "bytes":
         return None
-    return base.shuffle_sampler(resolved.remap)
+    found: PositionalSampler | None = resolved.base.shuffle_sampler(resolved.remap)
+    return found
 
 
 def fingerprint(dataset: MapDataset[Any]) -> str:
@@ -305,7 +421,7 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
     def add(*values: object) -> None:
         digest.update(repr(values).encode("utf-8", "surrogateescape"))
 
-    kind = "list" if resolved.base_kind == "gather" else type(base).__qualname__
+    kind = "list" if resolved.base_kind == "gather" else type(resolved.given).__qualname__
     add("1", len(dataset), length, resolved.base_kind, kind)
     if resolved.remap is not None:
         add(resolved.remap[_spread(len(resolved.remap), _SAMPLED)].tolist())
@@ -328,22 +444,8 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         add([(str(location.key), name_of(location.path or "")) for location in locations])
         whole = bool((spans.length == WHOLE_FILE).any())
         step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(locations)
-        sized = implements(base, SizedFilesDataset)
-        add(
-            [
-                base.file_nbytes(n) if sized else file_nbytes(base.location(n).path)
-                for n in places[::step].tolist()
-            ]
-        )
+        add([base.file_nbytes(n) for n in places[::step].tolist()])
     return digest.hexdigest()[:16]
-
-
-def file_nbytes(path: str | None) -> int:
-    """Return the size of a file in bytes; -1 if there is no such file."""
-    try:
-        return -1 if path is None else os.path.getsize(path)
-    except OSError:
-        return -1
 
 
 def _spread(length: int, count: int) -> IntArray:

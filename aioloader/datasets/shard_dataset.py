@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import check_image_options
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
@@ -27,7 +27,6 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from typing import Self
 
@@ -342,9 +341,10 @@ class ShardDataset(FileDataset):
 
     def _nbytes(self) -> int:
         """Return the number of bytes of all shards that can be read."""
-        return sum(
-            max(0, file_nbytes(path)) if version is None else version.nbytes
-            for path, version in zip(self.paths, self._versions, strict=True)
+        known = zip(self.paths, self._versions, strict=True)
+        local = [path for path, version in known if version is None and os.path.exists(path)]
+        return sum(map(os.path.getsize, local)) + sum(
+            each.nbytes for each in self._versions if each is not None
         )
 
     def first_shards(self, tables: Sequence[ShardTable]) -> Self:

@@ -24,12 +24,11 @@ from aioloader.abc import (
     BulkParser,
     FusableDecoder,
     Program,
-    SeededDataset,
 )
 from aioloader.errors import LoaderError
 from aioloader.executors.foreign_generators import ForeignGenerators
 from aioloader.foundation.error_log import printable
-from aioloader.foundation.protocols import implements
+from aioloader.foundation.protocols import has_method, implements
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -366,7 +365,7 @@ class Runner:
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
         dataset: object = program.dataset
-        self._seeded = dataset if implements(dataset, SeededDataset) else None
+        self._seeded: Any = dataset if has_method(dataset, "seed_generators", 3) else None
         batchify = program.batchify
         self._allocates = spills and implements(batchify, AllocatingBatchify, instead_of="__call__")
         self._batch_draws = batchify is not None and accepts_rng(

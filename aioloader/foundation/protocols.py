@@ -43,7 +43,12 @@ def implements(value: object, protocol: Callable[..., T], *, instead_of: str | N
             return False
         if not _takes(getattr(value, name), arguments):
             return False
-    return all(_has(value, name) for name in attributes)
+    return all(has_attribute(value, name) for name in attributes)
+
+
+def has_method(value: object, name: str, arguments: int) -> bool:
+    """Return True if the class of an object has a method that takes a number of positional arguments."""
+    return callable(getattr(type(value), name, None)) and _takes(getattr(value, name), arguments)
 
 
 @functools.cache
@@ -67,7 +72,8 @@ def _members(protocol: Any) -> tuple[dict[str, int], tuple[str, ...]]:
     return methods, tuple(attributes)
 
 
-def _has(value: object, name: str) -> bool:
+def has_attribute(value: object, name: str) -> bool:
+    """Return True if an object or its class has an attribute; its value is not computed."""
     try:
         inspect.getattr_static(value, name)
     except AttributeError:

@@ -19,14 +19,10 @@ from aioloader.abc import (
     ByteSource,
     Executor,
     FileMaps,
-    LocatedDataset,
     MappingExecutor,
-    NamedDataset,
     NamedExecutor,
-    PartialDataset,
     PartialReads,
     Program,
-    ReadAheadDataset,
     RestartingExecutor,
     RowBatchify,
     TunedExecutor,
@@ -72,11 +68,6 @@ def _is_default(batchify: Any) -> bool:
     if batchify is None or type(batchify) is Stack:
         return True
     return implements(batchify, RowBatchify) and batchify.by_rows is True
-
-
-def _name_of(dataset: Any) -> str:
-    name = dataset.display_name if implements(dataset, NamedDataset) else None
-    return name if isinstance(name, str) else type(dataset).__name__
 
 
 def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:
@@ -142,13 +133,9 @@ class LoaderRuntime:
         """Return True if batches are made one at a time, when the caller asks for them."""
         if self._gathers:
             return True
-        options, base = self.options, self._resolved.base
+        options = self.options
         # Async transforms are begun ahead, also for samples that are made inline.
-        if (
-            self._waiting
-            or self.planner.streams
-            or (implements(base, ReadAheadDataset) and base.reads_ahead is True)
-        ):
+        if self._waiting or self.planner.streams or self._resolved.reads_ahead:
             return False
         return options.workers == 0 and isinstance(options.executor, str) and not options.measures
 
@@ -190,7 +177,7 @@ class LoaderRuntime:
                 context = self._context
                 if context is None:
                     stall_timeout = None if self.in_memory else self.options.stall_timeout
-                    with limits(self.options.timeout), reported(_name_of(self._resolved.base), stall_timeout):
+                    with limits(self.options.timeout), reported(self._resolved.name, stall_timeout):
                         context = self._make_context()
                     self._keep(context)
         return context
@@ -282,7 +269,7 @@ class LoaderRuntime:
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base = self._resolved.base
         items = ItemSource(
-            name=_name_of(base),
+            name=self._resolved.name,
             length=_ENDLESS if self.planner.streams else self.planner.length,
             index_map=self._resolved.remap,
         )
@@ -290,8 +277,7 @@ class LoaderRuntime:
             return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
         if self._resolved.base_kind != "bytes":
             own = self._resolved.base_kind == "foreign"
-            location = base.location if own and implements(base, LocatedDataset) else None
-            return replace(items, own_getitem=own, location=location), None
+            return replace(items, own_getitem=own, location=self._resolved.location), None
         source = self._resolved.open_source()
         source.set_timeout(self.options.timeout)
         items = replace(items, spans=base.spans, extras=base.extras, location=base.location)
@@ -301,11 +287,11 @@ class LoaderRuntime:
         """Return the finder of the parts of items that samples need, or None."""
         base = self._resolved.base
         # An executor of the caller's may do without the fused decoder, which alone understands parts.
-        if not isinstance(self.options.executor, str) or not implements(base, PartialDataset):
+        if not isinstance(self.options.executor, str):
             return None
         # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
-        partial = base.partial_reads(self._segments[0], self.planner.seed)
-        if partial is None or (source.reads_parts):
+        partial: PartialReads | None = base.partial_reads(self._segments[0], self.planner.seed)
+        if partial is None or source.reads_parts:
             return partial
         partial.close()
         return None

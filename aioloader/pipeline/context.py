@@ -30,7 +30,7 @@ class ItemSource:
         length: number of items.
         index_map: int64 (length,) index to index of the base dataset, or None where they are equal.
         spans, extras: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
-        location: see `aioloader.abc.LocatedDataset`, by base index; None if the dataset has no such method.
+        location: see `aioloader.datasets.resolve.Resolved`, by base index; None if the dataset has no such method.
         own_getitem: samples are made by the dataset's own ``__getitem__``.
         arrays: the arrays to gather from if a batch needs nothing else, or None.
         single: an item is the row of one array, not a tuple.

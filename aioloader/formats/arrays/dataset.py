@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioloader.abc import GatherDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.resolve import as_gatherable
 from aioloader.foundation.validation import require
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 
-class ArrayDataset(Dataset):
+class ArrayDataset(Dataset, GatherDataset[Any]):
     """Arrays, lists or datasets of equal length, zipped.
 
     Sample i is the tuple of their elements i; with one array it is the element itself. If all are numpy

@@ -419,7 +419,7 @@ class ParquetDataset(ShardDataset):
         return max(_LEAST_LIMIT_NBYTES, min(needed, self._layout.available_nbytes // _MEMORY_SHARE))
 
     def shuffle_sampler(self, indices: IntArray | None) -> BlockShuffleSampler | None:
-        """Return the order of shuffled epochs; see `aioloader.abc.ShuffledDataset`.
+        """Return the order of shuffled epochs; see `aioloader.abc.ByteDataset`.
 
         Warns:
             UserWarning: there is too little memory for the blocks that are mixed.

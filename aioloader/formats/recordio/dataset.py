@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.abc import ByteSource, Decoder
-    from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
 _LABELS_LOOKED_AT = 1000
@@ -404,8 +403,8 @@ class ImageRecordDataset(RecordFileDataset):
             self._crop_index = None
         return self._crops
 
-    def partial_reads(self, stages: Sequence[Stage], seed: int) -> CropReads | None:
-        """Return the finder of the parts of records that a loader's crops need; see `PartialDataset`.
+    def partial_reads(self, stages: Sequence[Any], seed: int) -> CropReads | None:
+        """Return the finder of the parts of records that a loader's crops need; see `ByteDataset`.
 
         Of remote files with a crop index; a crop index next to a remote file is fetched first.
         """

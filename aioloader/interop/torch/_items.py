@@ -225,7 +225,7 @@ class Items:
         return len(self._dataset) if hasattr(self._dataset, "__len__") else sys.maxsize
 
     def seed_generators(self, epoch: int, index: int, position: int) -> None:
-        """Seed the dataset's own generators for a sample; see `aioloader.abc.SeededDataset`."""
+        """Seed the dataset's own generators for a sample; see `aioloader.abc.MapDataset`."""
         if own_slot() is None:
             return  # in the script's process they go on from sample to sample, as with torch
         if self._generators is None:

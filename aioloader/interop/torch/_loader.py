@@ -23,7 +23,6 @@ from torch.utils.data import (
     default_collate,
 )
 
-from aioloader.abc import GatherDataset, MapDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
 
+    from aioloader.abc import MapDataset
     from aioloader.metrics import Stats
 
     T = TypeVar("T", default=Any)
@@ -447,8 +447,7 @@ def _runs_foreign_code(dataset: Dataset) -> bool:
 def _single(dataset: MapDataset[Any]) -> bool:
     """Return True if the samples are the rows of one array; torch's samples would be tuples of one element."""
     resolved = resolve(dataset)
-    gathers = resolved.base_kind == "gather" and isinstance(resolved.base, GatherDataset)
-    return gathers and len(resolved.base.arrays) == 1
+    return resolved.base_kind == "gather" and len(resolved.base.arrays) == 1
 
 
 def _restore_known(batch: Any, *, single: bool) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
+from aioloader.abc import GatherDataset
 from aioloader.datasets.base import IndexedView, TransformedView
 from aioloader.datasets.decoding import RecordDecoder
 from aioloader.datasets.resolve import View, ViewParts, as_gatherable, getitem_fits
@@ -330,7 +331,7 @@ class WithTransform(Dataset):
         return None if self._given is None else self._given.stage
 
 
-class _DownloadedDataset(WithTransform):
+class _DownloadedDataset(WithTransform, GatherDataset[Any]):
     """Base of datasets of images and labels in memory. Nothing is downloaded.
 
     A subclass defines `_get_data`, which sets `_data` and `_label`: arrays or lists of one length.
