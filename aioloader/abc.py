@@ -46,11 +46,7 @@ if TYPE_CHECKING:
 __all__ = (
     "Allocate",
     "AllocatingBatchify",
-    "AwaitingExecutor",
     "Batchify",
-    "BlockingExecutor",
-    "BulkDecoder",
-    "BulkParser",
     "ByteDataset",
     "ByteSource",
     "ComputedBatchSampler",
@@ -59,31 +55,23 @@ __all__ = (
     "DrawingBatchify",
     "Executor",
     "FileMaps",
-    "FusableDecoder",
     "FusedDecoder",
     "GatherDataset",
     "ImageSpec",
     "ItemLocation",
     "MapDataset",
-    "MappingExecutor",
-    "NamedExecutor",
-    "ObservableExecutor",
     "PartialReads",
     "PositionalSampler",
     "Program",
     "ReadPlan",
-    "RestartingExecutor",
     "RowBatchify",
     "Sampler",
     "SizedProcessor",
     "SlabMemory",
     "Spans",
-    "SpillingExecutor",
     "Stage",
-    "StartingExecutor",
     "StreamDataset",
     "Transform",
-    "TunedExecutor",
 )
 
 T = TypeVar("T")
@@ -111,8 +99,11 @@ class MapDataset(Protocol[T_co]):
         ...
 
 
-class Decoder(Protocol[T_co]):
-    """The CPU part of a byte dataset: it turns bytes into a sample. Picklable; holds no file."""
+class Decoder(Generic[T_co]):
+    """The CPU part of a byte dataset: it turns bytes into a sample. Picklable; holds no file.
+
+    Any other callable with these arguments is accepted too.
+    """
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> T_co:
         """Make a sample.
@@ -122,10 +113,29 @@ class Decoder(Protocol[T_co]):
             extra: the item's row of `ByteDataset.extras`, or None.
             location: path and offset of the bytes, for errors.
         """
-        ...
+        raise NotImplementedError
+
+    def fuse(self, stages: Sequence[Any]) -> FusedDecoder[T_co] | None:
+        """Return a `FusedDecoder` for the first of some `Stage` objects; None if they cannot be fused."""
+        return None
+
+    def many(self, memory: mmap.mmap | memoryview, start: IntArray, length: IntArray) -> list[bytes | None]:
+        """Return the payloads of some items, which are the samples: small records that need no work.
+
+        Called only if no class derived from the one that defines it overrides ``__call__``.
+
+        Args:
+            memory: contains the items; slices of it are bytes (a mapping), or it is a buffer of bytes.
+            start: int64 (n,), byte offset of each item.
+            length: int64 (n,), bytes of each item.
+
+        Returns:
+            one payload for each item; None for an item that the decoder itself must be called for, which may fail.
+        """
+        return [None] * len(start)
 
 
-class FusedDecoder(Protocol[T_co]):
+class FusedDecoder(Generic[T_co]):
     """A decoder and the first stages after it in one object, which decodes only what these stages keep.
 
     It is made separately in each worker and used by one thread. Its results are bit for bit those of the decoder
@@ -135,10 +145,12 @@ class FusedDecoder(Protocol[T_co]):
         stages: how many of the stages it includes.
         leaves: number of arrays that an image becomes: 1, or more where there are several views of it. They are the
             first leaves of the sample.
+        parses_many: it can parse many small items at a time: their headers, without decoding them.
     """
 
     stages: int
-    leaves: int
+    leaves: int = 1
+    parses_many: bool = False
 
     def __call__(
         self,
@@ -161,15 +173,10 @@ class FusedDecoder(Protocol[T_co]):
             trace: receives each stage before it begins, and the seconds that it took.
             file: number of the item's file in its byte source, if known.
         """
-        ...
-
-
-@runtime_checkable
-class BulkParser(FusedDecoder[T_co], Protocol[T_co]):
-    """A `FusedDecoder` that can parse many small items at a time: their headers, without decoding them."""
+        raise NotImplementedError
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
-        """Parse some items.
+        """Parse some items, if it `parses_many`.
 
         Args:
             data: contains the items.
@@ -180,7 +187,7 @@ class BulkParser(FusedDecoder[T_co], Protocol[T_co]):
             for each item what `make` takes, or None for an item that the decoder itself must be called for, which may
             fail; an empty list if that is so for all items.
         """
-        ...
+        return []
 
     def make(
         self,
@@ -198,34 +205,7 @@ class BulkParser(FusedDecoder[T_co], Protocol[T_co]):
             path: file of the item, for errors.
             rng, out, trace: as for `FusedDecoder`.
         """
-        ...
-
-
-@runtime_checkable
-class FusableDecoder(Decoder[T_co], Protocol[T_co]):
-    """A decoder that can be fused with the stages that follow it."""
-
-    def fuse(self, stages: Sequence[Stage]) -> FusedDecoder[T_co] | None:
-        """Return a `FusedDecoder` for the first of these stages; None if they cannot be fused."""
-        ...
-
-
-@runtime_checkable
-class BulkDecoder(Decoder[T_co], Protocol[T_co]):
-    """A decoder that can return many payloads at a time, for small records that need no work."""
-
-    def many(self, memory: mmap.mmap | memoryview, start: IntArray, length: IntArray) -> list[bytes | None]:
-        """Return the payloads of some items.
-
-        Args:
-            memory: contains the items; slices of it are bytes (a mapping), or it is a buffer of bytes.
-            start: int64 (n,), byte offset of each item.
-            length: int64 (n,), bytes of each item.
-
-        Returns:
-            one payload for each item; None for an item that the decoder itself must be called for, which may fail.
-        """
-        ...
+        raise NotImplementedError
 
 
 class ByteDataset(Generic[T_co]):
@@ -304,7 +284,7 @@ class ByteDataset(Generic[T_co]):
         return None
 
 
-class PartialReads(Protocol):
+class PartialReads:
     """Finder of the parts of items that their samples need; one for each loader."""
 
     async def narrow(
@@ -322,7 +302,7 @@ class PartialReads(Protocol):
         Returns:
             None if all items are to be read whole.
         """
-        ...
+        raise NotImplementedError
 
     def exclude(self, file: int, offset: int) -> None:
         """Read an item whole from now on, because its sample could not be made of its parts.
@@ -330,11 +310,11 @@ class PartialReads(Protocol):
         Args:
             file, offset: of the item, as in `Spans`.
         """
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """End threads; may be called twice."""
-        ...
+        raise NotImplementedError
 
 
 class GatherDataset(Generic[T_co]):
@@ -616,21 +596,21 @@ class ByteSource:
         return None
 
 
-class FileMaps(Protocol):
-    """Memory maps of record files, which travel to the workers of a `MappingExecutor`."""
+class FileMaps:
+    """Memory maps of record files, which travel to the workers of an executor that `maps_files`."""
 
     @property
     def fds(self) -> Sequence[int]:
         """Return the descriptors, which are open under the same numbers in each worker."""
-        ...
+        raise NotImplementedError
 
     def record(self, file: int, offset: int, length: int) -> memoryview:
         """Return the bytes of one record."""
-        ...
+        raise NotImplementedError
 
     def whole(self, file: int, end: IntArray, /) -> mmap.mmap | None:
         """Return the map of a file; None if the file no longer reaches as far as `end`, int64 (n,)."""
-        ...
+        raise NotImplementedError
 
 
 # -- samplers, transforms, batchify ----------------------------------------------------------------------------------
@@ -757,31 +737,6 @@ class DecodingProcessor(Protocol):
         ...
 
 
-@runtime_checkable
-class StartingExecutor(Protocol):
-    """An executor whose workers take time to start."""
-
-    @property
-    def ready(self) -> int:
-        """Return the number of workers that can take chunks."""
-        ...
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Return the reason why no worker can be started, or None."""
-        ...
-
-
-@runtime_checkable
-class SpillingExecutor(Protocol):
-    """An executor whose results without rows go through the spill regions of their chunks."""
-
-    @property
-    def spills(self) -> bool:
-        """Return whether they do now."""
-        ...
-
-
 class Batchify(Protocol):
     """Function that makes one batch from a list of samples."""
 
@@ -857,7 +812,7 @@ class AllocatingBatchify(Batchify, Protocol):
 # -- slab memory -----------------------------------------------------------------------------------------------------
 
 
-class SlabMemory(Protocol):
+class SlabMemory:
     """Memory for the bytes and the arrays of batches, shared with the workers; the loader owns it.
 
     Attributes:
@@ -883,34 +838,34 @@ class SlabMemory(Protocol):
             spare: those of them that are perhaps not needed, which `shrink` will give back; they do not count as used
                 in the maximum that `usage` returns.
         """
-        ...
+        raise NotImplementedError
 
     def free(self, slab: Slab) -> None:
         """Free a slab that nothing uses any more."""
-        ...
+        raise NotImplementedError
 
     def shrink(self, slab: Slab, nbytes: int) -> None:
         """Free the end of a slab that has no lease, so that `nbytes` bytes and what a page adds to them are left."""
-        ...
+        raise NotImplementedError
 
     def free_later(self, slabs: Sequence[Slab]) -> None:
         """Free slabs at the next `allocate`, `usage` or `close`. From any thread, also in the garbage collector."""
-        ...
+        raise NotImplementedError
 
     def view(self, slab: Slab) -> memoryview:
         """Return the slab's bytes, writable."""
-        ...
+        raise NotImplementedError
 
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """Return an array at a byte offset of the memory, without a lease."""
-        ...
+        raise NotImplementedError
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
         """Lease a slab to the caller, with one lease for each of `arrays`, which `array` made.
 
         A lease ends with the last view of its array; the slab is freed when all have ended.
         """
-        ...
+        raise NotImplementedError
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
         """Return arrays that share one lease of a slab, which ends with the last view of any of them.
@@ -921,15 +876,15 @@ class SlabMemory(Protocol):
             slab: contains them.
             parts: byte offset in the slab, shape and dtype of each.
         """
-        ...
+        raise NotImplementedError
 
     def usage(self) -> tuple[int, int, int]:
         """Return the bytes in use now, their maximum so far, and the limit. From any thread."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the memory; it stays mapped while an array over it lives."""
-        ...
+        raise NotImplementedError
 
 
 # -- executors -------------------------------------------------------------------------------------------------------
@@ -972,22 +927,25 @@ class Program:
     later: tuple[tuple[Stage, ...], ...] = ()
 
 
-@runtime_checkable
-class Executor(Protocol):
-    """Runner of the CPU work. Lives as long as its loader; serves several epochs at once."""
+class Executor:
+    """Runner of the CPU work. Lives as long as its loader; serves several epochs at once.
+
+    What stands below `close` has defaults. An object of another class that has `workers`, `open`, `serving`, `run` and
+    `close` is accepted too, with what it has of the others.
+    """
 
     @property
     def workers(self) -> int:
         """Return how many chunks it works on at a time (at least 1)."""
-        ...
+        raise NotImplementedError
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         """Take the loader's program and slab memory; called once, before anything else."""
-        ...
+        raise NotImplementedError
 
     def serving(self) -> AbstractAsyncContextManager[None]:
         """Return a context inside which `run` makes progress. The epoch's supervisor task enters and exits it."""
-        ...
+        raise NotImplementedError
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """Run the chunks of one batch, in parallel as far as there are workers; return their merged result.
@@ -999,94 +957,74 @@ class Executor(Protocol):
             WorkerError: workers cannot be started.
             Exception: the program's batchify function raised it.
         """
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """End all workers and wait for them, within a second; may be called twice, from any thread."""
-        ...
-
-
-@runtime_checkable
-class BlockingExecutor(Executor, Protocol):
-    """An executor that also works without an event loop."""
-
-    def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """Do the same as `Executor.run` and block."""
-        ...
-
-
-@runtime_checkable
-class NamedExecutor(Executor, Protocol):
-    """An executor with a name for statistics; the name of any other is that of its class."""
+        raise NotImplementedError
 
     @property
     def kind(self) -> str:
-        """Return the name, such as "process"."""
-        ...
+        """Return the name for statistics, such as "process"."""
+        return type(self).__name__
 
-
-@runtime_checkable
-class MappingExecutor(Executor, Protocol):
-    """An executor that may receive a program with `maps`.
-
-    It makes sure that the descriptors in them are open under the same numbers where chunks run. Chunks then identify
-    records by file and offset.
-    """
+    @property
+    def spills(self) -> bool:
+        """Return True if results without rows go through the spill regions of their chunks now."""
+        return False
 
     @property
     def maps_files(self) -> bool:
-        """Return True if it does so."""
-        ...
+        """Return True if it may receive a program with `maps`.
 
-
-@runtime_checkable
-class ObservableExecutor(Executor, Protocol):
-    """An executor that describes its workers, for reports of a stall."""
+        It makes sure that the descriptors in them are open under the same numbers where chunks run. Chunks then
+        identify records by file and offset.
+        """
+        return False
 
     @property
-    def queued(self) -> int:
-        """Return the number of chunks that wait for a worker."""
-        ...
+    def ready(self) -> int:
+        """Return the number of workers that can take chunks, where they take time to start."""
+        return self.workers
 
-    def activity(self) -> object:
-        """Return a value that changes whenever a sample begins."""
-        ...
-
-    async def workers_now(self) -> list[WorkerState]:
-        """Return what each worker does."""
-        ...
-
-
-@runtime_checkable
-class RestartingExecutor(Executor, Protocol):
-    """An executor that replaces workers that died."""
+    @property
+    def failure(self) -> BaseException | None:
+        """Return the reason why no worker can be started, or None."""
+        return None
 
     @property
     def restarts(self) -> int:
-        """Return how many workers were replaced."""
-        ...
-
-
-@runtime_checkable
-class TunedExecutor(Executor, Protocol):
-    """An executor that chooses its number of workers by measurement."""
+        """Return how many workers died and were replaced."""
+        return 0
 
     @property
     def most(self) -> int:
         """Return the largest number of workers that it may still choose."""
-        ...
+        return self.workers
 
     @property
     def tuning(self) -> str:
-        """Return what was chosen and why, in one sentence."""
-        ...
-
-
-@runtime_checkable
-class AwaitingExecutor(Executor, Protocol):
-    """An executor that also awaits async transforms."""
+        """Return the number of workers that it chose by measurement and why, in one sentence; "" if it is given."""
+        return ""
 
     @property
     def concurrency(self) -> Mapping[str, int]:
-        """Return the maximum number of concurrent calls of each async transform, by name."""
-        ...
+        """Return the maximum number of concurrent calls of each async transform that it awaits, by name."""
+        return {}
+
+    @property
+    def queued(self) -> int:
+        """Return the number of chunks that wait for a worker."""
+        return 0
+
+    def activity(self) -> object:
+        """Return a value that changes whenever a sample begins; None if that is not known."""
+        return None
+
+    async def workers_now(self) -> list[WorkerState]:
+        """Return what each worker does, for reports of a stall; empty if that is not known."""
+        return []
+
+    def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
+        """Do the same as `run` without an event loop, and block; called only where there are no workers."""
+        raise NotImplementedError

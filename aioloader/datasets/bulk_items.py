@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import FusableDecoder, MapDataset
 from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
@@ -23,7 +22,7 @@ from aioloader.rng import default_rng
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.abc import ByteSource
+    from aioloader.abc import ByteSource, MapDataset
 
 
 class _Local(threading.local):
@@ -93,10 +92,8 @@ class _BatchReader:
         self._base = None if base is dataset else base
         self._remap: IntArray | None = resolved.remap
         self._source = source
-        self._decoder = base.decoder
-        self._fused = (
-            self._decoder.fuse(resolved.stages) if isinstance(self._decoder, FusableDecoder) else None
-        )
+        self._decoder = resolved.decoder
+        self._fused = self._decoder.fuse(resolved.stages)
         self._stages = resolved.stages
         self._warned: set[str] = set()
         self._rest = resolved.stages[0 if self._fused is None else self._fused.stages :]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import Decoder, FusedDecoder
 from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
@@ -151,14 +152,14 @@ def label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @dataclass(frozen=True)
-class RecordDecoder:
+class RecordDecoder(Decoder[bytes]):
     """Decoder of framed bytes to a record's payload."""
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> bytes:
         return bytes(extract(data, path=location.path, offset=location.offset or 0))
 
     def many(self, memory: memoryview | mmap.mmap, start: IntArray, length: IntArray) -> list[bytes | None]:
-        """Return the payloads of records, None for those stored in several parts; see `BulkDecoder`."""
+        """Return the payloads of records, None for those stored in several parts; see `Decoder.many`."""
         view = memoryview(memory)
         begin, end = payload_spans(view, start, length)
         if type(memory) is mmap.mmap:
@@ -167,7 +168,7 @@ class RecordDecoder:
 
 
 @dataclass(frozen=True)
-class ImageDecoder:
+class ImageDecoder(Decoder[Any]):
     """Base class of decoders to (image, label).
 
     Attributes:
@@ -221,7 +222,7 @@ class ImageDecoder:
         return region if region.crops else None
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
-        """Return the results of `parse` for many items, None for an item that needs `parse`; see `BulkParser`."""
+        """Return the results of `parse` for many items, None for an item that needs `parse`; see `FusedDecoder`."""
         return []
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
@@ -348,7 +349,7 @@ class ImageFileDecoder(ImageDecoder):
         return data, label.copy() if isinstance(label, np.ndarray) else label
 
 
-class FusedImages:
+class FusedImages(FusedDecoder[Any]):
     """Decoder that also runs the stages that take the image; see `FusedDecoder`.
 
     Args:
@@ -356,7 +357,7 @@ class FusedImages:
         stages: all stages of the loader.
         parse: returns the encoded image of an item, and the other elements of its sample.
         crops: crop indexes of the files, or None.
-        parse_many: returns the same of many items, see `BulkParser`; None: `parse` is called for each item.
+        parse_many: returns the same of many items, see `FusedDecoder`; None: `parse` is called for each item.
         parse_part: returns the same of an item of which only parts were read (its extra is one of `PARTS`), see
             `ImageDecoder.parse_part`; None: all items are read whole.
         alone: the sample is the image without the other elements.
@@ -392,6 +393,8 @@ class FusedImages:
         # The method: calling the object costs three times as much.
         self._make_image: Any = plan.__call__
         self._crops = crops if plan.crops else None
+        # Entries of a crop index are looked up for each item.
+        self.parses_many = parse_many is not None and self._crops is None
         self._bad_entries = reader.bad_entries
 
     def __call__(
@@ -446,10 +449,7 @@ class FusedImages:
         return image if self._alone else (image, *parsed[1:])
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
-        # Entries of a crop index are looked up for each item.
-        if self._parse_many is None or self._crops is not None:
-            return []
-        return self._parse_many(data, start, length)
+        return [] if self._parse_many is None else self._parse_many(data, start, length)
 
     def make(
         self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Any, trace: StageTimer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.datasets.decoding import ImageDecoder, decode_here, label_value, label_vector
 from aioloader.errors import SampleFormatError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -214,7 +215,7 @@ class ShardImageDecoder(ImageDecoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FieldsDecoder:
+class FieldsDecoder(Decoder[dict[str, Any]]):
     """Decoder of a sample to a dict of the fields asked for.
 
     Attributes:

@@ -342,6 +342,10 @@ class IterableDataset(StreamDataset):
         """Return the source; the dataset itself if its class defines ``__aiter__`` or ``__iter__``."""
         return self if self._source is None else self._source
 
+    @property
+    def _has_state(self) -> bool:
+        return isinstance(self.source, ResumableSource)
+
     # -- one epoch -----------------------------------------------------------------------------------------------------
 
     async def open(self, epoch: int, state: Any = None) -> tuple[AsyncIterator[Any], Any]:
@@ -362,8 +366,7 @@ class IterableDataset(StreamDataset):
         found: Any = source
         if state is not None:
             self.check_resumable()
-            assert isinstance(source, ResumableSource)
-            source.load_state_dict(state)
+            found.load_state_dict(state)
         if _is_plain(source):
             return self._mixed(self._plain([lambda: source], epoch), None, epoch)
         if not hasattr(source, "__aiter__"):
@@ -436,12 +439,11 @@ class IterableDataset(StreamDataset):
     @property
     def resumable(self) -> bool:
         """Return True if the source can save and restore its position: it has `state_dict` and `load_state_dict`."""
-        return isinstance(self.source, ResumableSource) and not self._buffer
+        return self._has_state and not self._buffer
 
     def source_state(self) -> Any:
         """Return the position of the source; None if it cannot be saved."""
-        source: object = self.source
-        return source.state_dict() if isinstance(source, ResumableSource) else None
+        return self.source.state_dict() if self._has_state else None
 
     def check_resumable(self) -> None:
         """Raise an error if an epoch over the source cannot be resumed.

@@ -20,9 +20,9 @@ import numpy as np
 from aioloader.abc import (
     ByteDataset,
     Decoder,
-    FusableDecoder,
     FusedDecoder,
     MapDataset,
+    PartialReads,
 )
 from aioloader.datasets.decoding import PARTS, ImageDecoder
 from aioloader.datasets.resolve import Joined, Resolved, resolve
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import aioloader.abc
-    from aioloader.abc import ByteSource, PartialReads
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import StageTimer
     from aioloader.rng import Rng
 
 
-class JoinedReads:
-    """Finder of the parts of items that samples need; implements `aioloader.abc.PartialReads`.
+class JoinedReads(PartialReads):
+    """Finder of the parts of items that samples need.
 
     Args:
         finders: of each dataset; None for one whose items are read whole.
@@ -91,7 +91,7 @@ class JoinedReads:
 
 
 @dataclass(frozen=True)
-class ItemDecoder:
+class ItemDecoder(Decoder[Any]):
     """Decoder of an item without bytes: it asks the dataset for the item, whose index is the item's extra.
 
     Attributes:
@@ -134,7 +134,7 @@ class PartDecoder:
 
 
 @dataclass(frozen=True, eq=False)
-class JoinedDecoder:
+class JoinedDecoder(Decoder[Any]):
     """Decoder of the items of several datasets.
 
     Attributes:
@@ -166,7 +166,7 @@ class JoinedDecoder:
         return FusedParts(self, stages)
 
 
-class FusedParts:
+class FusedParts(FusedDecoder[Any]):
     """Decoder of the items of several datasets that also runs the stages that one of them can be fused with.
 
     Args:
@@ -184,8 +184,7 @@ class FusedParts:
         self._fused: list[FusedDecoder[Any] | None] = []
         for part in joined.parts:
             all_stages = (*part.stages, *stages)
-            decoder = part.decoder
-            self._fused.append(decoder.fuse(all_stages) if isinstance(decoder, FusableDecoder) else None)
+            self._fused.append(part.decoder.fuse(all_stages))
         self.stages = max(
             (
                 0 if fused is None else max(0, fused.stages - len(part.stages))
@@ -457,7 +456,7 @@ class JoinedItems(Joined, ByteDataset[Any]):
         if not all(part.in_bytes and not part.stages for part in self._parts):
             return None
         fields, _ = self._layout
-        decoder = common_decoder([part.resolved.base.decoder for part in self._parts])
+        decoder = common_decoder([part.resolved.decoder for part in self._parts])
         return decoder if len(set(fields)) == 1 else None
 
     def extras(self, indices: IntArray) -> Array | None:
@@ -487,7 +486,7 @@ class JoinedItems(Joined, ByteDataset[Any]):
         return JoinedDecoder(
             tuple(
                 PartDecoder(
-                    part.resolved.base.decoder if part.in_bytes else ItemDecoder(part.resolved.base),
+                    part.resolved.decoder if part.in_bytes else ItemDecoder(part.resolved.base),
                     part.stages,
                     field,
                     paths,

@@ -15,6 +15,7 @@ import numpy as np
 from aioloader.abc import (
     ByteDataset,
     ByteSource,
+    Decoder,
     GatherDataset,
     MapDataset,
     StreamDataset,
@@ -213,8 +214,8 @@ class ForeignByteDataset(ByteDataset[Any]):
         return self._dataset.decoder
 
     def open_source(self) -> ByteSource:
-        source: Any = self._dataset.open_source()
-        return source if isinstance(source, ByteSource) else ForeignByteSource(source)
+        source: ByteSource = self._dataset.open_source()  # or one that `Resolved.open_source` adapts
+        return source
 
     def spans(self, indices: IntArray) -> Spans:
         found: Spans = self._dataset.spans(indices)
@@ -254,6 +255,20 @@ class ForeignByteDataset(ByteDataset[Any]):
         return self._dataset.shuffle_sampler(indices) if has else None
 
 
+@dataclass(frozen=True)
+class FunctionDecoder(Decoder[Any]):
+    """Decoder of the caller's that is not derived from `Decoder`.
+
+    Attributes:
+        function: makes the sample.
+    """
+
+    function: Callable[[memoryview, Any, ItemLocation], Any]
+
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
+        return self.function(data, extra, location)
+
+
 def _name_of(dataset: Any) -> str:
     """Return the name of a dataset of any class, for errors."""
     name = dataset.display_name if has_attribute(dataset, "display_name") else None
@@ -288,6 +303,12 @@ class Resolved:
     def reads_ahead(self) -> bool:
         """Return True if several batches must be read at a time, even without workers."""
         return has_attribute(self.base, "reads_ahead") and self.base.reads_ahead is True
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        """Return the decoder of a base of bytes; one of another class is adapted."""
+        decoder: Any = self.base.decoder
+        return decoder if isinstance(decoder, Decoder) else FunctionDecoder(decoder)
 
     @property
     def location(self) -> Callable[[int], ItemLocation] | None:
@@ -325,11 +346,10 @@ def resolve(dataset: Any) -> Resolved:  # of any class
     kind: Literal["bytes", "gather", "foreign"] = "foreign"
     base: Any = dataset
     own_stage = None  # a foreign dataset's own __getitem__ applies its stage itself
-    if getitem_fits(type(dataset), "decoder") and (
-        isinstance(dataset, ByteDataset) or ForeignByteDataset.fits(dataset)
-    ):
+    own = isinstance(dataset, ByteDataset)
+    if getitem_fits(type(dataset), "decoder") and (own or ForeignByteDataset.fits(dataset)):
         kind = "bytes"
-        base = dataset if isinstance(dataset, ByteDataset) else ForeignByteDataset(dataset)
+        base = dataset if own else ForeignByteDataset(dataset)
         own_stage = base.own_stage
     elif (found := gathered(dataset)) is not None:
         kind, base, own_stage = "gather", found, found.own_stage

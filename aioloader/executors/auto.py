@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import cloudpickle
 
-from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory
+from aioloader.abc import Executor, Program, SlabMemory
 from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS, UNKNOWN_MEMORY
@@ -238,7 +238,7 @@ class _SizeLimit:
         return size
 
 
-class AutoExecutor:
+class AutoExecutor(Executor):
     """Executor that runs chunks in the executor that is measured to be the fastest.
 
     Args:
@@ -250,9 +250,12 @@ class AutoExecutor:
 
     Attributes:
         kind: the executor in use: "thread", "process" or "inline".
-        maps_files: see `aioloader.abc.MappingExecutor`; outside of worker processes a file that is cut off while it is
+        maps_files: see `aioloader.abc.Executor`; outside of worker processes a file that is cut off while it is
             mapped would end the caller's own process.
     """
+
+    kind = ""
+    maps_files = False
 
     def __init__(
         self, kinds: Sequence[str], most: int, timeout: float, *, fixed: bool = False, watch: bool = True
@@ -521,18 +524,15 @@ class AutoExecutor:
         """Return the process numbers of the workers that live now."""
         return [] if self._processes is None else self._processes.pids
 
-    def _observable(self) -> list[ObservableExecutor]:
-        return [inner for inner in self._inner.values() if isinstance(inner, ObservableExecutor)]
-
     @property
     def queued(self) -> int:
-        return sum(inner.queued for inner in self._observable())
+        return sum(inner.queued for inner in self._inner.values())
 
     def activity(self) -> object:
-        return self._active, [inner.activity() for inner in self._observable()]
+        return self._active, [inner.activity() for inner in self._inner.values()]
 
     async def workers_now(self) -> list[WorkerState]:
-        return [state for inner in self._observable() for state in await inner.workers_now()]
+        return [state for inner in self._inner.values() for state in await inner.workers_now()]
 
     def close(self) -> None:
         for inner in (*self._inner.values(), *self._former):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
+from aioloader.abc import Executor
 from aioloader.executors.runner import Runner
 from aioloader.foundation.types import Chunk, ChunkResult
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 YIELD_S = 0.002
 
 
-class InlineExecutor:
+class InlineExecutor(Executor):
     """Executor that runs chunks in the caller's thread. It blocks the loop for the time of one sample at most."""
 
     kind = "inline"

@@ -20,15 +20,12 @@ import numpy as np
 
 from aioloader.abc import (
     AllocatingBatchify,
-    BulkDecoder,
-    BulkParser,
-    FusableDecoder,
     Program,
 )
 from aioloader.errors import LoaderError
 from aioloader.executors.foreign_generators import ForeignGenerators
 from aioloader.foundation.error_log import printable
-from aioloader.foundation.protocols import has_method, implements
+from aioloader.foundation.protocols import defines_first, has_method, implements
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -309,7 +306,12 @@ def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
     has `many`: `many` was not written for it.
     """
     decoder = program.decoder
-    if program.stages or program.later or not implements(decoder, BulkDecoder, instead_of="__call__"):
+    if (
+        program.stages
+        or program.later
+        or decoder is None
+        or not defines_first(type(decoder), "many", "__call__")
+    ):
         return None
     return decoder.many
 
@@ -354,9 +356,9 @@ class Runner:
         self._legs = [TransformChain(stages) for stages in (program.stages, *program.later)]
         # A decoder may do its work and that of the first stages in one; it decodes less and copies less then.
         decoder = program.decoder
-        self._fused = decoder.fuse(program.stages) if isinstance(decoder, FusableDecoder) else None
+        self._fused = None if decoder is None else decoder.fuse(program.stages)
         leg, done = self._legs[0], 0 if self._fused is None else self._fused.stages
-        self._bulk_parser = self._fused if isinstance(self._fused, BulkParser) else None
+        self._bulk_parser = self._fused if self._fused is not None and self._fused.parses_many else None
         # The stages that are fused may write to a row.
         self._fused_in_row = done == len(leg.names) or leg.in_place[done]
         # More than 1: arrays of an image that are written to several rows.

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import aioloader.abc
 from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.host_limits import process_limit, usable_memory
 from aioloader.foundation.types import Array, IntArray, Slab
@@ -102,8 +103,8 @@ def private_after_fork(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     return functools.partial(remap, *arguments)
 
 
-class SlabMemory:
-    """The region and its free list: the implementation of `aioloader.abc.SlabMemory`, which documents its methods.
+class SlabMemory(aioloader.abc.SlabMemory):
+    """The region and its free list; `aioloader.abc.SlabMemory` documents the methods.
 
     A lease ends with the last view of its arrays, in any thread; the next `free_pending` frees the slab. One thread
     allocates; any thread may call `free_later`, `free_pending` and `usage`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
+from aioloader.abc import Executor
 from aioloader.errors import StalledError
 from aioloader.executors.runner import Runner, bulk_method
 from aioloader.foundation.concurrency import RefCount, deferred, run_each
@@ -62,7 +63,7 @@ class _Task(StageTimer):
         return not self.cancelled
 
 
-class ThreadExecutor:
+class ThreadExecutor(Executor):
     """Executor that runs chunks in threads.
 
     Small payloads that are the samples themselves are copied in the event loop's thread: that takes less time than
@@ -75,6 +76,7 @@ class ThreadExecutor:
     """
 
     kind = "thread"
+    workers = 0
 
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if workers < 1:

@@ -39,7 +39,7 @@ def implements(value: object, protocol: Callable[..., T], *, instead_of: str | N
             return False
         if name in _SPECIAL:
             continue
-        if instead_of is not None and not _defines_first(cls, name, instead_of):
+        if instead_of is not None and not defines_first(cls, name, instead_of):
             return False
         if not _takes(getattr(value, name), arguments):
             return False
@@ -94,7 +94,7 @@ def _takes(method: Any, arguments: int) -> bool:
     return True
 
 
-def _defines_first(cls: type, name: str, other: str) -> bool:
+def defines_first(cls: type, name: str, other: str) -> bool:
     """Return whether the method `name` was written for a class: no class derived from its own overrides `other` alone.
 
     Args:

@@ -15,17 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
-    AwaitingExecutor,
     ByteSource,
     Executor,
     FileMaps,
-    MappingExecutor,
-    NamedExecutor,
     PartialReads,
     Program,
-    RestartingExecutor,
     RowBatchify,
-    TunedExecutor,
 )
 from aioloader.batchify.allocation import AsList
 from aioloader.batchify.stack import Stack
@@ -214,7 +209,7 @@ class LoaderRuntime:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = workers = self._make_executor()
             maps = None
-            if isinstance(workers, MappingExecutor) and workers.maps_files and source is not None:
+            if workers.maps_files and source is not None:
                 mapped = source.mapped()
                 if mapped is not None:
                     source, maps = mapped, mapped.maps
@@ -252,8 +247,7 @@ class LoaderRuntime:
     def _make_executor(self) -> Executor:
         options = self.options
         if not isinstance(options.executor, str):
-            claim(options.executor, self)
-            return options.executor
+            return claim(options.executor, self)
         if options.workers == 0 or self._gathers or self._nothing_to_run:
             return InlineExecutor()
         if options.measures:
@@ -313,14 +307,13 @@ class LoaderRuntime:
         # A batch sampler is the caller's object, and a list of batches has no size.
         size = getattr(batch_sampler, "batch_size", None)
         batch = options.batch_size or (int(size) if isinstance(size, Integral) else None) or ahead or 1
-        workers = executor.most if isinstance(executor, TunedExecutor) else executor.workers
-        return max(1, 2 * workers, -(-ahead // batch))
+        return max(1, 2 * executor.most, -(-ahead // batch))
 
     def _program(self, source: ByteSource | None, maps: FileMaps | None) -> Program:
         resolved, options = self._resolved, self.options
         in_bytes = source is not None
         paths = () if source is None else tuple(map(str, source.paths))
-        decoder = resolved.base.decoder if in_bytes else None
+        decoder = resolved.decoder if in_bytes else None
         lists = type(self._batchify) is AsList
         foreign = (
             not (in_bytes or self.planner.streams)
@@ -437,15 +430,14 @@ class LoaderRuntime:
         return self._final_stats or self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
 
     def _snapshot(self, context: PipelineContext, workers: Executor) -> Stats:
-        source, executor, batchify = context.source, context.executor, self._batchify
-        concurrency = executor.concurrency if isinstance(executor, AwaitingExecutor) else {}
+        source, batchify = context.source, self._batchify
         return self.metrics.snapshot(
             workers.workers,
-            workers.restarts if isinstance(workers, RestartingExecutor) else 0,
+            workers.restarts,
             context.memory.usage(),
             storage=None if source is None else source.stats(),
             config=LoaderConfig(
-                executor=workers.kind if isinstance(workers, NamedExecutor) else type(workers).__name__,
+                executor=workers.kind,
                 cores=self._cores,
                 prefetch=1 if self.inline else context.prefetch,
                 foreign=source is None and context.items.arrays is None,
@@ -453,8 +445,8 @@ class LoaderRuntime:
                 if batchify is None
                 else str(getattr(batchify, "__name__", type(batchify).__name__)),
                 own_loop=self.own_loop,
-                tuning=workers.tuning if isinstance(workers, TunedExecutor) else "",
-                concurrency=MappingProxyType(dict(concurrency)),
+                tuning=workers.tuning,
+                concurrency=MappingProxyType(dict(context.executor.concurrency)),
             ),
         )
 

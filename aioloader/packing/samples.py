@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
@@ -245,7 +246,7 @@ def label_numbers(label: Any, location: ItemLocation) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class _SampleEncoder:
+class _SampleEncoder(Decoder[EncodedSample]):
     """Decoder of the bytes of a sample to an `EncodedSample`.
 
     Attributes:

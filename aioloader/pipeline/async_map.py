@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, SpillingExecutor, Stage
+from aioloader.abc import Executor, Program, SlabMemory, Stage
 from aioloader.errors import StalledError
 from aioloader.foundation.concurrency import RefCount, deferred, run_each
 from aioloader.foundation.error_log import printable
@@ -262,7 +262,7 @@ class _AsyncStage:
         self.limit = PrioritySemaphore(stage.concurrency)
 
 
-class AsyncMapExecutor:
+class AsyncMapExecutor(Executor):
     """An executor that runs async transforms in the event loop, and everything else in another executor.
 
     Args:
@@ -283,7 +283,6 @@ class AsyncMapExecutor:
         timeout: float,
     ) -> None:
         self._executor = executor
-        self._observable = executor if isinstance(executor, ObservableExecutor) else None
         self._segments = segments
         self._waiting = waiting
         self._seed = seed
@@ -301,7 +300,7 @@ class AsyncMapExecutor:
     @property
     def spills(self) -> bool:
         """Return whether the results of the other executor go through the spill regions of their chunks."""
-        return isinstance(self._executor, SpillingExecutor) and self._executor.spills
+        return self._executor.spills
 
     @property
     def concurrency(self) -> dict[str, int]:
@@ -462,10 +461,10 @@ class AsyncMapExecutor:
 
     @property
     def queued(self) -> int:
-        return 0 if self._observable is None else self._observable.queued
+        return self._executor.queued
 
     def activity(self) -> object:
-        inner = None if self._observable is None else self._observable.activity()
+        inner = self._executor.activity()
         return self._begun, len(self._calls), inner
 
     async def workers_now(self) -> list[WorkerState]:
@@ -484,7 +483,7 @@ class AsyncMapExecutor:
             )
             for call in oldest
         ]
-        return states if self._observable is None else states + await self._observable.workers_now()
+        return states + await self._executor.workers_now()
 
     def close(self) -> None:
         self._executor.close()

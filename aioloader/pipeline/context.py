@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import SpillingExecutor
 from aioloader.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -104,11 +103,7 @@ class PipelineContext:
 
         All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
         """
-        if (
-            not self.spill_guessed
-            or not isinstance(self.executor, SpillingExecutor)
-            or not self.executor.spills
-        ):
+        if not self.spill_guessed or not self.executor.spills:
             return 0
         return self.memory.limit // (_RESERVED * max(1, self.prefetch)) // _ALIGN * _ALIGN
 

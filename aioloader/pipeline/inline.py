@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.abc import BlockingExecutor, ByteSource
+from aioloader.abc import ByteSource
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import may_lease
 from aioloader.pipeline.deliver import Delivery
@@ -22,6 +22,7 @@ from aioloader.pipeline.plan import BatchPlan, base_indices
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
+    from aioloader.abc import Executor
     from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
     from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
@@ -48,8 +49,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 class _Blocking(ByteSource):
     """Byte source and executor whose coroutines block and never suspend."""
 
-    def __init__(self, source: ByteSource | None, executor: object) -> None:
-        assert isinstance(executor, BlockingExecutor)
+    def __init__(self, source: ByteSource | None, executor: Executor) -> None:
         self._source = source
         self._executor = executor
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader.abc import ObservableExecutor
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.stacks import stack_of, stacks_of
 from aioloader.foundation.thread_start import start_thread
@@ -104,7 +103,7 @@ class Watchdog:
 
     def __init__(self, context: PipelineContext, view: Callable[[], EpochView], after_s: float) -> None:
         self._memory = context.memory
-        self._executor = context.executor if isinstance(context.executor, ObservableExecutor) else None
+        self._executor = context.executor
         self._view = view
         self._after_s = after_s
 
@@ -118,8 +117,7 @@ class Watchdog:
             begin = time.monotonic()
             await anyio.sleep(interval)
             view = self._view()
-            activity = None if self._executor is None else self._executor.activity()
-            progress_token = view.progress_token, activity
+            progress_token = view.progress_token, self._executor.activity()
             if progress_token != seen:
                 seen, still_s, due_s = progress_token, 0.0, self._after_s
                 continue
@@ -131,7 +129,7 @@ class Watchdog:
 
     async def _report(self, view: EpochView, seconds: float) -> None:
         try:
-            workers = [] if self._executor is None else await self._executor.workers_now()
+            workers = await self._executor.workers_now()
             report = _Report(view, seconds, workers, self._queues(view))
             _log.warning("%s", report.text(), extra=report.facts())
         except Exception:
@@ -145,7 +143,7 @@ class Watchdog:
             "batches": len(view.under_way) + view.ready,
             "batches_allowed": view.prefetch,
             "batches_ready": view.ready,
-            "chunks_queued": 0 if self._executor is None else self._executor.queued,
+            "chunks_queued": self._executor.queued,
             "memory_bytes": used,
             "memory_held_bytes": memory.leased,
             "memory_limit_bytes": limit,

@@ -8,7 +8,6 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from aioloader.abc import StartingExecutor
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.concurrency import spawn
 from aioloader.foundation.threads import run_in_own_thread
@@ -218,7 +217,7 @@ class AsyncImageService:
         while True:
             self._running()
             executor = self._engine.executor
-            if not isinstance(executor, StartingExecutor) or executor.ready >= executor.workers:
+            if executor is None or executor.ready >= executor.workers:
                 return
             if executor.failure is not None:
                 raise executor.failure

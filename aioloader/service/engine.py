@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import DecodingProcessor, NamedExecutor, Program, RestartingExecutor, StartingExecutor
+from aioloader.abc import Program
 from aioloader.errors import ServiceClosedError
 from aioloader.executors.owners import claim
 from aioloader.executors.process.executor import ProcessExecutor
@@ -17,6 +17,7 @@ from aioloader.observability.trace import Tracer
 from aioloader.service.dispatcher import Dispatcher
 from aioloader.service.image_cache import ImageCache
 from aioloader.service.making import ImageMaker, ReferenceDecoder, processor_stages
+from aioloader.service.probe import decoding
 from aioloader.service.references import ReferenceReader
 from aioloader.service.requests import ImageRequests
 from aioloader.service.stats import ServiceStats, ServiceTrace, percentiles
@@ -56,7 +57,7 @@ class ServiceEngine:
             cache=options.url_cache,
             cache_limit=options.url_cache_limit,
         )
-        self._own = given if isinstance(given, DecodingProcessor) else None
+        self._own = decoding(given)
         if self._own is not None and options.exif not in (None, self._own.exif):
             self._own = copy.copy(self._own)
             self._own.exif = options.exif
@@ -116,8 +117,7 @@ class ServiceEngine:
         options = self._options
         executor: Executor
         if not isinstance(options.executor, str):
-            claim(options.executor, self)
-            executor = options.executor
+            executor = claim(options.executor, self)
         elif options.executor == "thread":
             executor = ThreadExecutor(options.workers, options.longest_s)
         else:
@@ -164,10 +164,10 @@ class ServiceEngine:
         counters, memory = dispatcher.counters, self._memory
         used, peak, limit = (0, 0, 0) if memory is None else memory.usage()
         return ServiceStats(
-            executor=executor.kind if isinstance(executor, NamedExecutor) else type(executor).__name__,
+            executor=executor.kind,
             workers=executor.workers,
-            ready=executor.ready if isinstance(executor, StartingExecutor) else executor.workers,
-            restarts=executor.restarts if isinstance(executor, RestartingExecutor) else 0,
+            ready=executor.ready,
+            restarts=executor.restarts,
             pending=dispatcher.pending,
             reading=counters.reading,
             queued=dispatcher.queued,

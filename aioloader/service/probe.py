@@ -100,6 +100,11 @@ def announcing(processor: Any) -> SizedProcessor | None:
     return processor if isinstance(processor, SizedProcessor) else None
 
 
+def decoding(processor: Any) -> DecodingProcessor | None:
+    """Return a processor if it decodes some images itself; else None."""
+    return processor if isinstance(processor, DecodingProcessor) else None
+
+
 def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:
     """Return the height and width of an image after decoding.
 
@@ -108,7 +113,7 @@ def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int
         exif: "apply" or "ignore".
         processor: the processor, or None. One that decodes TIFFs itself uses Pillow, which always turns them upright.
     """
-    turns = exif == "apply" or (header.format == "tiff" and isinstance(processor, DecodingProcessor))
+    turns = exif == "apply" or (header.format == "tiff" and decoding(processor) is not None)
     if turns and (header.orientation or 1) >= 5:
         return header.width, header.height
     return header.height, header.width

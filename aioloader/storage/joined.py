@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import anyio
 import numpy as np
 
-from aioloader.abc import ByteSource
+from aioloader.abc import ByteSource, FileMaps
 from aioloader.errors import single
 from aioloader.foundation.types import IntArray, ReadPlan, Spans, StorageStats
 from aioloader.storage.layout import ALIGNMENT
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioloader.abc import FileMaps
 
 T = TypeVar("T")
 Failures = list[tuple[int, BaseException]]
@@ -188,8 +187,8 @@ class JoinedByteSource(ByteSource):
         return JoinedByteSource(sources, self._numbers, JoinedMaps(maps, self._numbers))
 
 
-class JoinedMaps:
-    """Memory maps of the files of several parts; implements `aioloader.abc.FileMaps`.
+class JoinedMaps(FileMaps):
+    """Memory maps of the files of several parts.
 
     Args:
         maps: of each part; None for a part that is read.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import check_builder, entry_or_reason, is_reproduced
 from aioloader.datasets.base import IndexedView
@@ -76,7 +77,7 @@ class CropCheck:
 
 
 @dataclass(frozen=True)
-class _CheckDecoder:
+class _CheckDecoder(Decoder[np.uint8]):
     """Decoder of an item with an image to the state of its entry.
 
     Attributes:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.crop_index.layout import FOLDER, RECORDS, file_number
 from aioloader.crop_index.lookup import RecordCrops
 from aioloader.crop_index.reader import CropIndex
@@ -126,7 +127,7 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _EntryDecoder:
+class _EntryDecoder(Decoder[_Made]):
     """Decoder of an item with an image to a `_Made`.
 
     Attributes:

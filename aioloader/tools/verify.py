@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.datasets.decoding import decode_here
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import own_extra
@@ -620,7 +621,7 @@ class _Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _EveryField:
+class _EveryField(Decoder[Any]):
     """Decoder of a sample to numbers of its shard and of its images, which are all decoded, as is every other field.
 
     Attributes:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import FusableDecoder, FusedDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.formats.collection import IMAGE, Box, Record
 from aioloader.foundation.types import Array, ItemLocation, StageTimer
@@ -25,6 +24,7 @@ from aioloader.viewer.rendering import RenderedImage, as_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader.abc import FusedDecoder
     from aioloader.formats.collection import Collection, Contents
 
 
@@ -218,10 +218,7 @@ class Draws:
         """Return the fused decoder and chain, as workers use it, one for each thread; None if it cannot be fused."""
         held = self._local.fused
         if pipeline.name not in held:
-            decoder = self._collection.decoder
-            held[pipeline.name] = (
-                decoder.fuse([pipeline.stage]) if isinstance(decoder, FusableDecoder) else None
-            )
+            held[pipeline.name] = self._collection.decoder.fuse([pipeline.stage])
         return held[pipeline.name]
 
 

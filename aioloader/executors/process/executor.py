@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aioloader.abc import Executor
 from aioloader.errors import LoaderClosedError
 from aioloader.executors.process.child import end_all, sent_program
 from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Chunk, ChunkResult, WorkerState
 
 
-class ProcessExecutor:
+class ProcessExecutor(Executor):
     """Executor that runs chunks in worker processes.
 
     Args:
@@ -120,7 +121,7 @@ class ProcessExecutor:
 
     @property
     def spills(self) -> bool:
-        """Return True: see `aioloader.abc.SpillingExecutor`."""
+        """Return True: results go through shared memory."""
         return True
 
     @property

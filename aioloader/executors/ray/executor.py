@@ -21,6 +21,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from aioloader.abc import Executor
 from aioloader.errors import MissingPackageError, WorkerError
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
@@ -306,7 +307,7 @@ class ActorHandle(WorkerHandle):
         )
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Executor that runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from aioloader.abc import PartialReads
 from aioloader.datasets.decoding import PARTS, RECORD_FIELDS
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import IntArray, PartialItems, Spans
@@ -36,8 +37,8 @@ _MOST_EXCLUDED_SHARE: Final = 1 / 8
 _MOST_LABELS: Final = 1 << 16
 
 
-class CropReads:
-    """Finder of the parts of image records; implements `PartialReads`.
+class CropReads(PartialReads):
+    """Finder of the parts of image records.
 
     The extras of its items are `aioloader.datasets.decoding.PARTS`.
 

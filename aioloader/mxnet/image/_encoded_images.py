@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.datasets.files import FileDataset
 from aioloader.formats.folder.dataset import whole_files
 from aioloader.formats.list.dataset import Entries, list_entries, read_list
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _Body(Decoder[Any]):
     """Decoder of bytes to (encoded image, label)."""
 
     in_record: bool

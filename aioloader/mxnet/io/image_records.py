@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import Decoder
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset
@@ -228,7 +229,7 @@ def _file_order(tables: Sequence[RecordTable]) -> IntArray | None:
 
 
 @dataclass(frozen=True)
-class ImageRecordRows:
+class ImageRecordRows(Decoder[Row]):
     """Decoder of a record to a `Row`.
 
     Attributes:

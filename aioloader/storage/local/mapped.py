@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+import aioloader.abc
 from aioloader.abc import ByteSource
 from aioloader.foundation.descriptors import above_streams, sent_descriptors
 from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
@@ -38,7 +39,7 @@ _MOST_FILES = 16
 _LEAST_CHECKED_NBYTES = 64 << 10
 
 
-class FileMaps:
+class FileMaps(aioloader.abc.FileMaps):
     """Record files that are read through memory maps. A pickled copy is for a process that inherited the descriptors.
 
     Args:
@@ -47,6 +48,8 @@ class FileMaps:
         sizes: bytes of each that are mapped.
         kind: of the spans, `RECORD` or `EXACT`.
     """
+
+    fds: tuple[int, ...] = ()
 
     def __init__(
         self, paths: Sequence[str], fds: Sequence[int], sizes: Sequence[int], kind: SpanKind
