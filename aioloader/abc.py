@@ -930,8 +930,8 @@ class Program:
 class Executor:
     """Runner of the CPU work. Lives as long as its loader; serves several epochs at once.
 
-    What stands below `close` has defaults. An object of another class that has `workers`, `open`, `serving`, `run` and
-    `close` is accepted too, with what it has of the others.
+    All attributes and methods below `close` have defaults. An object of another class that has `workers`, `open`,
+    `serving`, `run` and `close` is accepted too, with what it has of the others.
     """
 
     @property

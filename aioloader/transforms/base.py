@@ -11,7 +11,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class BindingTransform(Transform):
         self._bind()
 
 
-def is_native(fn: Any) -> bool:
+def is_native(fn: Any) -> TypeGuard[Transform]:
     """Return True if a callable is a transform of this package, all its parts included.
 
     Such a callable takes every draw from the `rng` that it is passed and keeps no reference to its input, so it needs
@@ -126,7 +126,7 @@ def _is_ours(fn: Any) -> bool:
 
 def works_in_place(fn: Any) -> bool:
     """Return True if a callable is a transform of this package that may write over its input."""
-    return isinstance(fn, Transform) and fn.in_place and is_native(fn)
+    return is_native(fn) and fn.in_place
 
 
 def bind(fn: Any) -> TransformCall:

@@ -428,9 +428,9 @@ def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch)
     first, second = [*transforms[:2], None, None][:2]
     if _is_crop(first):
         return _DecodeCrop(cast("Crop", first)), 1
-    if isinstance(first, CropResize) and is_native(first):
+    if is_native(first) and isinstance(first, CropResize):
         return _DecodeRectangle(first), 1
-    if isinstance(first, Resize) and is_native(first):
+    if is_native(first) and isinstance(first, Resize):
         if _is_crop(second):
             return _DecodeResized(first, cast("Crop", second), scratch), 2
         return _DecodeResized(first, None, scratch), 1
