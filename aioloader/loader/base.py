@@ -120,7 +120,7 @@ class BaseLoader:
 
         If it is the epoch of a state that was just loaded, that epoch is resumed; any other one begins at its start.
         """
-        self._runtime.planner.progress.set_epoch(epoch)
+        self._runtime.planner.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as a JSON object: it records the batches that you received, not those prefetched.

@@ -15,7 +15,6 @@ from aioloader.errors import SampleError, over_budget
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
-from aioloader.pipeline.deliver import Delivery, DeliveryLog
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import ComputedListPlan, EpochPlan
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
     from aioloader.observability.trace import EpochTrace, Tracer
+    from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
     from aioloader.pipeline.plan import BatchPlan, ListPlan
@@ -37,14 +37,31 @@ B = TypeVar("B")
 
 
 class CallerMetrics:
-    """The caller's side of an epoch, counted. It does not refer to the epoch: no cycle.
+    """The caller's side of an epoch, counted, traced and shown; `end` ends that, also where the epoch is left early.
+
+    A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
+    the iterator, which would then never be collected.
 
     Args:
         metrics: the loader's counters.
+        trace: of the epoch, or None.
+        memory_usage: returns the bytes of slab memory in use, their maximum and the limit, for the trace.
+
+    Attributes:
+        bar: the epoch's progress bar, once it is open.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        trace: EpochTrace | None = None,
+        memory_usage: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0),
+    ) -> None:
         self._metrics = metrics
+        self._trace = trace
+        self._memory_usage = memory_usage
+        self._token = metrics.latest_epoch = object()
+        self.bar: ProgressBar | None = None
 
     def record_request(self) -> float:
         """Record that the caller requests a batch; return the time, for `record_delivery`."""
@@ -55,7 +72,8 @@ class CallerMetrics:
         if metrics.started is None:
             metrics.started = now
             metrics.passes = 1
-        metrics.begin()
+        if metrics.cpu_from is None:
+            metrics.begin()
         if metrics.paused is not None:
             metrics.paused_s += now - metrics.paused
             metrics.paused = None
@@ -64,6 +82,8 @@ class CallerMetrics:
         if metrics.delivered_at is not None:
             metrics.consumer_s += now - metrics.delivered_at
             metrics.delivered_at = None
+        if self._trace is not None:
+            self._trace.record_request(now)
         return now
 
     def record_delivery(self, requested: float, samples: int, timeline: BatchTimeline | None = None) -> None:
@@ -95,46 +115,11 @@ class CallerMetrics:
                 end = since
             if end > requested:  # the batch was begun after the request
                 waits["start"] = waits.get("start", 0.0) + end - requested
+        if self._trace is not None:
+            self._trace.record_delivery(requested, samples, self._memory_usage())
 
-
-class TracedMetrics(CallerMetrics):
-    """The caller's side of an epoch, counted and recorded in the trace."""
-
-    def __init__(
-        self, metrics: Metrics, trace: EpochTrace, memory_usage: Callable[[], tuple[int, int, int]]
-    ) -> None:
-        super().__init__(metrics)
-        self._trace = trace
-        self._memory_usage = memory_usage
-
-    def record_request(self) -> float:
-        now = super().record_request()
-        self._trace.record_request(now)
-        return now
-
-    def record_delivery(self, requested: float, samples: int, timeline: BatchTimeline | None = None) -> None:
-        super().record_delivery(requested, samples, timeline)
-        self._trace.record_delivery(requested, samples, self._memory_usage())
-
-
-class EpochCleanup:
-    """Function that closes the progress bar, the trace and the timer when an epoch ends or is left.
-
-    A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
-    the iterator, which would then never be collected.
-
-    Attributes:
-        bar: the epoch's progress bar, once it is open.
-    """
-
-    def __init__(self, metrics: Metrics, trace: EpochTrace | None) -> None:
-        self._metrics = metrics
-        self._trace = trace
-        self._token = metrics.latest_epoch = object()
-        self.bar: ProgressBar | None = None
-
-    def __call__(self) -> None:
-        """Close them. May be called twice, from any thread."""
+    def end(self) -> None:
+        """Close the progress bar and the trace, and stop the timer. May be called twice, from any thread."""
         # Unless another epoch has begun, the time that follows belongs to none.
         if self._metrics.latest_epoch is self._token:
             self._metrics.pause()
@@ -148,7 +133,7 @@ class Epoch:
     """One epoch: its plan, and what the caller has received from it.
 
     Args:
-        cursor: where the epoch starts; moved with every batch.
+        cursor: where the caller is in the epoch; moved with every batch.
         planner: makes the plan of the epoch, and records its progress.
         options: the loader's options.
         metrics: the loader's counters.
@@ -176,7 +161,7 @@ class Epoch:
         tracer: Tracer | None,
         memory_usage: Callable[[], tuple[int, int, int]],
     ) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
         self._planner = planner
         self._options = options
         self._metrics = metrics
@@ -186,15 +171,13 @@ class Epoch:
         self._plan: EpochPlan | ListPlan | ComputedListPlan | IterablePlan | None = None
         self._shows = bool(options.progress)
         self._waited = metrics.wait_s, metrics.consumer_s
-        self.trace: EpochTrace | None = None
-        caller = CallerMetrics(metrics)
-        if tracer is not None:
-            self.trace = tracer.begin_epoch(cursor.epoch)
-            caller = TracedMetrics(metrics, self.trace, memory_usage)
-        self.record_request: Callable[[], float] = caller.record_request
-        self.record_delivery: Callable[[float, int, BatchTimeline | None], None] = caller.record_delivery
-        self.end = EpochCleanup(metrics, self.trace)
-        self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry, cursor.taken)
+        self.trace = None if tracer is None else tracer.begin_epoch(cursor.epoch)
+        self._caller = CallerMetrics(metrics, self.trace, memory_usage)
+        self.record_request: Callable[[], float] = self._caller.record_request
+        self.record_delivery: Callable[[float, int, BatchTimeline | None], None] = (
+            self._caller.record_delivery
+        )
+        self.end: Callable[[], None] = self._caller.end
         self._samples = 0  # so far, failed ones included
         self._failed = 0
         self.goes_on = False
@@ -203,16 +186,16 @@ class Epoch:
     @property
     def number(self) -> int:
         """Return the epoch number."""
-        return self._cursor.epoch
+        return self.cursor.epoch
 
     def plans(self) -> Iterable[BatchPlan] | IterablePlan:
         """Return the batches to be made."""
         if self._plan is None:
-            self._plan = self._planner.plan(self._cursor)
+            self._plan = self._planner.plan(self.cursor)
         if isinstance(self._plan, IterablePlan):
-            self._plan.on_plan = self.delivery_log.remember
+            self._plan.on_plan = self.cursor.remember
             return self._plan
-        return self.delivery_log.follow(self._plan)
+        return self.cursor.follow(self._plan)
 
     @property
     def computed(self) -> bool:
@@ -264,16 +247,13 @@ class Epoch:
             except BaseException:
                 self._lose(delivery)
                 raise
-        plan = self.delivery_log.enter(delivery)
-        self._cursor.consumed = self.delivery_log.consumed
-        if not self._options.in_order:
-            self._cursor.taken = self.delivery_log.taken
+        plan = self.cursor.enter(delivery)
         if plan.source_state is not None:
-            self._cursor.source_state = plan.source_state
+            self.cursor.source_state = plan.source_state
         if self._shows:
             self._show(delivery)
         if not delivery.samples:
-            self._cursor.empty += 1
+            self.cursor.empty += 1
         return delivery.samples > 0
 
     def _lose(self, delivery: Delivery) -> None:
@@ -281,8 +261,7 @@ class Epoch:
         if not self.goes_on or delivery.consumed < 0:  # the epoch itself failed
             self.over = True
             return
-        self.delivery_log.enter(delivery)
-        self._cursor.consumed = self.delivery_log.consumed
+        self.cursor.enter(delivery)
 
     def _record(self, failed: list[SampleError]) -> None:
         for error in failed:
@@ -305,14 +284,16 @@ class Epoch:
 
     def _show(self, delivery: Delivery) -> None:
         metrics = self._metrics
-        if self.end.bar is None:
-            self.end.bar = open_progress_bar(self._options.progress, f"epoch {self.number}", self._total())
-            if self.end.bar is None:
+        if self._caller.bar is None:
+            self._caller.bar = open_progress_bar(
+                self._options.progress, f"epoch {self.number}", self._total()
+            )
+            if self._caller.bar is None:
                 self._shows = False
                 return
         waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
         starved = waited / (waited + took) if waited + took else 0.0
-        self.end.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
+        self._caller.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
         planner = self._planner
@@ -335,7 +316,7 @@ class Epoch:
         if self._failed:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._planner.progress.finish(self._cursor, self._plan.carry())
+        self._planner.finish(self.cursor, self._plan.carry())
         if isinstance(self._plan, IterablePlan):
             self._planner.carried = (self.number + 1, self._plan.left_over)
         self.end()

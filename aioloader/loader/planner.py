@@ -22,7 +22,7 @@ from aioloader.datasets.resolve import fingerprint, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError, UnevenStepsWarning
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.dealing import steps_of
-from aioloader.loader.checkpoint import CheckpointState, EpochCursor
+from aioloader.loader.checkpoint import EpochCursor, checked_epoch, read_state, write_state
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import (
     BatchSchedule,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
     from aioloader.loader.options import LoaderOptions
-    from aioloader.pipeline.plan import EpochStream
 
 _COMPARED = 1 << 16
 
@@ -124,7 +123,9 @@ def _check_stream(dataset: IterableDataset, options: LoaderOptions) -> None:
             )
 
 
-def _parts(receipt: Receipt, stream: EpochStream) -> Iterator[tuple[IntArray, IntArray]]:
+def _parts(
+    receipt: Receipt, stream: PositionalStream | IteratedStream
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield the indices and epochs of the positions of a receipt."""
     for low in range(receipt.start, receipt.stop, _COMPARED):
         indices, epochs, _ = stream.take(low, min(low + _COMPARED, receipt.stop))
@@ -175,7 +176,9 @@ class EpochPlanner:
         schedule: how positions become batches; not with a batch sampler.
         streams: samples come from an `IterableDataset`.
         carried: (epoch, samples that rollover brings into it), of an `IterableDataset`.
-        progress: progress of the caller, and the seed.
+        seed: the seed of the order and of all random numbers; that of a state that was loaded.
+        next: where the next epoch begins.
+        current: where the caller is in the epoch under way; None if there is none.
 
     Raises:
         TypeError: the dataset is not one.
@@ -192,8 +195,9 @@ class EpochPlanner:
         self.options = options = _by_position(options)
         self.carried: tuple[int, list[Any]] = (-1, [])
         self._warned = False
-        seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        self.progress = CheckpointState(self._identity, seed, self._extent, self._cut)
+        self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
+        self.next = EpochCursor()
+        self.current: EpochCursor | None = None
         self._rank, self._world = rank, world = options.rank_and_world
         self._drops = options.even == "drop"
         if options.batch_sampler is None:
@@ -205,11 +209,6 @@ class EpochPlanner:
                 world=world,
                 even=options.even,
             )
-
-    @property
-    def seed(self) -> int:
-        """Return the seed of the order and of all random numbers; that of a state that was loaded."""
-        return self.progress.seed
 
     # Finding a dataset's length may read its index: these are computed at their first use.
 
@@ -288,24 +287,43 @@ class EpochPlanner:
     def __len__(self) -> int:
         if self.streams:
             return self.length
-        consumed = self.progress.next.consumed  # of an epoch that is to be resumed
-        taken = len(self.progress.next.taken)
+        consumed = self.next.consumed  # of an epoch that is to be resumed
+        taken = len(self.next.taken)
         batches = self._batches
         if is_computed(batches):
-            return batches.count(self.seed, self.progress.next.epoch, consumed) - taken
+            return batches.count(self.seed, self.next.epoch, consumed) - taken
         if batches is not None:
             return steps_of(max(0, len(batches) - consumed), self._world, self._drops) - taken
         carried = 0
-        carry = self.progress.next.carry
+        carry = self.next.carry
         if is_positional(self.sampler):
             if carry is not None:
-                epoch = self.progress.next.epoch
+                epoch = self.next.epoch
                 carried = PositionalStream(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
         elif carry is not None:
             carried = len(carry)
         return self.schedule.steps(max(0, len(self.sampler) + carried - consumed)) - taken
 
     # -- epochs ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> EpochCursor:
+        """Begin an epoch and return its cursor. If it is left early, its carry is dropped and the next one follows."""
+        self.current = self.next.begun()
+        self.next = EpochCursor(self.current.epoch + 1)
+        return self.current
+
+    def finish(self, cursor: EpochCursor, carry: Any) -> None:
+        """Record that an epoch was exhausted, and what rollover brings into the next one."""
+        if self.current is cursor:
+            self.current = None
+            if self.next.epoch == cursor.epoch + 1:
+                self.next = EpochCursor(self.next.epoch, carry=carry)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the next epoch; if it is the next one anyway, nothing changes."""
+        if checked_epoch(epoch) != self.next.epoch:
+            self.next = EpochCursor(int(epoch))
+        self.current = None
 
     def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | ComputedListPlan | IterablePlan:
         """Return the batches of an epoch that starts at a cursor."""
@@ -351,9 +369,9 @@ class EpochPlanner:
                     "with last_batch='rollover' an epoch over an IterableDataset cannot be resumed: the samples "
                     "carried over would have to be part of the state"
                 )
-        elif self.progress.current is not None and self.progress.current.empty and self._cut()[-1] > 1:
-            self._warn_of_steps(self.progress.current.empty)
-        return self.progress.state()
+        elif self.current is not None and self.current.empty and self._cut()[-1] > 1:
+            self._warn_of_steps(self.current.empty)
+        return write_state(self.current or self.next, self._identity(), self.seed, self._cut())
 
     def _warn_of_steps(self, empty: int) -> None:
         if self._warned:
@@ -376,7 +394,9 @@ class EpochPlanner:
         """
         if isinstance(self._dataset, IterableDataset):
             self._dataset.check_resumable()
-        self.progress.load(state, fixed)
+        seed = self.seed if fixed else None
+        self.seed, self.next = read_state(state, self._identity, self._extent, self._cut, seed)
+        self.current = None
 
     def check_receipt(self, receipt: Receipt) -> None:
         """Compare a receipt with the order; see `AsyncDataLoader.check_receipt`."""

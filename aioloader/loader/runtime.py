@@ -45,13 +45,13 @@ from aioloader.metrics import LoaderConfig, Metrics, Stats
 from aioloader.observability.trace import Tracer
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
-from aioloader.pipeline.deliver import DeliveryLog
 from aioloader.pipeline.epoch_runner import EpochRunner
 from aioloader.pipeline.inline import InlinePipeline
 from aioloader.pipeline.iterable_plan import IterablePlan
 
 if TYPE_CHECKING:
     from aioloader.foundation.error_log import ErrorLog
+    from aioloader.loader.checkpoint import EpochCursor
     from aioloader.receipts import Receipt
 
 _FEW_PATHS = 64
@@ -110,7 +110,7 @@ class LoaderRuntime:
         self._resolved = resolve(dataset)
         self._segments, self._waiting = cut(self._resolved.stages)
         self._latest: weakref.ref[Epoch] | None = None
-        self._delivery_log: DeliveryLog | None = None
+        self._cursor: EpochCursor | None = None
         self._batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         self._gathers = (
             self._resolved.base_kind == "gather" and not self._resolved.stages and self._batchify is None
@@ -355,7 +355,7 @@ class LoaderRuntime:
                 "samples belong to the next one: exhaust or delete that iterator first"
             )
         epoch = Epoch(
-            self.planner.progress.begin(),
+            self.planner.begin(),
             planner=self.planner,
             options=self.options,
             metrics=self.metrics,
@@ -368,7 +368,7 @@ class LoaderRuntime:
             # The caller may have seeded a global generator that its order is drawn from.
             epoch.plans()
         self._latest = weakref.ref(epoch)
-        self._delivery_log = epoch.delivery_log
+        self._cursor = epoch.cursor
         return epoch
 
     def start(self, epoch: Epoch, blocking: bool = False) -> InlinePipeline | EpochRunner:
@@ -415,11 +415,7 @@ class LoaderRuntime:
 
     def receipt(self) -> Receipt:
         """Return the receipt of the latest epoch; see `AsyncDataLoader.receipt`."""
-        log = self._delivery_log
-        if log is None:
-            cursor = self.planner.progress.next
-            log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry, cursor.taken)
-        return log.receipt()
+        return (self._cursor or self.planner.next).receipt()
 
     def stats(self) -> Stats:
         """Return a snapshot of the counters; see `AsyncDataLoader.stats`."""

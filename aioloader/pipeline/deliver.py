@@ -1,4 +1,4 @@
-"""The stage "deliver": apply the policy for failed samples, make the delivery of a batch, and log what was delivered.
+"""The stage "deliver": apply the policy for failed samples, and make the delivery of a batch.
 
 `deliver` applies the policy and then calls `collate`, because replaced rows are part of the batch. The epoch's runner
 hands the deliveries out in order.
@@ -6,11 +6,8 @@ hands the deliveries out in order.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aioloader.errors import BatchShapeError, LoaderError, SampleError
 from aioloader.foundation.error_log import add_note, describe, printable
@@ -25,15 +22,10 @@ from aioloader.foundation.types import (
     ItemLocation,
 )
 from aioloader.pipeline.collate import BatchRows, collate
-from aioloader.receipts import Receipt, add_digests, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from aioloader.pipeline.context import ItemSource, PipelineContext
     from aioloader.pipeline.plan import BatchPlan
-
-_FOLD_AT = 8192
 
 
 @dataclass(slots=True)
@@ -158,109 +150,3 @@ def _location(items: ItemSource, index: int, cause: BaseException) -> ItemLocati
     except Exception as error:
         add_note(cause, f"The dataset's location({index}) failed: {describe(error)}")
         return ItemLocation()
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A batch: its plan, whether it was delivered, and how many of its samples and of its padding were left out."""
-
-    plan: BatchPlan
-    delivered: bool = False
-    failed: int = 0
-    padded: int = 0
-
-
-class DeliveryLog:
-    """Log of the batches of one epoch, from which receipts are made. For one thread at a time.
-
-    Args:
-        epoch: the epoch.
-        start: position at which the epoch begins.
-        carry: the samples that rollover brought into the epoch.
-        taken: `BatchPlan.consumed` of batches behind `start` that the caller has already.
-
-    Attributes:
-        consumed: `BatchPlan.consumed` of the last batch before the first one that the caller does not have.
-    """
-
-    def __init__(self, epoch: int, start: int, carry: Any, taken: Sequence[int] = ()) -> None:
-        self._receipt = Receipt(epoch, start, start, carry=None if carry is None else list(carry))
-        # In the order of their plans, from the first one on that the caller does not have.
-        self._planned: deque[_Entry] = deque()
-        self._waiting: list[tuple[IntArray, IntArray]] = []  # delivered, not yet in the digest
-        self._samples = 0
-        self._seen = self._padded = self._skipped = 0
-        self._taken = set(taken)
-        self.consumed = start
-
-    def follow(self, plans: Iterable[BatchPlan]) -> Iterator[BatchPlan]:
-        """Iterate over the same batches but those that were taken before, and remember all until they are delivered."""
-        for plan in plans:
-            # Plans may be made in another thread than that of the caller, where the log advances.
-            if plan.consumed in self._taken:
-                self._planned.append(_Entry(plan, delivered=True))
-            else:
-                self.remember(plan)
-                yield plan
-
-    def remember(self, plan: BatchPlan) -> None:
-        """Add a batch that will be delivered."""
-        self._planned.append(_Entry(plan))
-
-    @property
-    def taken(self) -> list[int]:
-        """Return `BatchPlan.consumed` of the batches that were delivered behind the first one that was not."""
-        self._advance()
-        return [entry.plan.consumed for entry in list(self._planned) if entry.delivered]
-
-    def enter(self, delivery: Delivery) -> BatchPlan:
-        """Log that the caller received a batch, or that none of its samples was left; return its plan."""
-        entry = self._planned[0]
-        if entry.plan.consumed != delivery.consumed or entry.delivered:
-            entry = next(
-                each
-                for each in list(self._planned)
-                if each.plan.consumed == delivery.consumed and not each.delivered
-            )
-        plan = entry.plan
-        own = len(plan.indices) - plan.padded
-        for error in delivery.skipped:
-            if error.position is not None and error.position - plan.position >= own:
-                entry.padded += 1
-            else:
-                entry.failed += 1
-        entry.delivered = True
-        self._advance()
-        return plan
-
-    def _advance(self) -> None:
-        """Take the batches into the receipt that were delivered without a gap."""
-        while self._planned and self._planned[0].delivered:
-            entry = self._planned.popleft()
-            plan = entry.plan
-            own = len(plan.indices) - plan.padded
-            self._seen += own - entry.failed
-            self._padded += plan.padded - entry.padded
-            self._skipped += entry.failed
-            self.consumed = plan.consumed
-            # One hash of many samples costs little more than one of a few.
-            self._waiting.append((plan.indices[:own], plan.epochs[:own]))
-            self._samples += own
-            if self._samples >= _FOLD_AT:
-                self._fold()
-
-    def receipt(self) -> Receipt:
-        """Return the receipt of the batches delivered so far, up to the first one that is missing."""
-        self._advance()
-        self._fold()
-        return replace(
-            self._receipt, stop=self.consumed, seen=self._seen, padded=self._padded, skipped=self._skipped
-        )
-
-    def _fold(self) -> None:
-        if self._waiting:
-            indices, epochs = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
-            digest = add_digests(self._receipt.digest, digest_of(indices, epochs))
-            self._receipt = replace(self._receipt, digest=digest)
-            self._waiting.clear()
-            self._samples = 0

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -233,31 +233,11 @@ def _joined(parts: Sequence[StreamedSamples]) -> StreamedSamples:
     return StreamedSamples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-class EpochStream(Protocol):
-    """Stream of one epoch.
+class PositionalStream:
+    """Stream of one epoch that is computed where it is read.
 
     Attributes:
-        length: number of its positions; None if that is not known. May be an estimate, see `announced_length`.
-    """
-
-    @property
-    def length(self) -> int | None: ...
-
-    def take(self, start: int, stop: int) -> StreamedSamples:
-        """Return the samples at stream positions start <= p < stop; fewer at the end of the stream."""
-        ...
-
-    def available(self, start: int, stop: int) -> int:
-        """Return how many of the positions start <= p < stop are in the stream."""
-        ...
-
-    def carry(self, start: int) -> Any:
-        """Return the rest from position `start` on, in the form that the next epoch's stream takes; None if empty."""
-        ...
-
-
-class PositionalStream:
-    """Stream that is computed where it is read.
+        length: number of its positions.
 
     Args:
         sampler: a `PositionalSampler`.
@@ -290,7 +270,7 @@ class PositionalStream:
         return block[low - begin : high - begin]
 
     def take(self, start: int, stop: int) -> StreamedSamples:
-        """Return the samples; see `EpochStream.take`."""
+        """Return the samples at stream positions start <= p < stop; fewer at the end of the stream."""
         stop = min(stop, self.length)
         if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
             if len(self._same) < stop - start:
@@ -315,11 +295,11 @@ class PositionalStream:
         return _joined(parts)
 
     def available(self, start: int, stop: int) -> int:
-        """Return how many positions are left; see `EpochStream.available`."""
+        """Return how many of the positions start <= p < stop are in the stream."""
         return max(0, min(stop, self.length) - start)
 
     def carry(self, start: int) -> tuple[int, int] | None:
-        """Return (epoch, position in it) where the rest begins; see `EpochStream.carry`."""
+        """Return (epoch, position in it) where the rest begins; see `EpochPlan.carry`."""
         if start >= self.length:
             return None
         ahead, low = divmod(start + self._skip, self._n)
@@ -327,7 +307,10 @@ class PositionalStream:
 
 
 class IteratedStream:
-    """Stream of a sampler that can only be iterated.
+    """Stream of one epoch of a sampler that can only be iterated.
+
+    Attributes:
+        length: number of its positions; None if that is not known. May be an estimate, see `announced_length`.
 
     Args:
         sampler: iterable over the indices of one epoch.
@@ -353,7 +336,7 @@ class IteratedStream:
             self.length = len(self._kept)
 
     def take(self, start: int, stop: int) -> StreamedSamples:
-        """Return the samples; see `EpochStream.take`.
+        """Return the samples; see `PositionalStream.take`.
 
         `start` never decreases, unless the whole stream is kept.
         """
@@ -376,13 +359,13 @@ class IteratedStream:
         return StreamedSamples(*np.asarray(chosen, dtype=np.int64).reshape(-1, 3).T)
 
     def available(self, start: int, stop: int) -> int:
-        """Return how many positions are left; reads up to `stop`. See `EpochStream.available`."""
+        """Return how many positions are left; reads up to `stop`. See `PositionalStream.available`."""
         if not self._whole:
             return len(self.take(start, stop)[0])
         return max(0, min(stop, len(self._kept)) - start)
 
     def carry(self, start: int) -> list[list[int]] | None:
-        """Return [index, epoch, position in it] of each sample left; see `EpochStream.carry`."""
+        """Return [index, epoch, position in it] of each sample left; see `EpochPlan.carry`."""
         return self._kept[start - self._start :] or None
 
 
@@ -395,7 +378,9 @@ class EpochPlan:
         start: stream position at which the first step begins; earlier positions were consumed.
     """
 
-    def __init__(self, stream: EpochStream, schedule: BatchSchedule, start: int = 0) -> None:
+    def __init__(
+        self, stream: PositionalStream | IteratedStream, schedule: BatchSchedule, start: int = 0
+    ) -> None:
         self._stream = stream
         self._schedule = schedule
         self._start = start

@@ -260,7 +260,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             return dict(known)
         order, engine = self._order, self._engine
         state = None if engine is None else engine.state_dict()
-        within = engine is not None and engine._runtime.planner.progress.current is not None
+        within = engine is not None and engine._runtime.planner.current is not None
         present = states_of(all_generators(self))
         drawn = {name: present[name] for name in generators_of(self)}
         return {
@@ -315,7 +315,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             raise
         if saved is not None:
             reached = None if present is None else (int(saved["consumed"]), present)
-            self._order.resume(engine._runtime.planner.progress.seed, bool(state["begun"]), reached)
+            self._order.resume(engine._runtime.planner.seed, bool(state["begun"]), reached)
         restore(generators, states)
         return engine
 

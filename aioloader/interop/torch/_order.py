@@ -77,7 +77,7 @@ class Order:
             self._setup.seed = seed
             runtime = self.runtime()
             assert runtime is not None
-            runtime.planner.progress.seed = seed
+            runtime.planner.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._reached is not None:
             batches = self._continued(batches, *self._reached)
