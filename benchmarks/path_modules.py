@@ -192,7 +192,7 @@ def main() -> None:
     counts = f"{len(parent)} in the parent, {len(worker)} in the workers, {len(parent & worker)} in both"
     print(f"\nmodules on the path: {len(both)} ({counts})")
     calls, own, moves = (found[done.pid]["totals"][name] / BATCHES for name in ("calls", "own", "moves"))
-    chunks = found[done.pid]["functions"]["aioloader.pipeline.dispatch"]["Dispatch.chunk"] / BATCHES
+    chunks = found[done.pid]["functions"]["aioloader.pipeline.batch_task"]["BatchTask._chunk"] / BATCHES
     print(
         f"a batch of {chunks:.1f} chunks in the parent: {calls:.0f} calls, {own:.0f} of this package, {moves:.0f} "
         "moves between modules"

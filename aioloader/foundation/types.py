@@ -309,11 +309,14 @@ class Chunk:
 
 
 class BatchTimeline:
-    """Stages that a batch went through, and when: for counters, traces and reports of a stall.
+    """Stages of a batch, or of an image of a service, and when each began: for counters, traces and reports of a stall.
+
+    Args:
+        stage: the first one.
 
     Attributes:
-        stage: the current one: "plan", "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in
-            its queue), "collate", or "reorder" (waiting for earlier batches, or for the caller).
+        stage: the current one. Those of a batch are "plan", "memory" (waiting for slab memory), "fetch", "work" (in the
+            executor, or in its queue), "collate", and "reorder" (waiting for earlier batches, or for the caller).
         times: every stage so far, and when it began (seconds, `time.perf_counter`).
         work_spans: chunks as their workers saw them, with the time at which they were passed to the executor; empty
             without a trace.
@@ -322,16 +325,17 @@ class BatchTimeline:
 
     __slots__ = ("calls", "stage", "times", "work_spans")
 
-    def __init__(self) -> None:
-        self.times: list[tuple[str, float]] = []
+    def __init__(self, stage: str = "plan") -> None:
+        self.stage = stage
+        self.times = [(stage, perf_counter())]
         self.work_spans: list[tuple[float, WorkSpan]] = []
         self.calls: list[CallSpan] = []
-        self.enter("plan")
 
     def enter(self, stage: str) -> None:
-        """Begin a stage and end the one before."""
-        self.stage = stage
-        self.times.append((stage, perf_counter()))
+        """Begin a stage and end the one before, unless it is the same."""
+        if stage != self.stage:
+            self.stage = stage
+            self.times.append((stage, perf_counter()))
 
 
 class Failure(NamedTuple):

@@ -83,10 +83,9 @@ class EpochCursor:
         before = set(self.taken)
         for plan in plans:
             # Plans may be made in another thread than that of the caller, where the cursor moves.
-            if plan.consumed in before:
-                self._planned.append(_Entry(plan, delivered=True))
-            else:
-                self.remember(plan)
+            entry = _Entry(plan, plan.consumed in before)
+            self._planned.append(entry)
+            if not entry.delivered:
                 yield plan
 
     def remember(self, plan: BatchPlan) -> None:

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import logging
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from aioloader.errors import ThreadStartError
 from aioloader.foundation.caller import DeferredWarnings
 from aioloader.foundation.opening import Opening, current_opening
-from aioloader.foundation.stacks import stack_of
 from aioloader.foundation.thread_start import start
 from aioloader.foundation.threads import Threads
 from aioloader.pipeline.plan import BatchPlan, base_indices
+from aioloader.pipeline.watchdog import ThreadWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
@@ -50,7 +49,7 @@ def _announce(
     waiting: deque[BatchPlan] = deque()
     ahead = 0
     for plan in plans:
-        source.announce(context.items.spans(base_indices(context.items, plan.indices)))
+        source.announce(context.items.spans(base_indices(context.items, plan.indices)[1]))
         waiting.append(plan)
         ahead += len(plan.indices)
         while ahead - len(waiting[0].indices) >= source.announced:
@@ -59,7 +58,6 @@ def _announce(
     yield from waiting
 
 
-_log = logging.getLogger("aioloader")
 _LEAVE_S = 0.5
 
 
@@ -153,8 +151,7 @@ def limits(timeout: float) -> Iterator[None]:
         current_opening.reset(token)
 
 
-@contextlib.contextmanager
-def reported(name: str, after_s: float | None) -> Iterator[None]:
+def reported(name: str, after_s: float | None) -> AbstractContextManager[None]:
     """Return a context that logs a warning with the stack of this thread while it lasts long.
 
     Args:
@@ -162,30 +159,6 @@ def reported(name: str, after_s: float | None) -> Iterator[None]:
         after_s: seconds after which it is reported, and again at growing intervals; None: never.
     """
     if after_s is None:
-        yield
-        return
-    done = threading.Event()
-    thread = threading.get_ident()
-    begin = time.monotonic()
-
-    def watch() -> None:
-        wait_s = after_s
-        while not done.wait(wait_s):
-            wait_s = seconds = time.monotonic() - begin
-            _log.warning(
-                "no batch yet: the loader has been opening %s for %.1f s. It is at:\n%s",
-                name,
-                seconds,
-                stack_of(thread) or "(unknown)",
-                extra={"stage": "open", "seconds": seconds},
-            )
-
-    watcher = threading.Thread(target=watch, name="aioloader-watch", daemon=True)
-    try:
-        with contextlib.suppress(ThreadStartError):  # then it is not reported
-            start(watcher)
-        yield
-    finally:
-        done.set()
-        if watcher.is_alive():
-            watcher.join(_LEAVE_S)
+        return contextlib.nullcontext()
+    message = "no batch yet: the loader has been opening %s for %.1f s. It is at:\n%s"
+    return ThreadWatch(message, name, after_s, stage="open")

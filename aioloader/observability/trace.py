@@ -301,14 +301,33 @@ class TraceLanes:
         self._name(IN_FLIGHT + lane, f"{name} in flight {lane}")
         return lane
 
-    def _stages(
-        self, place: tuple[int, int], times: Sequence[tuple[str, float]], now: float, args: dict[str, Any]
-    ) -> None:
-        """Record the stages of something in flight, each of which ends when the next one begins."""
+    def _in_stages(
+        self,
+        kind: str,
+        lane: int,
+        timeline: BatchTimeline,
+        now: float,
+        args: dict[str, Any],
+        facts: dict[str, Any],
+    ) -> tuple[int, int]:
+        """Record something in flight, and its stages, each of which ends when the next one begins; return its lane.
+
+        Args:
+            kind: what it is: the name of its number in `args`.
+            lane: number of the lane.
+            timeline: its stages.
+            now: when it ended.
+            args: facts about it and each of its stages.
+            facts: more facts about it.
+        """
+        slice_, place = self._tracer.slice, self._lane(IN_FLIGHT + lane)
+        begin = timeline.times[0][1]
+        slice_(f"{kind} {args[kind]}", place, begin, now, args={**args, **facts}, category=kind)
         end = now
-        for stage, since in reversed(times):
-            self._tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
+        for stage, since in reversed(timeline.times):
+            slice_(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
             end = since
+        return place
 
     def _chunk(
         self, given: float, span: WorkSpan, now: float, args: dict[str, Any]
@@ -423,12 +442,8 @@ class EpochTrace(TraceLanes):
     def _draw(
         self, number: int, lane: int, timeline: BatchTimeline, now: float, facts: dict[str, Any]
     ) -> None:
-        tracer, place = self._tracer, self._lane(IN_FLIGHT + lane)
         args = {"batch": number, "epoch": self._epoch}
-        tracer.slice(
-            f"batch {number}", place, timeline.times[0][1], now, args={**args, **facts}, category="batch"
-        )
-        self._stages(place, timeline.times, now, args)
+        place = self._in_stages("batch", lane, timeline, now, args, facts)
         for given, span in timeline.work_spans:
             self._flow(place, given, *self._chunk(given, span, now, args))
         for call in timeline.calls:

@@ -14,20 +14,22 @@ import anyio
 import numpy as np
 
 from aioloader.errors import BatchMemoryError, LoaderError
-from aioloader.foundation.concurrency import RefCount
+from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import add_note, printable
+from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
-from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
-from aioloader.pipeline.collate import BatchRows, must_copy
+from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
+from aioloader.pipeline.collate import row_layout
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
-from aioloader.pipeline.dispatch import Dispatch, Run, Started
+from aioloader.pipeline.dispatch import Run, Started, average_s, chunk_size, run_timed
 from aioloader.pipeline.fetch import Fetch
+from aioloader.pipeline.memory import BatchMemory, may_lease
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioloader.abc import ByteSource
-    from aioloader.foundation.types import Chunk
+    from aioloader.foundation.types import IntArray
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
@@ -59,18 +61,15 @@ class BatchTask:
         self.plan = plan
         self.timeline = BatchTimeline()
         self._source = source
+        self._run = run
         self._fetch = Fetch(context, plan, source)
-        self._arrays = BatchRows(len(plan.indices))
+        self._arrays = BatchMemory(context.memory, len(plan.indices))
         self._result = ChunkResult()
         self._done: list[int] = []
         self._is_read = False
         self._is_over = False  # a sample failed that ends the batch
         # The sample that would have shown the layout of the rows, but takes long.
         self._first: Started | None = None
-        # Not a method of this task: that would be a cycle, and memory would wait for the garbage collector.
-        self._owned: list[Slab] = []
-        self._holders = RefCount(functools.partial(context.memory.free_later, self._owned))
-        self._dispatch = Dispatch(context, plan, run, timeline=self.timeline, holders=self._holders)
 
     async def prepare(
         self,
@@ -100,7 +99,7 @@ class BatchTask:
         """Give the batch up; its slabs are freed when nothing uses them any more."""
         if self._first is not None:
             self._first.abandon()
-        self._holders.leave()
+        self._arrays.leave()
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -112,16 +111,13 @@ class BatchTask:
             taken = memory.allocate(fetch.nbytes)
             if taken is None:
                 return False
-        if arrays.slab is None:
-            if not arrays.allocate(self.context):
-                if taken is not None:
-                    memory.free(taken)
-                return False
-            if arrays.slab is not None:
-                self._owned.append(arrays.slab)
+        if arrays.slab is None and not arrays.allocate(self.context):
+            if taken is not None:
+                memory.free(taken)
+            return False
         if taken is not None:
             fetch.slab = taken
-            self._owned.append(taken)
+            self._arrays.owned.append(taken)
         self._note_size()
         return True
 
@@ -146,9 +142,10 @@ class BatchTask:
             return
         self._is_read = True
         self.timeline.enter("fetch")
-        await self._fetch.read(self._owned)
-        self._result.failures += self._fetch.failures
-        self._done += [failure.row for failure in self._fetch.failures]
+        await self._fetch.read(self._arrays.owned)
+        if self._fetch.failures:
+            self._result.failures += self._fetch.failures
+            self._done += [failure.row for failure in self._fetch.failures]
 
     async def _discover(self, tasks: anyio.abc.TaskGroup | None) -> None:
         """Make samples one at a time, by value, until one of them shows the layout of the rows, or takes long."""
@@ -159,11 +156,12 @@ class BatchTask:
                 break
             if row in self._done:
                 continue
-            chunk = self._single(self._fetch, self._arrays, row)
+            chunk = self._single(self._fetch, row)
             if tasks is None:
-                result = await self._dispatch.run([chunk])
+                result = await self._timed([chunk])
             else:
-                self._first = self._dispatch.start(tasks, [chunk])
+                self._first = Started([chunk])
+                tasks.start_soon(deferred(self._first.run), self._timed)
                 with anyio.move_on_after(self._patience_s):
                     await self._first.wait()
                 if not self._first.is_over:
@@ -180,10 +178,7 @@ class BatchTask:
             self._take_first(result)
             if self._is_over:
                 break
-        slab = self._arrays.drop()  # it has no rows
-        if slab is not None and not self._result.tainted:
-            self._owned.remove(slab)
-            self.context.memory.free(slab)
+        self._arrays.drop(free=not self._result.tainted)  # it has no rows
 
     @property
     def _patience_s(self) -> float:
@@ -199,10 +194,64 @@ class BatchTask:
         self._is_over = bool(result.failures) and self.context.on_error == "raise"
         for sample in result.values.values():
             if self.context.layout is None:
-                self._dispatch.learn_layout(sample)
+                structure, leaves = flatten(sample)
+                self.context.layout = row_layout(structure, [leaf_spec(leaf) for leaf in leaves])
 
-    def _single(self, fetch: Fetch, arrays: BatchRows, row: int) -> Chunk:
-        return self._dispatch.chunk(fetch, arrays, np.asarray([row]), spill=self._arrays.spill)
+    # -- chunks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _timed(self) -> Run:
+        """Return a function that has chunks run, and records the time that they take; without this task."""
+        return functools.partial(
+            run_timed, run=self._run, metrics=self.context.metrics, timeline=self.timeline
+        )
+
+    def _chunks(self, ahead: int) -> list[Chunk]:
+        """Return the chunks of all rows that are not made yet; `ahead` is that of `chunk_size`."""
+        context, arrays = self.context, self._arrays
+        rows = np.arange(arrays.rows)
+        if self._done:
+            rows = np.setdiff1d(rows, self._done)
+        count = size = len(rows)
+        if not count:
+            return []
+        if not context.custom_collate:
+            size = chunk_size(
+                count, context.executor.workers, context.sample_s, ahead=ahead, left=self.plan.left
+            )
+        if size >= count:
+            return [self._chunk(self._fetch, rows, spill=arrays.spill)]
+        pieces = [rows[start : start + size] for start in range(0, count, size)]
+        share = arrays.spill[1] // len(pieces) // 64 * 64
+        return [
+            self._chunk(self._fetch, piece, spill=(arrays.spill[0] + part * share, share))
+            for part, piece in enumerate(pieces)
+        ]
+
+    def _single(self, fetch: Fetch, row: int) -> Chunk:
+        """Return the chunk of one row, whose sample is returned by value."""
+        return replace(self._chunk(fetch, np.asarray([row]), spill=self._arrays.spill), layout=None, bases=())
+
+    def _chunk(self, fetch: Fetch, rows: IntArray, *, spill: tuple[int, int]) -> Chunk:
+        plan, arrays, index_table = self.plan, self._arrays, fetch.index_table
+        if len(rows) < index_table.shape[1]:
+            index_table = np.ascontiguousarray(index_table[:, rows])
+        arrays.enter()
+        return Chunk(
+            batch=plan.number,
+            index_table=index_table,
+            extras=None if fetch.extras is None else fetch.extras[rows],
+            layout=arrays.layout,
+            bases=arrays.bases,
+            rows=arrays.rows,
+            custom_collate=self.context.custom_collate,
+            spill=spill,
+            release=arrays.leave,
+            samples=None if plan.samples is None else [plan.samples[row] for row in rows],
+            first=(int(plan.epochs[0]), int(plan.positions[0])),
+        )
+
+    # -- the batch ---------------------------------------------------------------------------------------------------
 
     async def complete(self, ahead: int = 0) -> Delivery:
         """Make the remaining samples and the batch. The error of a batch that failed is in its delivery.
@@ -210,12 +259,15 @@ class BatchTask:
         Args:
             ahead: batches in flight that will be delivered before this one.
         """
+        context = self.context
         try:
             await self._read()
             self.timeline.enter("work")
             result, arrays = self._result, self._arrays
-            chunks = [] if self._is_over else self._dispatch.chunks(self._fetch, arrays, self._done, ahead)
-            made = await self._dispatch.run(chunks) if chunks else ChunkResult()
+            chunks = [] if self._is_over else self._chunks(ahead)
+            made = ChunkResult()
+            if chunks:
+                made = await run_timed(chunks, self._run, context.metrics, self.timeline)
             if self._first is not None:
                 first = await self._first.result()
                 if first.incomplete:
@@ -229,18 +281,23 @@ class BatchTask:
             else:  # nothing was made before
                 result = self._result = made
             replacement = None
-            if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
+            if result.failures and context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
             self.timeline.enter("collate")
+            context.sample_s = average_s(context.sample_s, result, arrays.rows)
             # Without the layout all samples are results without rows; later ones are not.
-            self._dispatch.learn_costs(result, arrays.rows, len(chunks) if self._first is None else 0)
-            if not result.tainted:
-                arrays.give_back(self.context.memory, result.roots)
+            if chunks and self._first is None:
+                context.learn_spill(result.spill_nbytes)
+            if arrays.reserves and not result.tainted:
+                arrays.give_back(result.roots)
                 self._note_size()
-            copy = must_copy(self.context, result, arrays)
+            # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
+            copy = result.tainted or not (
+                arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, context.largest_batch)
+            )
             build = functools.partial(
                 deliver,
-                self.context,
+                context,
                 self.plan,
                 result,
                 arrays=arrays,
@@ -248,13 +305,11 @@ class BatchTask:
                 replacement=replacement,
                 copy=copy,
             )
-            threads = self.context.threads
+            threads = context.threads
             if copy and threads is not None and arrays.nbytes > _MOST_COPIED:
                 delivery = await threads.run(build)
             else:
                 delivery = build()
-            if arrays.leased and arrays.slab is not None:
-                self._owned.remove(arrays.slab)
             self._result = ChunkResult()
             return delivery
         except Exception as raised:
@@ -266,7 +321,7 @@ class BatchTask:
             ended.__cause__ = error
             return Delivery(self.plan.consumed, error=ended)
         finally:
-            self._holders.leave()
+            self._arrays.leave()
 
     async def _remake(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
         """Read items whole of which the parts were not enough, and make their samples; return the whole result.
@@ -285,14 +340,13 @@ class BatchTask:
         spill = (self._arrays.spill[0], 0)
         while len(rows):
             self.timeline.enter("fetch")
-            read, failures = await self._fetch.read_whole(rows, self._owned)
+            read, failures = await self._fetch.read_whole(rows, self._arrays.owned)
             rows = rows[len(read) :]
             made.failures += failures
             read = np.setdiff1d(read, [failure.row for failure in failures])
             self.timeline.enter("work")
             if len(read):
-                chunk = self._dispatch.chunk(self._fetch, self._arrays, read, spill=spill)
-                made.merge(await self._dispatch.run([chunk]))
+                made.merge(await self._timed([self._chunk(self._fetch, read, spill=spill)]))
         return made
 
     async def _find_replacement(self) -> int | None:
@@ -307,10 +361,9 @@ class BatchTask:
         slab = self._fetch.slab
         if slab is not None and not result.tainted:
             # Nothing reads it any more; freed, it leaves room for one sample, however little memory there is.
-            self._owned.remove(slab)
+            self._arrays.owned.remove(slab)
             context.memory.free(slab)
             self._fetch.slab = None
-        by_value = BatchRows(self._arrays.rows)
         for index in fallback_indices(int(self._fetch.index_table[INDEX, 0]), context.items.length):
             one = replace(
                 plan, indices=np.asarray([index]), epochs=plan.epochs[:1], positions=plan.positions[:1]
@@ -321,11 +374,11 @@ class BatchTask:
                 fetch.slab = context.memory.allocate(fetch.nbytes)
                 if fetch.slab is None:
                     return None
-                self._owned.append(fetch.slab)
-            await fetch.read(self._owned)
+                self._arrays.owned.append(fetch.slab)
+            await fetch.read(self._arrays.owned)
             if fetch.failures:
                 continue
-            made = await self._dispatch.run([self._single(fetch, by_value, 0)])
+            made = await self._timed([self._single(fetch, 0)])
             result.tainted |= made.tainted
             if not made.failures:
                 result.merge(made)

@@ -21,10 +21,11 @@ from aioloader.foundation.types import (
     IntArray,
     ItemLocation,
 )
-from aioloader.pipeline.collate import BatchRows, collate
+from aioloader.pipeline.collate import collate
 
 if TYPE_CHECKING:
     from aioloader.pipeline.context import ItemSource, PipelineContext
+    from aioloader.pipeline.memory import BatchMemory
     from aioloader.pipeline.plan import BatchPlan
 
 
@@ -60,7 +61,7 @@ def deliver(
     plan: BatchPlan,
     result: ChunkResult,
     *,
-    arrays: BatchRows,
+    arrays: BatchMemory,
     index_table: IntArray,
     replacement: int | None,
     copy: bool,

@@ -1,4 +1,4 @@
-"""The stage "dispatch": cut a batch into chunks, have the executor run them, and learn from what they took.
+"""The stage "dispatch": how many samples a chunk has, and running of chunks; `BatchTask` cuts them.
 
 Choice of the size of chunks, from the number of batches in flight and of workers (pure).
 
@@ -21,23 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
-import numpy as np
-
-from aioloader.foundation.concurrency import deferred
-from aioloader.foundation.pytree import flatten, leaf_spec
-from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult
-from aioloader.pipeline.collate import row_layout
 
 if TYPE_CHECKING:
-    from aioloader.foundation.concurrency import RefCount
-    from aioloader.pipeline.collate import BatchRows
-    from aioloader.pipeline.context import PipelineContext
-    from aioloader.pipeline.fetch import Fetch
-    from aioloader.pipeline.plan import BatchPlan
-
+    from aioloader.foundation.types import BatchTimeline, Chunk, ChunkResult
+    from aioloader.metrics import Metrics
 
 # Chunks that a worker should have: one that it works on and one that waits.
 _CHUNKS_PER_WORKER = 2
@@ -85,7 +75,7 @@ def average_s(before_s: float, result: ChunkResult, samples: int) -> float:
     return 0.8 * before_s + 0.2 * seconds if before_s else seconds
 
 
-Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
+Run = Callable[["Sequence[Chunk]"], "Awaitable[ChunkResult]"]
 
 
 class Started:
@@ -102,7 +92,7 @@ class Started:
         """Return whether they are done."""
         return self._over.is_set()
 
-    async def run(self, run: Callable[[Sequence[Chunk]], Awaitable[ChunkResult]]) -> None:
+    async def run(self, run: Run) -> None:
         """Run them with `run`, which releases them. Raises nothing but cancellation; `result` raises its error."""
         chunks, self._chunks = self._chunks, None
         if chunks is None:
@@ -136,111 +126,22 @@ class Started:
         return self._result
 
 
-class Dispatch:
-    """Chunks of one batch.
-
-    Args:
-        context: the shared parts.
-        plan: the batch.
-        run: runs chunks, see `aioloader.abc.Executor.run`.
-        timeline: of the batch.
-        holders: counts who may use the batch's memory; each chunk is one of them.
-    """
-
-    def __init__(
-        self,
-        context: PipelineContext,
-        plan: BatchPlan,
-        run: Run,
-        *,
-        timeline: BatchTimeline,
-        holders: RefCount,
-    ) -> None:
-        self._context = context
-        self._plan = plan
-        self._run = run
-        self._timeline = timeline
-        self._holders = holders
-
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """Have chunks run, and record the time that they took."""
-        begin = perf_counter()
-        result = await self._run(chunks)
-        now, metrics = perf_counter(), self._context.metrics
-        metrics.work.add(result)
-        if metrics.startup_s is None:
-            # The first samples waited for this in addition to being read and made.
-            waited = 0.0 if metrics.started is None else now - metrics.started
-            metrics.startup_s = max(0.0, waited - metrics.fetch_s - result.longest_s)
-        elif result.work_s:
-            metrics.dispatch_s += max(0.0, now - begin - result.longest_s)
-        if result.work_spans:
-            self._timeline.work_spans += [(begin, span) for span in result.work_spans]
-        if result.calls:
-            self._timeline.calls += result.calls
-        return result
-
-    def start(self, tasks: anyio.abc.TaskGroup, chunks: Sequence[Chunk]) -> Started:
-        """Have chunks run in a task of a group."""
-        started = Started(chunks)
-        tasks.start_soon(deferred(started.run), self.run)
-        return started
-
-    def chunks(self, fetch: Fetch, arrays: BatchRows, done: Sequence[int], ahead: int) -> list[Chunk]:
-        """Return the chunks of all rows but those in `done`; `ahead` is that of `chunk_size`."""
-        rows = np.arange(arrays.rows)
-        if done:
-            rows = np.setdiff1d(rows, done)
-        if not len(rows):
-            return []
-        size = len(rows)
-        if not self._context.custom_collate:
-            context = self._context
-            size = chunk_size(
-                size, context.executor.workers, context.sample_s, ahead=ahead, left=self._plan.left
-            )
-        pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
-        share = arrays.spill[1] // len(pieces) // 64 * 64
-        return [
-            self.chunk(fetch, arrays, piece, spill=(arrays.spill[0] + part * share, share))
-            for part, piece in enumerate(pieces)
-        ]
-
-    def chunk(self, fetch: Fetch, arrays: BatchRows, rows: Array, *, spill: tuple[int, int]) -> Chunk:
-        """Return the chunk of some rows."""
-        index_table = fetch.index_table
-        if len(rows) < arrays.rows:
-            index_table = np.ascontiguousarray(index_table[:, rows])
-        samples = self._plan.samples
-        self._holders.enter()
-        return Chunk(
-            batch=self._plan.number,
-            index_table=index_table,
-            extras=None if fetch.extras is None else fetch.extras[rows],
-            layout=arrays.layout,
-            bases=arrays.bases,
-            rows=arrays.rows,
-            custom_collate=self._context.custom_collate,
-            spill=spill,
-            release=self._holders.leave,
-            samples=None if samples is None else [samples[row] for row in rows],
-            first=(int(self._plan.epochs[0]), int(self._plan.positions[0])),
-        )
-
-    def learn_layout(self, sample: Any) -> None:
-        """Take the row layout from the first sample that was made."""
-        structure, leaves = flatten(sample)
-        self._context.layout = row_layout(structure, [leaf_spec(leaf) for leaf in leaves])
-
-    def learn_costs(self, result: ChunkResult, rows: int, chunks: int) -> None:
-        """Take the time and the memory that a sample needs from the merged result of a batch.
-
-        Args:
-            result: of the batch.
-            rows: its samples.
-            chunks: how many chunks it was cut into, apart from those that showed the layout of the rows.
-        """
-        context = self._context
-        context.sample_s = average_s(context.sample_s, result, rows)
-        if chunks:
-            context.learn_spill(result.spill_nbytes)
+async def run_timed(
+    chunks: Sequence[Chunk], run: Run, metrics: Metrics, timeline: BatchTimeline
+) -> ChunkResult:
+    """Have chunks of a batch run, and record the time that they took."""
+    begin = perf_counter()
+    result = await run(chunks)
+    now = perf_counter()
+    metrics.work.add(result)
+    if metrics.startup_s is None:
+        # The first samples waited for this in addition to being read and made.
+        waited = 0.0 if metrics.started is None else now - metrics.started
+        metrics.startup_s = max(0.0, waited - metrics.fetch_s - result.longest_s)
+    elif result.work_s:
+        metrics.dispatch_s += max(0.0, now - begin - result.longest_s)
+    if result.work_spans:
+        timeline.work_spans += [(begin, span) for span in result.work_spans]
+    if result.calls:
+        timeline.calls += result.calls
+    return result

@@ -20,7 +20,8 @@ from aioloader.foundation.concurrency import Notification, deferred, loop_notifi
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.deliver import Delivery
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.watchdog import EpochView, HeldLoopWatch, Watchdog, watch_lag
+from aioloader.pipeline.memory import PATIENCE_S, wait_for_room
+from aioloader.pipeline.watchdog import EpochView, ThreadWatch, Watchdog, is_calling, watch_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,7 +115,6 @@ class Reorder(Generic[T]):
 
 
 _MEMORY_POLL_S = 0.02
-_MEMORY_PATIENCE_S = 2.0
 # Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
 _YIELD_S = 0.002
 
@@ -271,8 +271,14 @@ class EpochRunner:
         after_s = self._context.stall_timeout
         if self._order is None or after_s is None:
             return nullcontext()
-        function = IterablePlan.request if isinstance(self._plans, IterablePlan) else _next_plan
-        return HeldLoopWatch(self._order, function.__code__, lambda: self._asked, after_s)
+        code = (IterablePlan.request if isinstance(self._plans, IterablePlan) else _next_plan).__code__
+        return ThreadWatch(
+            "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, or make "
+            "it an asynchronous source of samples; it is at\n%s",
+            self._order,
+            after_s,
+            lambda thread: self._asked if is_calling(thread, code) else None,
+        )
 
     async def _feed_from(self, tasks: anyio.abc.TaskGroup, plans: Iterator[BatchPlan] | IterablePlan) -> None:
         context = self._context
@@ -337,30 +343,29 @@ class EpochRunner:
         self._planned = number + 1
 
     async def _wait_for_memory(self, task: BatchTask) -> None:
-        """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some.
-
-        A lease that the caller releases sends no signal, hence the poll.
-        """
+        """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some."""
+        if task.allocate():
+            return
         context = self._context
-        alone_since = None
-        while not task.allocate():
-            if task.timeline.stage != "memory":
-                task.timeline.enter("memory")
-            now = perf_counter()
-            if self._in_flight > 1:
-                alone_since = None
-            elif alone_since is None:
-                alone_since = now
-            elif now - alone_since > _MEMORY_PATIENCE_S:
-                # Results without rows can do with less.
-                if not context.limit_spill(len(task.plan.indices)):
-                    raise task.too_large()
-                continue
-            self._memory_wanted = True
-            with anyio.move_on_after(_MEMORY_POLL_S):
-                await self._memory_freed.wait()
-            self._memory_wanted = False
-            context.metrics.memory_wait_s += perf_counter() - now
+        task.timeline.enter("memory")
+
+        def give_way(alone_s: float) -> bool:
+            # Results without rows can do with less.
+            if alone_s > PATIENCE_S and not context.limit_spill(len(task.plan.indices)):
+                raise task.too_large()
+            return alone_s > PATIENCE_S
+
+        await wait_for_room(
+            task.allocate, others=lambda: self._in_flight > 1, give_way=give_way, pause=self._await_memory
+        )
+
+    async def _await_memory(self) -> None:
+        begin = perf_counter()
+        self._memory_wanted = True
+        with anyio.move_on_after(_MEMORY_POLL_S):
+            await self._memory_freed.wait()
+        self._memory_wanted = False
+        self._context.metrics.memory_wait_s += perf_counter() - begin
 
     async def _complete_each(self) -> None:
         """Complete one batch after the other, because a new task costs as many calls as half of the other steps."""

@@ -73,14 +73,10 @@ class Fetch:
         n = len(plan.indices)
         self.index_table = np.zeros((INDEX_TABLE_ROWS, n), dtype=np.int64)
         self.index_table[ROW] = np.arange(n)
-        base = base_indices(context.items, plan.indices)
         # An item draws the same random numbers whether its index counts from the start or from the end.
-        self.index_table[INDEX] = np.where(
-            plan.indices < 0, plan.indices + context.items.length, plan.indices
-        )
+        self.index_table[INDEX], self.index_table[BASE] = base_indices(context.items, plan.indices)
         self.index_table[EPOCH] = plan.epochs
         self.index_table[POSITION] = plan.positions
-        self.index_table[BASE] = base
         self.extras: Array | None = plan.keys
         self.failures: list[Failure] = []
         self.slab: Slab | None = None
@@ -120,7 +116,8 @@ class Fetch:
         if reads.partial is not None:
             # The source may know better how long the others are.
             self._whole_nbytes = np.where(reads.partial, whole, reads.length)
-        self.failures = [Failure(place, "fetch", error) for place, error in reads.failures]
+        if reads.failures:
+            self.failures = [Failure(place, "fetch", error) for place, error in reads.failures]
 
     async def read(self, owned: list[Slab]) -> None:
         """Read into the slab, if there is anything to read.

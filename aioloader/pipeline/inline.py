@@ -15,8 +15,8 @@ import numpy as np
 
 from aioloader.abc import ByteSource
 from aioloader.pipeline.batch_task import BatchTask
-from aioloader.pipeline.collate import may_lease
 from aioloader.pipeline.deliver import Delivery
+from aioloader.pipeline.memory import may_lease
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class InMemoryBatcher:
         # Beyond what the caller may keep, batches are ordinary arrays, and so are small ones: the C library's allocator
         # hands the memory of the last one out again, which costs less than a lease.
         slab = None
-        if self._nbytes > _SMALL and may_lease(context, self._nbytes):
+        if self._nbytes > _SMALL and may_lease(context.memory, self._nbytes, context.largest_batch):
             slab = context.memory.allocate(self._nbytes, lasting=True)
         roots: list[Array]
         if slab is None:
@@ -193,13 +193,13 @@ class InMemoryBatcher:
     def _base(self, indices: IntArray) -> IntArray:
         items = self._context.items
         if items.index_map is not None or indices.base is None:
-            return base_indices(items, indices)
+            return base_indices(items, indices)[1]
         # Plans are parts of longer blocks of indices: each block is checked once.
         block: Any = indices.base
         if block is not self._checked:
             plain = isinstance(block, np.ndarray) and block.ndim == 1
             if not plain or not 0 <= block.min() <= block.max() < items.length:
-                return base_indices(items, indices)
+                return base_indices(items, indices)[1]
             self._checked = block
         return indices
 

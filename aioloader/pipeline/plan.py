@@ -147,21 +147,22 @@ class KeyedBatch:
         return len(self.indices)
 
 
-def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
-    """Return the base indices of items; checked.
+def base_indices(items: ItemSource, indices: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the indices of items as they count from the start, and their base indices; checked.
 
     Raises:
         IndexError: an index is outside of the dataset.
     """
     length = items.length
-    if len(indices) and not -length <= indices.min() <= indices.max() < length:
+    lowest = indices.min() if len(indices) else 0
+    if len(indices) and not -length <= lowest <= indices.max() < length:
         bad = indices[(indices < -length) | (indices >= length)][0]
         raise IndexError(
             f"the sampler returned index {bad}, but {items.name} has {length} items: make the sampler from this dataset"
         )
-    if len(indices) and indices.min() < 0:
+    if lowest < 0:
         indices = indices % length
-    return indices if items.index_map is None else items.index_map[indices]
+    return indices, indices if items.index_map is None else items.index_map[indices]
 
 
 def not_batches(name: str) -> TypeError:

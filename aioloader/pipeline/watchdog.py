@@ -12,7 +12,6 @@ import math
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -225,29 +224,48 @@ def _some(indices: Sequence[int]) -> str:
     return text if len(indices) <= _SHOWN else f"{text}, ..."
 
 
-class HeldLoopWatch:
-    """Observer of the thread of an event loop. It logs a warning when one call stays there for too long.
+def _at_one_thing(thread: int) -> object:
+    return True
 
-    The thread ends with the ``with`` block.
+
+class ThreadWatch:
+    """Observer of the thread that enters it. It logs a warning when that thread stays at one thing for too long.
+
+    The observer's thread ends with the ``with`` block.
 
     Args:
-        name: what is called, for the message: "the sampler Permutation".
-        call: code of the function that calls it, in which the thread is while the loop is held.
-        count: returns the number of the call that is under way, or was last.
+        message: the warning, a format for `name`, the seconds and the stack of the thread.
+        name: what takes long: "the sampler Permutation".
         after_s: seconds after which it reports, and again at growing intervals.
+        doing: returns what the thread of a number is at, as a token that changes with every step; None if that may
+            take any time. Without it all is one step.
+        facts: more attributes of the log record.
     """
 
-    def __init__(self, name: str, call: CodeType, count: Callable[[], int], after_s: float) -> None:
+    def __init__(
+        self,
+        message: str,
+        name: str,
+        after_s: float,
+        doing: Callable[[int], object] = _at_one_thing,
+        **facts: Any,
+    ) -> None:
+        self._message = message
         self._name = name
-        self._call = call
-        self._count = count
         self._after_s = after_s
-        self._loop = threading.get_ident()
+        self._doing = doing
+        self._facts = facts
+        self._thread = threading.get_ident()
         self._ended = threading.Event()
 
     def __enter__(self) -> None:
-        with suppress(ThreadStartError):  # without the watch the epoch can be run all the same
+        try:
             start_thread(self._watch, "aioloader-watch")
+        except ThreadStartError:
+            pass  # without the watch all works the same
+        except BaseException:  # interrupted, and perhaps started
+            self._ended.set()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -256,30 +274,24 @@ class HeldLoopWatch:
 
     def _watch(self) -> None:
         interval = min(_POLL_S, self._after_s / 4)
-        seen: int | None = None
+        seen: object = None
         held_s, due_s = 0.0, self._after_s
         while not self._ended.wait(interval):
-            count = self._count() if self._is_held() else None
-            if count is None or count != seen:
-                seen, held_s, due_s = count, 0.0, self._after_s
+            doing = self._doing(self._thread)
+            if doing is None or doing != seen:
+                seen, held_s, due_s = doing, 0.0, self._after_s
                 continue
             held_s += interval
             if held_s >= due_s:
                 due_s = 2 * held_s
-                stack = stack_of(self._loop) or ""
-                _log.warning(
-                    "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, "
-                    "or make it an asynchronous source of samples; it is at\n%s",
-                    self._name,
-                    held_s,
-                    stack,
-                    extra={"seconds": held_s, "stack": stack},
-                )
+                stack = stack_of(self._thread) or "(unknown)"
+                facts = {**self._facts, "seconds": held_s, "stack": stack}
+                _log.warning(self._message, self._name, held_s, stack, extra=facts)
 
-    def _is_held(self) -> bool:
-        frame: FrameType | None = sys._current_frames().get(self._loop)
-        while frame is not None:
-            if frame.f_code is self._call:
-                return True
-            frame = frame.f_back
-        return False
+
+def is_calling(thread: int, code: CodeType) -> bool:
+    """Return whether a thread is in a call of the function with this code."""
+    frame: FrameType | None = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None

@@ -72,7 +72,7 @@ class Job:
         self.phase = phase
         if self.trace is not None:
             # Until the chunk has its memory, and is with the executor.
-            self.trace.enter("memory" if phase == "work" else phase)
+            self.trace.timeline.enter("memory" if phase == "work" else phase)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +113,7 @@ class ChunkInWork:
         self.given_at = perf_counter()
         for job in self.jobs:
             if job.trace is not None:
-                job.trace.enter("work")
+                job.trace.timeline.enter("work")
 
 
 @dataclass(frozen=True, slots=True)

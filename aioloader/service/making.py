@@ -18,7 +18,6 @@ import numpy as np
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError, ServiceMemoryError
-from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.types import (
     INDEX,
@@ -31,8 +30,9 @@ from aioloader.foundation.types import (
     ChunkResult,
     Slab,
 )
-from aioloader.pipeline.collate import BatchRows, copied, row_layout, row_samples
+from aioloader.pipeline.collate import copied, row_layout, row_samples
 from aioloader.pipeline.dispatch import average_s
+from aioloader.pipeline.memory import PATIENCE_S, BatchMemory, may_lease, wait_for_room
 from aioloader.service.probe import announcing, image_info
 from aioloader.transforms.decode import checked_header
 from aioloader.transforms.frames import count_frames
@@ -136,7 +136,6 @@ _ROOM = 4096
 # Shapes whose layout is kept, here and in the workers.
 _MOST_LAYOUTS = 4096
 _POLL_S = 0.01
-_PATIENCE_S = 2.0
 
 
 class Outcome(NamedTuple):
@@ -274,23 +273,20 @@ class ImageMaker:
         On cancellation the workers let go of the images, and their memory is freed when no worker can write to it.
         """
         jobs = chunk.jobs
-        # Not this object's: a cycle would keep the memory until the garbage collector runs.
-        owned: list[Slab] = []
-        holders = RefCount(functools.partial(self._memory.free_later, owned))
+        arrays = BatchMemory(self._memory, len(jobs), self._layout(jobs))
         self.in_work += 1
-        arrays = BatchRows(len(jobs), self._layout(jobs))
         try:
             payloads = [_payload(job) for job in jobs]
-            given = await self._allocate(sum(_aligned(len(data)) for data in payloads), owned)
+            given = await self._allocate(sum(_aligned(len(data)) for data in payloads), arrays)
             offsets, rows = ([], 0) if arrays.layout is None else arrays.layout.offsets(arrays.rows)
             room = _ROOM if rows else sum(job.nbytes for job in jobs)
             # A result of unknown size that does not fit in the slab comes by value.
             least = rows + room if self._sizes is None else _ROOM
-            made = await self._allocate(rows + room, owned, lasting=True, least=least)
+            made = await self._allocate(rows + room, arrays, lasting=True, least=least)
             arrays.place(made, offsets, rows, made.nbytes)
             table = await self._fill(jobs, payloads, given)
             keeps = len(jobs) == 1 and not self._is_small(jobs[0])
-            holders.enter()
+            arrays.enter()
             sent = Chunk(
                 batch=jobs[0].order[2],
                 index_table=table,
@@ -298,7 +294,7 @@ class ImageMaker:
                 layout=arrays.layout,
                 bases=arrays.bases,
                 spill=arrays.spill,
-                release=holders.leave,
+                release=arrays.leave,
                 keeps_spill=keeps,
                 patience=chunk.patience,
             )
@@ -308,23 +304,23 @@ class ImageMaker:
             chunk.work_spans = result.work_spans
             self._learn(result, jobs)
             if keeps and (result.written or result.roots):
-                return [await self._lease(result, arrays, owned)]
+                return [await self._lease(result, arrays)]
             if result.written:
                 samples, _ = row_samples(self._memory, result, arrays, result.written, copy=True)
                 result.values.update(zip(result.written, samples, strict=True))
             return [_outcome(job, row, result) for row, job in enumerate(jobs)]
         finally:
             self.in_work -= 1
-            holders.leave()
+            arrays.leave()
 
     async def _allocate(
-        self, nbytes: int, owned: list[Slab], *, lasting: bool = False, least: int | None = None
+        self, nbytes: int, arrays: BatchMemory, *, lasting: bool = False, least: int | None = None
     ) -> Slab:
         """Take a slab, and wait for it if there is no room.
 
         Args:
             nbytes: of the slab.
-            owned: gets the slab.
+            arrays: gets the slab.
             lasting: callers will hold it.
             least: bytes that do where waiting for more would not help; None: `nbytes`.
 
@@ -334,7 +330,7 @@ class ImageMaker:
         memory = self._memory
         least = nbytes if least is None else least
         nbytes = max(least, min(nbytes, memory.limit // 2))  # callers may hold the other half
-        needed = least + sum(slab.nbytes for slab in owned)  # encoded and made
+        needed = least + sum(slab.nbytes for slab in arrays.owned)  # encoded and made
         if needed > memory.limit:
             raise ServiceMemoryError(needed, memory.limit, memory.leased)
         slab = memory.allocate(nbytes, lasting=lasting)
@@ -346,26 +342,35 @@ class ImageMaker:
             finally:
                 self._without_room -= 1
                 self.memory_wait_s += perf_counter() - began
-        owned.append(slab)
+        arrays.owned.append(slab)
         return slab
 
     async def _wait_for_room(self, nbytes: int, least: int, needed: int, lasting: bool) -> Slab:
         memory = self._memory
-        stuck_at: float | None = None
-        while True:
-            # Images that callers hold are freed whenever they drop them, which sends no signal.
-            if not self._cache.drop_oldest():
-                if self._without_room < self.in_work:
-                    stuck_at = None  # the others will free theirs
-                elif nbytes > least:
-                    nbytes = least
-                elif stuck_at is None:
-                    stuck_at = perf_counter()
-                elif perf_counter() - stuck_at > _PATIENCE_S:
-                    raise ServiceMemoryError(needed, memory.limit, memory.leased)
-                await anyio.sleep(_POLL_S)
-            if (slab := memory.allocate(nbytes, lasting=lasting)) is not None:
-                return slab
+        slab: Slab | None = None
+
+        def take() -> bool:
+            nonlocal slab
+            slab = memory.allocate(nbytes, lasting=lasting)
+            while slab is None and self._cache.drop_oldest():
+                slab = memory.allocate(nbytes, lasting=lasting)
+            return slab is not None
+
+        def give_way(alone_s: float) -> bool:
+            nonlocal nbytes
+            if alone_s > PATIENCE_S and nbytes == least:
+                raise ServiceMemoryError(needed, memory.limit, memory.leased)
+            asks_less, nbytes = nbytes > least, least
+            return asks_less
+
+        await wait_for_room(
+            take,
+            others=lambda: self._without_room < self.in_work,
+            give_way=give_way,
+            pause=functools.partial(anyio.sleep, _POLL_S),
+        )
+        assert slab is not None
+        return slab
 
     async def _fill(self, jobs: Sequence[Job], payloads: Sequence[memoryview], slab: Slab) -> Array:
         """Copy the bytes into the slab; return the index table of the chunk."""
@@ -413,7 +418,7 @@ class ImageMaker:
         if isinstance(leaves[0], np.ndarray) and leaves[0].shape == shape:
             self._template = structure, (leaves[0].dtype, *map(leaf_spec, leaves[1:]))
 
-    async def _lease(self, result: ChunkResult, arrays: BatchRows, owned: list[Slab]) -> Outcome:
+    async def _lease(self, result: ChunkResult, arrays: BatchMemory) -> Outcome:
         """Return the image of a chunk of one, over its slab; or a copy where callers hold much memory already."""
         memory, slab, layout = self._memory, arrays.slab, arrays.layout
         assert slab is not None
@@ -423,14 +428,13 @@ class ImageMaker:
         else:
             sample, roots, result.roots = result.values[0], result.roots, []
             used = sum(_aligned(root.nbytes) for root in roots)
-        while memory.leased + used > memory.limit // 2 and self._cache.drop_oldest():
+        while not may_lease(memory, used) and self._cache.drop_oldest():
             memory.usage()  # frees what ended
-        if result.tainted or memory.leased + used > memory.limit // 2:
+        if result.tainted or not may_lease(memory, used):
             self.copies += 1
             return Outcome(await self._threads.run(copied, sample[0]), used, None)
-        owned.remove(slab)
         memory.shrink(slab, used)
-        memory.lease(slab, roots)
+        arrays.lease(roots)
         return Outcome(sample[0], used, None)
 
 

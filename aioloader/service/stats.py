@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from aioloader.foundation.types import BatchTimeline
 from aioloader.observability.trace import IN_FLIGHT, WHOLE, TraceLanes
 
 if TYPE_CHECKING:
@@ -162,18 +163,13 @@ class ImageTrace:
         number: of the image, in the order in which they entered the service.
         lane: number of its lane; None: it has none.
         args: facts about it.
-        times: its stages so far, and when each began (seconds, `time.perf_counter`).
+        timeline: its stages so far.
     """
 
     number: int
     lane: int | None
     args: dict[str, Any]
-    times: list[tuple[str, float]] = field(default_factory=lambda: [("queue", perf_counter())])
-
-    def enter(self, stage: str) -> None:
-        """Begin a stage and end the one before, unless it is the same."""
-        if self.times[-1][0] != stage:
-            self.times.append((stage, perf_counter()))
+    timeline: BatchTimeline = field(default_factory=lambda: BatchTimeline("queue"))
 
 
 class ServiceTrace(TraceLanes):
@@ -229,11 +225,8 @@ class ServiceTrace(TraceLanes):
         if image.lane is None:
             return
         heapq.heappush(self._free, image.lane)
-        place = self._lane(IN_FLIGHT + image.lane)
         facts = {**image.args, "outcome": outcome, "waiters": waiters}
-        name = f"image {image.number}"
-        self._tracer.slice(name, place, image.times[0][1], now, args=facts, category="image")
-        self._stages(place, image.times, now, {"image": image.number})
+        self._in_stages("image", image.lane, image.timeline, now, {"image": image.number}, facts)
 
     def record_chunk(self, given: float, spans: Sequence[WorkSpan], images: Sequence[ImageTrace]) -> None:
         """Record the chunk that some images were made in.

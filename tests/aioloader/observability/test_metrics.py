@@ -1,7 +1,6 @@
 """Tests of a loader's counters."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -10,7 +9,7 @@ from aioloader.foundation.types import BatchTimeline, ChunkResult, WorkCounters
 from aioloader.loader.epoch_iterator import CallerMetrics
 from aioloader.metrics import LoaderConfig, Metrics, Stats, StorageStats
 from aioloader.observability.lag import Lag
-from aioloader.pipeline.dispatch import Dispatch
+from aioloader.pipeline.dispatch import run_timed
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
@@ -206,11 +205,10 @@ def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
         return next(results)
 
     metrics = Metrics(fetch_s=0.5)
-    dispatch = Dispatch(SimpleNamespace(metrics=metrics), None, work, timeline=None, holders=None)
     CallerMetrics(metrics).record_request()  # at 10
-    anyio.run(dispatch.run, [])  # from 10.8 to 12
+    anyio.run(run_timed, [], work, metrics, BatchTimeline())  # from 10.8 to 12
     assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
-    anyio.run(dispatch.run, [])  # from 20 to 21
+    anyio.run(run_timed, [], work, metrics, BatchTimeline())  # from 20 to 21
     assert metrics.dispatch_s == pytest.approx(0.5)
     assert (metrics.work.work_s, metrics.work.pauses) == (pytest.approx(1.2), 1)
 
