@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aioloader.foundation.types import IntArray
-    from aioloader.pipeline.deliver import Delivery
+    from aioloader.pipeline.collate import Delivery
     from aioloader.pipeline.plan import BatchPlan
 
 STATE_VERSION = 1
@@ -217,10 +217,10 @@ def read_state(
         raise ResumeError("carry", "an entry, if only None", None, "the state is corrupt")
     carry = state["carry"]
     carried = 0
-    extent = extent()
+    positions = extent()
     if carry is not None:
-        carry, carried = _carry(carry, state["unit"], epoch, state["length"], extent)
-    most = 2**63 if extent is None else extent + carried + 1
+        carry, carried = _carry(carry, state["unit"], epoch, state["length"], positions)
+    most = 2**63 if positions is None else positions + carried + 1
     consumed = _number("consumed", state.get("consumed"), most)
     if fixed is not None and seed != fixed:
         raise ResumeError("seed", fixed, seed, "load the state before the first iteration")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
     from aioloader.observability.trace import EpochTrace, Tracer
-    from aioloader.pipeline.deliver import Delivery
+    from aioloader.pipeline.collate import Delivery
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
     from aioloader.pipeline.plan import BatchPlan, ListPlan

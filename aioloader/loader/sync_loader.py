@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aioloader.loader.runtime import LoaderRuntime
-    from aioloader.pipeline.deliver import Delivery
+    from aioloader.pipeline.collate import Delivery
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on

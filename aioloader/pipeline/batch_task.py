@@ -19,11 +19,10 @@ from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
-from aioloader.pipeline.collate import row_layout
-from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
+from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
 from aioloader.pipeline.dispatch import Run, Started, average_s, chunk_size, run_timed
 from aioloader.pipeline.fetch import Fetch
-from aioloader.pipeline.memory import BatchMemory, may_lease
+from aioloader.pipeline.memory import BatchMemory, guess_spill, known_spill, learn_spill, may_lease
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -130,7 +129,7 @@ class BatchTask:
         context, memory, rows = self.context, self.context.memory, self._arrays.rows
         # The sizes of files are not known before they were read.
         needed = self._fetch.nbytes if self._fetch.slab is None else self._fetch.slab.nbytes
-        needed += context.spill(rows)
+        needed += known_spill(context, rows)
         if context.layout is not None:
             needed += context.layout.offsets(rows)[1]
         return BatchMemoryError(rows, needed, memory.limit, memory.leased + memory.forked)
@@ -188,7 +187,7 @@ class BatchTask:
 
     def _take_first(self, result: ChunkResult) -> None:
         """Take the sample that shows the layout of the rows."""
-        self.context.guess_spill(result.spill_nbytes)
+        guess_spill(self.context, result.spill_nbytes)
         result.spill_nbytes = 0
         self._result.merge(result)
         self._is_over = bool(result.failures) and self.context.on_error == "raise"
@@ -287,7 +286,7 @@ class BatchTask:
             context.sample_s = average_s(context.sample_s, result, arrays.rows)
             # Without the layout all samples are results without rows; later ones are not.
             if chunks and self._first is None:
-                context.learn_spill(result.spill_nbytes)
+                learn_spill(context, result.spill_nbytes)
             if arrays.reserves and not result.tainted:
                 arrays.give_back(result.roots)
                 self._note_size()

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
-# Batches in flight may reserve one part in four of the slab memory for results of an unknown size.
-_RESERVED = 4
-_ALIGN = 64
-
 
 @dataclass(frozen=True, kw_only=True)
 class ItemSource:
@@ -96,52 +92,3 @@ class PipelineContext:
     spill_limit: int = sys.maxsize
     sample_s: float = 0.0
     largest_batch: int = 0
-
-    @property
-    def spill_reserve(self) -> int:
-        """Return the bytes of slab memory for the results of a batch without rows while their size is not known.
-
-        All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
-        """
-        if not self.spill_guessed or not self.executor.spills:
-            return 0
-        return self.memory.limit // (_RESERVED * max(1, self.prefetch)) // _ALIGN * _ALIGN
-
-    def spill(self, rows: int) -> int:
-        """Return the bytes of slab memory that the results of a batch without rows are known to need."""
-        return min(self.spill_per_sample * rows, self.spill_limit)
-
-    def limit_spill(self, rows: int) -> bool:
-        """Ask for less slab memory for results without rows from now on, because it cannot be had.
-
-        What does not fit there is sent through the worker's socket.
-
-        Returns:
-            False if a batch of `rows` samples needs none already.
-        """
-        needed = self.spill(rows)
-        if not needed:
-            return False
-        room = (self.memory.limit - self.memory.leased - self.memory.forked) // 4
-        self.spill_limit = min(room, needed // 2) // _ALIGN * _ALIGN
-        return True
-
-    def guess_spill(self, nbytes: int) -> None:
-        """Take the size of a sample that was made before the layout of the rows was known.
-
-        Later samples need as much if they do not fit the rows, and nothing if they do, which the first batch shows.
-        """
-        if self.spill_guessed:
-            self.spill_per_sample = max(self.spill_per_sample, _with_room(nbytes))
-
-    def learn_spill(self, nbytes: int) -> None:
-        """Take the bytes for each sample that the results of a batch needed outside of the rows."""
-        if self.spill_guessed:
-            self.spill_guessed = False
-            self.spill_per_sample = 0
-        self.spill_per_sample = max(self.spill_per_sample, _with_room(nbytes))
-
-
-def _with_room(nbytes: int) -> int:
-    # Chunks get equal shares of the spill, but samples need not be equal.
-    return nbytes * 5 // 4

@@ -18,9 +18,9 @@ import anyio.lowlevel
 from aioloader.errors import LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.pipeline.batch_task import BatchTask
-from aioloader.pipeline.deliver import Delivery
+from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.memory import PATIENCE_S, wait_for_room
+from aioloader.pipeline.memory import PATIENCE_S, limit_spill, wait_for_room
 from aioloader.pipeline.watchdog import EpochView, ThreadWatch, Watchdog, is_calling, watch_lag
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ class EpochRunner:
 
         def give_way(alone_s: float) -> bool:
             # Results without rows can do with less.
-            if alone_s > PATIENCE_S and not context.limit_spill(len(task.plan.indices)):
+            if alone_s > PATIENCE_S and not limit_spill(context, len(task.plan.indices)):
                 raise task.too_large()
             return alone_s > PATIENCE_S
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from aioloader.abc import ByteSource
 from aioloader.pipeline.batch_task import BatchTask
-from aioloader.pipeline.deliver import Delivery
+from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.memory import may_lease
 from aioloader.pipeline.plan import BatchPlan, base_indices
 

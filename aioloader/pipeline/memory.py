@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, RowLayout, Slab
     from aioloader.pipeline.context import PipelineContext
 
+# Batches in flight may reserve one part in four of the slab memory for results of an unknown size.
+_RESERVED = 4
+_ALIGN = 64
 PATIENCE_S = 2.0
 """Time after which memory that nothing else in flight will free counts as held by the caller."""
 
@@ -47,6 +50,59 @@ async def wait_for_room(
             if give_way(now - alone_since):
                 continue
         await pause()
+
+
+def _reserve(context: PipelineContext) -> int:
+    """Return the bytes of slab memory for the results of a batch without rows while their size is not known.
+
+    All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
+    """
+    if not context.spill_guessed or not context.executor.spills:
+        return 0
+    return context.memory.limit // (_RESERVED * max(1, context.prefetch)) // _ALIGN * _ALIGN
+
+
+def known_spill(context: PipelineContext, rows: int) -> int:
+    """Return the bytes of slab memory that the results of a batch without rows are known to need."""
+    return min(context.spill_per_sample * rows, context.spill_limit)
+
+
+def limit_spill(context: PipelineContext, rows: int) -> bool:
+    """Ask for less slab memory for results without rows from now on, because it cannot be had.
+
+    What does not fit there is sent through the worker's socket.
+
+    Returns:
+        False if a batch of `rows` samples needs none already.
+    """
+    needed = known_spill(context, rows)
+    if not needed:
+        return False
+    room = (context.memory.limit - context.memory.leased - context.memory.forked) // 4
+    context.spill_limit = min(room, needed // 2) // _ALIGN * _ALIGN
+    return True
+
+
+def guess_spill(context: PipelineContext, nbytes: int) -> None:
+    """Take the size of a sample that was made before the layout of the rows was known.
+
+    Later samples need as much if they do not fit the rows, and nothing if they do, which the first batch shows.
+    """
+    if context.spill_guessed:
+        context.spill_per_sample = max(context.spill_per_sample, _with_room(nbytes))
+
+
+def learn_spill(context: PipelineContext, nbytes: int) -> None:
+    """Take the bytes for each sample that the results of a batch needed outside of the rows."""
+    if context.spill_guessed:
+        context.spill_guessed = False
+        context.spill_per_sample = 0
+    context.spill_per_sample = max(context.spill_per_sample, _with_room(nbytes))
+
+
+def _with_room(nbytes: int) -> int:
+    # Chunks get equal shares of the spill, but samples need not be equal.
+    return nbytes * 5 // 4
 
 
 class BatchMemory(RefCount):
@@ -86,8 +142,8 @@ class BatchMemory(RefCount):
         self.layout = None if context.custom_collate else context.layout
         offsets, total = ([], 0) if self.layout is None else self.layout.offsets(self.rows)
         self.bases = (0,) * len(offsets)
-        self.nbytes = total + context.spill(self.rows)
-        most = max(self.nbytes, total + context.spill_reserve)
+        self.nbytes = total + known_spill(context, self.rows)
+        most = max(self.nbytes, total + _reserve(context))
         if not most:
             return True
         slab = self._memory.allocate(most, lasting=True, spare=most - self.nbytes)
