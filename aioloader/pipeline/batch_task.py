@@ -264,9 +264,10 @@ class BatchTask:
             self.timeline.enter("work")
             result, arrays = self._result, self._arrays
             chunks = [] if self._is_over else self._chunks(ahead)
-            made = ChunkResult()
             if chunks:
                 made = await run_timed(chunks, self._run, context.metrics, self.timeline)
+            else:
+                made = ChunkResult()
             if self._first is not None:
                 first = await self._first.result()
                 if first.incomplete:
