@@ -300,14 +300,14 @@ def eye(
     return _placed(np.eye(N, M or N, k, dtype or np.float32), ctx)
 
 
-def _function(method: str, name: str | None = None) -> Callable[..., Any]:
+def _function(method: str) -> Callable[..., Any]:
     """Return the function for a method of NDArray, whose first argument is `data`."""
     work = getattr(NDArray, method)
 
     def call(data: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         return _into(work(as_ndarray(data), *args, **kwargs), out)
 
-    call.__name__ = call.__qualname__ = name or method
+    call.__name__ = call.__qualname__ = method
     call.__doc__ = (
         f"{work.__doc__}\n\n    See `NDArray.{method}`; `data` is the array, and `out` receives the result."
     )
@@ -322,77 +322,13 @@ def _into(result: Any, out: Any) -> Any:
     return out
 
 
-abs = _function("abs")
-arccos = _function("arccos")
-arccosh = _function("arccosh")
-arcsin = _function("arcsin")
-arcsinh = _function("arcsinh")
-arctan = _function("arctan")
-arctanh = _function("arctanh")
-argmax = _function("argmax")
-argmin = _function("argmin")
-argsort = _function("argsort")
 broadcast_axes = broadcast_axis = _function("broadcast_axes")
-broadcast_like = _function("broadcast_like")
-broadcast_to = _function("broadcast_to")
-cbrt = _function("cbrt")
-ceil = _function("ceil")
-clip = _function("clip")
-cos = _function("cos")
-cosh = _function("cosh")
-degrees = _function("degrees")
-diag = _function("diag")
-dot = _function("dot")
-exp = _function("exp")
-expand_dims = _function("expand_dims")
-expm1 = _function("expm1")
-fix = _function("fix")
 flatten = Flatten = _function("flatten")
 flip = reverse = _function("flip")
-floor = _function("floor")
-log = _function("log")
-log10 = _function("log10")
-log1p = _function("log1p")
-log2 = _function("log2")
 max = max_axis = _function("max")
-mean = _function("mean")
 min = min_axis = _function("min")
-nanprod = _function("nanprod")
-nansum = _function("nansum")
-norm = _function("norm")
-one_hot = _function("one_hot")
-pick = _function("pick")
-prod = _function("prod")
-radians = _function("radians")
-rcbrt = _function("rcbrt")
-reciprocal = _function("reciprocal")
-repeat = _function("repeat")
-reshape_like = _function("reshape_like")
-rint = _function("rint")
-round = _function("round")
-rsqrt = _function("rsqrt")
-shape_array = _function("shape_array")
-sign = _function("sign")
-sin = _function("sin")
-sinh = _function("sinh")
-size_array = _function("size_array")
-slice = _function("slice")
-slice_axis = _function("slice_axis")
-slice_like = _function("slice_like")
-sort = _function("sort")
 split = SliceChannel = _function("split")
-split_v2 = _function("split_v2")
-sqrt = _function("sqrt")
-square = _function("square")
-squeeze = _function("squeeze")
 sum = sum_axis = _function("sum")
-take = _function("take")
-tan = _function("tan")
-tanh = _function("tanh")
-tile = _function("tile")
-topk = _function("topk")
-transpose = _function("transpose")
-trunc = _function("trunc")
 
 
 def swapaxes(data: Any, dim1: int = 0, dim2: int = 0, out: Any = None) -> Any:
@@ -615,6 +551,9 @@ def logical_not(data: Any, out: Any = None) -> Any:
 def waitall() -> None:
     """Do nothing: arrays are complete when they are returned."""
 
+
+# The others are the methods of NDArray of the same names.
+globals().update({name: _function(name) for name in __all__ if name not in globals()})
 
 # Modules of MXNet's package with operators of networks.
 _OUTSIDE = frozenset(("contrib", "linalg", "op"))
