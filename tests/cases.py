@@ -40,9 +40,9 @@ def with_cases(names: str | Sequence[str], cases: Iterable[Any], *, ids: Any = N
 
     def decorate(test: Any) -> Any:
         if isinstance(test, type):
-            for name, method in [*vars(test).items()]:
+            for name in dir(test):  # those of its bases too
                 if name.startswith("test_"):
-                    setattr(test, name, decorate(method))
+                    setattr(test, name, decorate(getattr(test, name)))
             return test
         outcome = _Outcome(test.__name__)
         if inspect.iscoroutinefunction(test):

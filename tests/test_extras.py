@@ -44,7 +44,6 @@ BY_NAME = {
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.tools.view",  # jinja2, starlette, uvicorn
     "aioloader.interop.torch._items",  # modules that the script has imported
-    "aioloader.mxnet._import_alias",  # its own modules
     "aioloader.mxnet.gluon.data.vision.datasets",  # its own modules
     "aioloader.mxnet.outside",  # its own modules
     "aioloader.service.options",  # torch, jax

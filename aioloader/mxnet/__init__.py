@@ -11,11 +11,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from aioloader.mxnet._import_alias import ImportAlias
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.base import MXNetError, names_in
 from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
 from aioloader.mxnet.libinfo import __version__ as __version__
-from aioloader.mxnet.outside import outside_class, outside_module
+from aioloader.mxnet.outside import ImportAlias, outside_class, outside_module
 
 if TYPE_CHECKING:
     import aioloader.mxnet.base as base
@@ -79,27 +78,25 @@ if not any(isinstance(finder, ImportAlias) for finder in sys.meta_path):
     sys.meta_path.insert(0, ImportAlias())
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Modules of this package; each is loaded when it is first used.
-_MODULES = _names(
+_MODULES = names_in(
     "base context contrib executor_manager gluon image io libinfo ndarray numpy numpy_extension random recordio "
     "registry rnn test_utils util"
 )
 _SHORT_NAMES = {"img": "image", "nd": "ndarray", "np": "numpy", "npx": "numpy_extension", "rnd": "random"}
 
 # Names in mx that are defined in `mx.util`.
-_SWITCHES = _names("is_np_array is_np_shape np_array np_shape set_np_shape use_np use_np_array use_np_shape")
+_SWITCHES = names_in(
+    "is_np_array is_np_shape np_array np_shape set_np_shape use_np use_np_array use_np_shape"
+)
 
 # MXNet's parts for training. They can be imported and raise when used.
-_OUTSIDE = _names(
+_OUTSIDE = names_in(
     "attribute autograd callback engine error executor init initializer kv kvstore library log lr_scheduler metric mod "
     "model module mon monitor name notebook onnx operator optimizer profiler rtc runtime sym symbol th torch tvmop "
     "visualization viz"
 )
-_OUTSIDE_CLASSES = _names("AttrScope NameManager")
+_OUTSIDE_CLASSES = names_in("AttrScope NameManager")
 
 
 def __getattr__(name: str) -> Any:

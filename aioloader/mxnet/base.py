@@ -139,6 +139,11 @@ def _as_list(obj: Any) -> list[Any]:
     return obj if isinstance(obj, list | tuple) else [obj]  # type: ignore[return-value]
 
 
+def names_in(text: str) -> frozenset[str]:
+    """Return the names in a text, which spaces separate."""
+    return frozenset(text.split())
+
+
 def methods_of(kind: type, *names: str) -> dict[str, Any]:
     """Return methods of a class by name, to find out later whether they were replaced; see `overrides`."""
     return {name: getattr(kind, name) for name in names}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Magnitudes: TypeAlias = Callable[[int, int, int], Sequence[float]]
 """Returns the magnitudes of an operation for (number of bins, height, width)."""
 
+_COLOURS = ("Brightness", "Color", "Contrast", "Sharpness")
 _ROTATIONS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 
 
@@ -61,38 +62,34 @@ def _bits(bins: int, lost: int) -> list[float]:
 Space: TypeAlias = "Mapping[str, tuple[Magnitudes | None, bool]]"
 """Name of each operation, its magnitudes (None: it has none), and whether they may be negative."""
 
-RAND_AUGMENT: Space = {
-    "Identity": (None, False),
-    "ShearX": (_up_to(0.3), True),
-    "ShearY": (_up_to(0.3), True),
-    "TranslateX": (lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * width, bins), True),
-    "TranslateY": (lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * height, bins), True),
-    "Rotate": (_up_to(30.0), True),
-    "Brightness": (_up_to(0.9), True),
-    "Color": (_up_to(0.9), True),
-    "Contrast": (_up_to(0.9), True),
-    "Sharpness": (_up_to(0.9), True),
-    "Posterize": (lambda bins, height, width: _bits(bins, 4), False),
-    "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
-    "AutoContrast": (None, False),
-    "Equalize": (None, False),
-}
-_TRIVIAL_AUGMENT: Space = {
-    "Identity": (None, False),
-    "ShearX": (_up_to(0.99), True),
-    "ShearY": (_up_to(0.99), True),
-    "TranslateX": (_up_to(32.0), True),
-    "TranslateY": (_up_to(32.0), True),
-    "Rotate": (_up_to(135.0), True),
-    "Brightness": (_up_to(0.99), True),
-    "Color": (_up_to(0.99), True),
-    "Contrast": (_up_to(0.99), True),
-    "Sharpness": (_up_to(0.99), True),
-    "Posterize": (lambda bins, height, width: _bits(bins, 6), False),
-    "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
-    "AutoContrast": (None, False),
-    "Equalize": (None, False),
-}
+
+def _space(
+    shear: float, across: Magnitudes, down: Magnitudes, angle: float, factor: float, lost_bits: int
+) -> Space:
+    return {
+        "Identity": (None, False),
+        "ShearX": (_up_to(shear), True),
+        "ShearY": (_up_to(shear), True),
+        "TranslateX": (across, True),
+        "TranslateY": (down, True),
+        "Rotate": (_up_to(angle), True),
+        **dict.fromkeys(_COLOURS, (_up_to(factor), True)),
+        "Posterize": (lambda bins, height, width: _bits(bins, lost_bits), False),
+        "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
+        "AutoContrast": (None, False),
+        "Equalize": (None, False),
+    }
+
+
+RAND_AUGMENT = _space(
+    0.3,
+    lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * width, bins),
+    lambda bins, height, width: evenly(0.0, 150.0 / 331.0 * height, bins),
+    30.0,
+    0.9,
+    4,
+)
+_TRIVIAL_AUGMENT = _space(0.99, _up_to(32.0), _up_to(32.0), 135.0, 0.99, 6)
 
 
 def augment(
@@ -421,7 +418,6 @@ class AutoAugment(Policy):
 
 _SEVERITY_BINS = 10
 _MOST_DRAWN = 3
-_COLOURS = ("Brightness", "Color", "Contrast", "Sharpness")
 
 
 def _posterize(bins: int, height: int, width: int) -> list[float]:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from aioloader.mxnet.base import names_in
 from aioloader.mxnet.contrib import io
 from aioloader.mxnet.outside import outside_module
 
 __all__ = ("io",)
 
-_OUTSIDE = frozenset(
-    (
-        *(
-            "amp",
-            "autograd",
-            "ndarray",
-            "nd",
-            "onnx",
-            "quant",
-            "quantization",
-            "svrg_optimization",
-            "sym",
-            "symbol",
-        ),
-        *("tensorboard", "tensorrt", "text"),
-    )
+_OUTSIDE = names_in(
+    "amp autograd ndarray nd onnx quant quantization svrg_optimization sym symbol tensorboard tensorrt text"
 )
 
 

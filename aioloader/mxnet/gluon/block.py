@@ -6,37 +6,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from aioloader.mxnet import ndarray
-from aioloader.mxnet.base import OutsideError
+from aioloader.mxnet.base import OutsideError, names_in
 
 __all__ = ("Block", "HybridBlock")
 
 
 # Attributes of MXNet's blocks that need parameters or a graph.
-_OF_PARAMETERS = frozenset(
-    (
-        *(
-            "apply",
-            "cast",
-            "collect_params",
-            "export",
-            "infer_shape",
-            "infer_type",
-            "initialize",
-            "load",
-            "load_parameters",
-        ),
-        *(
-            "load_params",
-            "optimize_for",
-            "params",
-            "register_forward_hook",
-            "register_forward_pre_hook",
-            "register_op_hook",
-            "reset_ctx",
-            "save",
-        ),
-        *("save_parameters", "save_params", "summary", "zero_grad"),
-    )
+_OF_PARAMETERS = names_in(
+    "apply cast collect_params export infer_shape infer_type initialize load load_parameters load_params "
+    "optimize_for params register_forward_hook register_forward_pre_hook register_op_hook reset_ctx save "
+    "save_parameters save_params summary zero_grad"
 )
 
 

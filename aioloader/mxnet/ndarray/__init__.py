@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet import sparse as sparse  # it adds a conversion of arrays
+from aioloader.mxnet.base import names_in
 from aioloader.mxnet.context import Context, host_context
 from aioloader.mxnet.ndarray.ndarray import NDArray, as_ndarray, from_numpy
 from aioloader.mxnet.outside import module_elsewhere, outside_class, outside_module
@@ -183,12 +184,8 @@ __all__ = (
 )
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Names of operators, most of them of networks, that can only be imported: they raise when used.
-_OPERATORS = _names("""
+_OPERATORS = names_in("""
     Activation BatchNorm BatchNorm_v1 BilinearSampler BlockGrad CTCLoss CachedOp Convolution Convolution_v1
     Correlation Crop Custom Deconvolution Dropout Embedding FullyConnected GridGenerator GroupNorm
     IdentityAttachKLSparseReg InstanceNorm LRN LayerNorm LeakyReLU LinearRegressionOutput LogisticRegressionOutput

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from aioloader.mxnet.base import OutsideError
+from aioloader.mxnet.base import OutsideError, names_in
 from aioloader.mxnet.context import Context, cpu, host_context
 
 __all__ = ("NDArray", "as_ndarray", "from_numpy", "ndarray")
@@ -77,27 +77,9 @@ def _comparison(name: str) -> Callable[..., Any]:
 
 
 # Methods of MXNet's arrays that are operators of networks, or specific to its memory.
-_ABSENT = frozenset(
-    (
-        *(
-            "argmax_channel",
-            "depth_to_space",
-            "handle",
-            "log_softmax",
-            "pad",
-            "relu",
-            "sigmoid",
-            "slice_assign",
-        ),
-        *(
-            "slice_assign_scalar",
-            "softmax",
-            "softmin",
-            "space_to_depth",
-            "to_dlpack_for_read",
-            "to_dlpack_for_write",
-        ),
-    )
+_ABSENT = names_in(
+    "argmax_channel depth_to_space handle log_softmax pad relu sigmoid slice_assign slice_assign_scalar "
+    "softmax softmin space_to_depth to_dlpack_for_read to_dlpack_for_write"
 )
 
 

@@ -98,20 +98,3 @@ def test_keras_trains(loaders):
         assert len(losses) == 3
         assert losses[-1] < losses[0]
         model.evaluate(torch_like, verbose=0)
-
-
-def test_a_plain_loop_trains(loaders):
-    import torch
-
-    for loader in loaders:
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        losses = []
-        for _ in range(4):
-            for points, above in loader:
-                loss = torch.nn.functional.binary_cross_entropy_with_logits(model(points)[:, 0], above)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        assert np.mean(losses[-8:]) < np.mean(losses[:8])

@@ -13,18 +13,10 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader import DataLoader
-from aioloader.datasets import InsightFaceDataset
 from tests.aioloader.datasets.faces import numbers_record, write_records
 
 ROOT = Path(__file__).parents[3]
 IMAGES, IDENTITIES = 10_000, 500
-
-
-def identity_of(pixel: np.ndarray) -> int:
-    """Return the identity of a colour."""
-    high, middle, low = (round((float(value) - 16) / 32) for value in pixel)
-    return high * 64 + middle * 8 + low
 
 
 def crop_of(identity: int) -> bytes:
@@ -65,25 +57,6 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [crop_of(identity // 2) for identity in range(64)]
     (folder / "lfw.bin").write_bytes(pickle.dumps((pairs, [True] * 32)))
     return folder
-
-
-@pytest.mark.slow
-def test_labels_and_count_are_right(faces: Path) -> None:
-    dataset = InsightFaceDataset(faces)
-    assert (len(dataset), dataset.num_classes, dataset.image_size) == (IMAGES, IDENTITIES, (112, 112))
-    assert len(dataset.identities) == IDENTITIES
-    expected = np.repeat(np.arange(IDENTITIES), [len(identity) for identity in dataset.identities])
-    assert np.array_equal(dataset.labels(), expected)
-    seen = 0
-    counts = np.zeros(IDENTITIES, np.int64)
-    with DataLoader(dataset, 250, shuffle=True, num_workers=2) as loader:
-        for images, labels in loader:
-            assert images.shape == (250, 112, 112, 3)
-            assert [identity_of(image[50, 50]) for image in images] == labels.tolist()
-            np.add.at(counts, labels, 1)
-            seen += len(labels)
-    assert seen == IMAGES
-    assert np.array_equal(counts, np.bincount(expected))
 
 
 @pytest.mark.torch

@@ -91,8 +91,3 @@ def test_random_crop_returns_its_place(png: bytes) -> None:
     large, place = mx.image.random_crop(image, (200, 100))
     assert large.shape == (100, 200, 3)
     assert place[2:] == (90, 45)
-
-
-def test_scale_down() -> None:
-    assert mx.image.scale_down((640, 480), (720, 120)) == (640, 106)
-    assert mx.image.scale_down((360, 1000), (480, 500)) == (360, 375)

@@ -135,11 +135,6 @@ def test_a_record_without_objects_is_one(tmp_path: Path) -> None:
         assert row.tolist() == [3, 24, 24, 2, 2, 5, -1, -1, -1, -1]
 
 
-def test_boxes_without_area_are_left_out(tmp_path: Path) -> None:
-    row = make(one(tmp_path, [2, 5, 0, 0.5, 0.2, 0.1, 0.6]), batch_size=1).next().label[0][0]
-    assert row.tolist() == [3, 24, 24, 2, 2, 5, *[-1] * 5]
-
-
 def test_boxes_beyond_the_image_are_kept_until_it_is_cropped(tmp_path: Path) -> None:
     path = one(tmp_path, [2, 5, 0, -0.5, 0.2, 1.4, 0.6])
     row = make(path, batch_size=1).next().label[0][0].tolist()

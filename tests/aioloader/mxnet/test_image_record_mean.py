@@ -68,8 +68,10 @@ def test_channel_means_count_only_while_a_mean_image_is_made(tmp_path: Path) -> 
     ((_, made),) = mx.nd.load(given["mean_img"]).items()
     ((_, plain),) = mx.nd.load(GOLDEN / "mean_img.bin").items()
     assert np.array_equal(made[0], plain[0] - 100)
+    written = (tmp_path / "mean.bin").stat().st_mtime_ns
     with pytest.warns(UnusedParameterWarning, match="mean_r has no effect: mean_img is given"):
         mx.io.ImageRecordIter(**arguments, **given)
+    assert (tmp_path / "mean.bin").stat().st_mtime_ns == written
 
 
 def test_every_class_comes_as_often_as_it_is_there(tmp_path: Path) -> None:

@@ -99,32 +99,3 @@ def test_several_labels_from_list_to_batch(caltech: Path) -> None:
     )
     found = np.concatenate([batch.label[0].asnumpy() for batch in dataiter])
     assert found.tolist() == [labels for _, labels, _ in rows]
-
-
-def test_the_iterator_of_the_page_on_data_loading(photo_rec: Path) -> None:
-    def make() -> mx.io.DataIter:
-        return mx.io.ImageRecordIter(
-            path_imgrec=str(photo_rec),
-            data_shape=(3, 28, 28),
-            batch_size=10,
-            mean_img="mean.bin",
-            rand_crop=True,
-            rand_mirror=True,
-            shuffle=False,
-            preprocess_threads=4,
-            prefetch_buffer=1,
-        )
-
-    dataiter = make()
-    assert [desc.name for desc in (*dataiter.provide_data, *dataiter.provide_label)] == [
-        "data",
-        "softmax_label",
-    ]
-    mean = mx.nd.load("mean.bin")["mean_img"].asnumpy()
-    assert mean.shape == (3, 28, 28)
-    batch = dataiter.next()
-    assert batch.data[0].shape == (10, 3, 28, 28)
-    assert abs(float(batch.data[0].asnumpy().mean())) < 64
-    written = os.stat("mean.bin").st_mtime_ns
-    make()
-    assert os.stat("mean.bin").st_mtime_ns == written, "a mean image that is there is read"

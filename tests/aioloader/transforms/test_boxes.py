@@ -287,15 +287,6 @@ def test_canvases_reach_all_of_their_ranges() -> None:
     assert abs((found[:, :2] / (found[:, 2:] - 60)).mean() - 0.5) < 0.03
 
 
-def test_share_of_flips() -> None:
-    image, boxes = _scene(1)
-    flips = sum(
-        not np.array_equal(bx.RandomHorizontalFlip(0.3)(image, boxes, rng=Rng(11, 0, index))[1], boxes)
-        for index in range(DRAWS)
-    )
-    assert abs(flips / DRAWS - 0.3) < 4 * (0.21 / DRAWS) ** 0.5
-
-
 @with_cases(
     "make",
     [

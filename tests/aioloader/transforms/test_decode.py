@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
@@ -218,40 +220,6 @@ EXACT = {
 
 
 @with_cases("data", EXACT.values(), ids=EXACT)
-def test_lossless_formats_give_the_pixels_back(data):
-    image = decode_image(data)
-    assert image.dtype == np.uint8
-    assert np.array_equal(image, IMAGE)
-    assert image.flags.c_contiguous
-    assert image.flags.writeable
-    grey = decode_image(data, flag=0)
-    assert grey.shape == (32, 48, 1)
-    assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(IMAGE, cv2.COLOR_RGB2GRAY)).max() <= 1
-
-
-@pytest.mark.parametrize("flag", [0, 1])
-@pytest.mark.parametrize("bits", [8, 16])
-def test_grey_png(flag, bits):
-    plane = IMAGE[..., 1]
-    image = decode_image(encode(".png", plane if bits == 8 else plane.astype(np.uint16) * 257), flag=flag)
-    assert image.shape == (32, 48, 3 if flag else 1)
-    assert (image == plane[..., None]).all()
-
-
-def test_palette_png_and_lossy_webp_are_near():
-    for data in ((FILES / "palette.png").read_bytes(), encode(".webp", BGR, cv2.IMWRITE_WEBP_QUALITY, 95)):
-        assert np.abs(decode_image(data).astype(int) - IMAGE).mean() < 6
-
-
-def test_gif_is_read_or_named():
-    data = (FILES / "palette.gif").read_bytes()
-    if cv2.imdecode(np.frombuffer(data, np.uint8), 1) is None:
-        assert "cannot read" in error_of(data).reason
-    else:
-        assert np.abs(decode_image(data).astype(int) - IMAGE).mean() < 16
-
-
-@with_cases("data", EXACT.values(), ids=EXACT)
 def test_a_cut_file_is_an_error(data):
     for stop in range(1, len(data), max(1, len(data) // 60)):
         assert error_of(data[:stop]).nbytes == stop
@@ -345,64 +313,29 @@ def test_bad_options_are_named(options):
 # --- orientation ---
 
 
-def exif_block(orientation):
-    return b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
-
-
-def png_chunk(name, body):
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-
 def oriented(name, orientation, image=BGR):
     """Return the image in a format, with an orientation."""
-    block = exif_block(orientation)
-    if name == "jpeg":
-        data = encode(".jpg", image)
-        return data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 8) + b"Exif\0\0" + block + data[2:]
-    if name == "jpeg-after-jfif":
-        data = oriented("jpeg", orientation, image)
-        plain = encode(".jpg", image)
-        end = 4 + int.from_bytes(plain[4:6], "big")
-        return plain[:end] + data[2 : len(data) - len(plain) + 2] + plain[end:]
-    if name in ("png", "png-exif-last"):
-        data = encode(".png", image)
-        place = 33 if name == "png" else len(data) - 12
-        return data[:place] + png_chunk(b"eXIf", block) + data[place:]
-    if name == "webp":
-        body = encode(".webp", image, cv2.IMWRITE_WEBP_QUALITY, 101)[12:]
-        height, width = image.shape[:2]
-        sides = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-        body = b"VP8X" + struct.pack("<II", 10, 8) + sides + body
-        body += b"EXIF" + struct.pack("<I", len(block)) + block
-        return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
-    entries = [(256, 4, image.shape[1]), (257, 4, image.shape[0]), (258, 3, 8), (259, 3, 1), (262, 3, 2)]
-    entries += [
-        (273, 4, 8),
-        (274, 3, orientation),
-        (277, 3, 3),
-        (278, 4, image.shape[0]),
-        (279, 4, image.size),
-    ]
-    table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
-    pixels = image[..., ::-1].tobytes()
-    return (
-        b"II*\0"
-        + struct.pack("<I", 8 + len(pixels))
-        + pixels
-        + struct.pack("<H", len(entries))
-        + table
-        + bytes(4)
-    )
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = BytesIO()
+    form = name.partition("-")[0]
+    Image.fromarray(image[..., ::-1].copy()).save(buffer, form, exif=exif, lossless=True, quality=95)
+    data = buffer.getvalue()
+    if name == "png-exif-last":
+        place = data.index(b"eXIf") - 4
+        end = place + 12 + int.from_bytes(data[place : place + 4], "big")
+        data = data[:place] + data[end:-12] + data[place:end] + data[-12:]
+    return data
 
 
 @with_cases("flag", [1, 0], ids=["colour", "grey"])
 @with_cases("scratch", [None, Scratch()], ids=["fresh", "scratch"])
 @with_cases("orientation", range(1, 9))
-@with_cases("name", ["jpeg", "jpeg-after-jfif", "png", "png-exif-last", "webp", "tiff"])
+@with_cases("name", ["jpeg", "png", "png-exif-last", "webp", "tiff"])
 def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, flag):
     data = oriented(name, orientation)
     stored = decode_image(oriented(name, 1), flag=flag, exif="ignore")
-    if flag and not name.startswith("jpeg"):
+    if flag and name != "jpeg":
         assert np.array_equal(stored, IMAGE)
     assert np.array_equal(decode_image(data, flag=flag, exif="ignore", scratch=scratch), stored)
     upright = decode_image(data, flag=flag, exif="apply", scratch=scratch)

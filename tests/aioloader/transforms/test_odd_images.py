@@ -81,6 +81,8 @@ def test_odd_images_are_pillows_within_a_level_or_refused_by_name(decoded, capsy
     table = {form: Counter() for form in FORMATS}
     different = []
     for name, got in decoded.items():
+        if not isinstance(got, DecodeError):
+            assert (got.dtype, got.flags.c_contiguous, got.flags.writeable) == (np.uint8, True, True)
         count = table[name.partition(":")[0]]
         want = right_pixels(name)
         if isinstance(got, DecodeError):

@@ -57,43 +57,25 @@ def assert_near(found: np.ndarray, expected: np.ndarray, share: float = 0.999) -
     assert (away <= 1).mean() >= share, (away.max(), (away > 1).mean())
 
 
+def with_values(name: str, ours: Any, other: Any, *values: float) -> dict[str, tuple[Any, Any]]:
+    """Return both functions for each value of their second argument."""
+    return {f"{name} {v}": (lambda x, v=v: ours(x, v), lambda x, v=v: other(x, v)) for v in values}
+
+
 EXACT = {
     "invert": (invert, F.invert),
     "autocontrast": (autocontrast, F.autocontrast),
     "equalize": (equalize, F.equalize),
-    **{
-        f"posterize {b}": (lambda x, b=b: posterize(x, b), lambda x, b=b: F.posterize(x, b))
-        for b in (1, 4, 7, 8)
-    },
-    **{
-        f"solarize {t}": (lambda x, t=t: solarize(x, t), lambda x, t=t: F.solarize(x, t))
-        for t in (0, 100, 192.5, 255, 85.00000000000001)
-    },
+    **with_values("posterize", posterize, F.posterize, 1, 4, 7, 8),
+    **with_values("solarize", solarize, F.solarize, 0, 100, 192.5, 255, 85.00000000000001),
 }
+saturate = partial(adjust_saturation, truncate=True)
 NEAR: dict[str, tuple[Any, Any]] = {
-    **{
-        f"brightness {f}": (lambda x, f=f: adjust_brightness(x, f), lambda x, f=f: F.adjust_brightness(x, f))
-        for f in (0.0, 0.4, 1.0, 1.7)
-    },
-    **{
-        f"contrast {f}": (lambda x, f=f: adjust_contrast(x, f), lambda x, f=f: F.adjust_contrast(x, f))
-        for f in (0.0, 0.4, 1.7)
-    },
-    **{
-        f"saturation {f}": (
-            lambda x, f=f: adjust_saturation(x, f, truncate=True),
-            lambda x, f=f: F.adjust_saturation(x, f),
-        )
-        for f in (0.0, 0.4, 1.7)
-    },
-    **{
-        f"hue {f}": (lambda x, f=f: adjust_hue(x, f), lambda x, f=f: F.adjust_hue(x, f))
-        for f in (-0.5, -0.1, 0.3)
-    },
-    **{
-        f"sharpness {f}": (lambda x, f=f: adjust_sharpness(x, f), lambda x, f=f: F.adjust_sharpness(x, f))
-        for f in (0.0, 0.5, 2.0)
-    },
+    **with_values("brightness", adjust_brightness, F.adjust_brightness, 0.0, 0.4, 1.0, 1.7),
+    **with_values("contrast", adjust_contrast, F.adjust_contrast, 0.0, 0.4, 1.7),
+    **with_values("saturation", saturate, F.adjust_saturation, 0.0, 0.4, 1.7),
+    **with_values("hue", adjust_hue, F.adjust_hue, -0.5, -0.1, 0.3),
+    **with_values("sharpness", adjust_sharpness, F.adjust_sharpness, 0.0, 0.5, 2.0),
     **{
         f"blur {k} {s}": (
             lambda x, k=k, s=s: gaussian_blur(x, k, s),

@@ -18,6 +18,7 @@ from aioloader.errors import SampleError, StalledError, WorkerError, error_repor
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, error_limits
 from aioloader.mxnet import random as mx_random
+from aioloader.mxnet.base import names_in
 from aioloader.mxnet.context import Context, cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.dataset import made_of
@@ -56,12 +57,9 @@ __all__ = (
 )
 
 # These need multiprocessing: they are loaded when they are first used.
-_LAZY = frozenset(
-    (
-        *("ConnectionWrapper", "ForkingPickler", "Queue", "SimpleQueue"),
-        *("_MultiWorkerIter", "_as_in_context", "_worker_fn"),
-        *("rebuild_ndarray", "rebuild_np_ndarray", "reduce_ndarray", "reduce_np_ndarray"),
-    )
+_LAZY = names_in(
+    "ConnectionWrapper ForkingPickler Queue SimpleQueue _MultiWorkerIter _as_in_context _worker_fn "
+    "rebuild_ndarray rebuild_np_ndarray reduce_ndarray reduce_np_ndarray"
 )
 
 

@@ -234,22 +234,6 @@ def _plane() -> Any:
     return mx.nd.array((rows + columns)[None])
 
 
-def test_imrotate_turns_counter_clockwise() -> None:
-    image = mx.nd.zeros((1, 21, 21))
-    image[0, 10, 18] = 1.0  # to the right of the centre
-    turned = mx.image.imrotate(image, 90)
-    assert np.unravel_index(np.asarray(turned).argmax(), turned.shape) == (0, 2, 10)  # now above it
-
-
-@pytest.mark.parametrize("angle", [6.0, -30.0, 45.0])
-def test_imrotate_of_a_plane(angle: float) -> None:
-    source = np.asarray(_plane())[0]
-    turned = np.asarray(mx.image.imrotate(_plane(), angle))[0]
-    matrix = cv2.getRotationMatrix2D((29.5, 14.5), angle, 1.0)
-    expected = cv2.warpAffine(source, matrix, (60, 30), flags=cv2.INTER_LINEAR)
-    assert np.allclose(turned[10:20, 22:38], expected[10:20, 22:38], atol=0.01)
-
-
 def test_imrotate_zooms() -> None:
     image = mx.nd.ones((1, 20, 30))
     assert np.asarray(mx.image.imrotate(image, 30)).min() == 0
@@ -284,13 +268,6 @@ def test_imrotate_of_batches() -> None:
 def test_imrotate_refuses(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         mx.image.imrotate(**arguments)
-
-
-@pytest.mark.parametrize("images", [1, 3])
-def test_random_rotate_keeps_the_shape(images: int) -> None:
-    image = mx.nd.random.uniform(0, 1, shape=(3, 30, 60))
-    batch = image if images == 1 else mx.nd.stack(image, image, image)
-    assert mx.image.random_rotate(batch, (-5.0, 5.0)).shape == batch.shape
 
 
 # --- Exif ---
