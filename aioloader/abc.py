@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Coroutine,
         Iterator,
         Mapping,
         Sequence,
@@ -1011,7 +1012,7 @@ class Executor(Protocol):
         """Return a context inside which `run` makes progress. The epoch's supervisor task enters and exits it."""
         ...
 
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
         """Run the chunks of one batch, in parallel as far as there are workers; return their merged result.
 
         `Chunk.release` of each is called once nothing uses its memory any more. On cancellation the chunks are

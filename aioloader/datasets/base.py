@@ -44,6 +44,14 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 
+def redefinable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method as it is. For type checkers, a subclass may define it with other arguments and results.
+
+    `aioloader.formats.EncodedDataset` asks a subclass for ``labels(indices)``; loaders and samplers ask for all.
+    """
+    return method
+
+
 class Dataset(Generic[T_co]):
     """Base class of datasets. A subclass defines ``__getitem__`` and ``__len__``.
 
@@ -60,6 +68,7 @@ class Dataset(Generic[T_co]):
         """Return the number of samples."""
         raise NotImplementedError
 
+    @redefinable
     def labels(self) -> Array:
         """Return the label of every sample before any transform, (n,), without reading the samples. Used by samplers.
 

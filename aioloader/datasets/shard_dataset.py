@@ -13,6 +13,7 @@ import numpy as np
 
 from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
+from aioloader.datasets.base import redefinable
 from aioloader.datasets.decoding import check_image_options
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
@@ -564,6 +565,7 @@ class ShardDataset(FileDataset):
         """Return the number of bytes that `labels` reads."""
         return int(self._label_spans(np.arange(len(self)))[0].length.sum())
 
+    @redefinable
     def labels(self) -> Array:
         """Return the label of every sample, (n,) or (n, labels); `label_nbytes` are read.
 

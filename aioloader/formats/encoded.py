@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import ByteSource
+from aioloader.datasets.base import redefinable
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
@@ -81,6 +82,7 @@ class EncodedDataset(ShardDataset):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define read()")
 
+    @redefinable
     def labels(self, indices: Sequence[int] | None = None) -> Any:
         """Return the labels of some samples, or of all: a number, numbers or a text for each. Blocking, as `read`.
 
@@ -105,7 +107,7 @@ class EncodedDataset(ShardDataset):
                 found = labels(self, range(len(self)) if indices is None else indices)
                 return np.asarray(found) if indices is None else found
 
-            cls.labels = labels_of  # type: ignore[method-assign]
+            cls.labels = labels_of
         if location is not None:
 
             @functools.wraps(location)
