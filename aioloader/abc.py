@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
         """Return numbers that belong to the items, such as labels: (n, ...), or None."""
         ...
 
+    @redefinable
     def location(self, index: int) -> ItemLocation:
         """Return key, path and offset of one item, for errors."""
         ...

@@ -20,7 +20,7 @@ from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.derived import Derived
-from aioloader.foundation.protocols import implements
+from aioloader.foundation.protocols import implements, redefinable
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers.training import class_labels
@@ -42,14 +42,6 @@ else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
-
-
-def redefinable(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method as it is. For type checkers, a subclass may define it with other arguments and results.
-
-    `aioloader.formats.EncodedDataset` asks a subclass for ``labels(indices)``; loaders and samplers ask for all.
-    """
-    return method
 
 
 class Dataset(Generic[T_co]):

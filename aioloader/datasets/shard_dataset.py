@@ -13,7 +13,6 @@ import numpy as np
 
 from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
-from aioloader.datasets.base import redefinable
 from aioloader.datasets.decoding import check_image_options
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
@@ -21,6 +20,7 @@ from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
+from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.sample_index.store import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
@@ -522,6 +522,7 @@ class ShardDataset(FileDataset):
         """Return None: the bytes of a sample contain all of its fields."""
         return None
 
+    @redefinable
     def location(self, index: int) -> ItemLocation:
         file, row = self.tables.locate(index)
         table = self.tables.tables[file]
