@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Coroutine,
         Iterator,
         Mapping,
         Sequence,
@@ -235,6 +237,7 @@ class ByteDataset(Generic[T_co]):
         """Return the spans of items. Fast and without I/O: called in the event loop."""
         raise NotImplementedError
 
+    @redefinable
     def location(self, index: int) -> ItemLocation:
         """Return key, path and offset of one item, for errors."""
         raise NotImplementedError
@@ -947,7 +950,7 @@ class Executor:
         """Return a context inside which `run` makes progress. The epoch's supervisor task enters and exits it."""
         raise NotImplementedError
 
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
         """Run the chunks of one batch, in parallel as far as there are workers; return their merged result.
 
         `Chunk.release` of each is called once nothing uses its memory any more. On cancellation the chunks are

@@ -20,7 +20,7 @@ from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.derived import Derived
-from aioloader.foundation.protocols import implements
+from aioloader.foundation.protocols import implements, redefinable
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers.training import class_labels
@@ -60,6 +60,7 @@ class Dataset(Generic[T_co]):
         """Return the number of samples."""
         raise NotImplementedError
 
+    @redefinable
     def labels(self) -> Array:
         """Return the label of every sample before any transform, (n,), without reading the samples. Used by samplers.
 

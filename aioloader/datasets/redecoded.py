@@ -68,7 +68,8 @@ class RedecodedDataset(FileDataset):
         return extras
 
     def location(self, index: int) -> ItemLocation:
-        return self._dataset.location(index)
+        found: ItemLocation = self._dataset.location(index)
+        return found
 
     def file_nbytes(self, index: int) -> int:
         return self._dataset.file_nbytes(index)

@@ -20,6 +20,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
+from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.sample_index.store import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
@@ -521,6 +522,7 @@ class ShardDataset(FileDataset):
         """Return None: the bytes of a sample contain all of its fields."""
         return None
 
+    @redefinable
     def location(self, index: int) -> ItemLocation:
         file, row = self.tables.locate(index)
         table = self.tables.tables[file]
@@ -564,6 +566,7 @@ class ShardDataset(FileDataset):
         """Return the number of bytes that `labels` reads."""
         return int(self._label_spans(np.arange(len(self)))[0].length.sum())
 
+    @redefinable
     def labels(self) -> Array:
         """Return the label of every sample, (n,) or (n, labels); `label_nbytes` are read.
 

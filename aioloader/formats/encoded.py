@@ -14,6 +14,7 @@ from aioloader.abc import ByteSource
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import WHOLE_FILE, ItemLocation, ReadPlan, Spans
 from aioloader.storage.urls import redact_url
@@ -81,6 +82,7 @@ class EncodedDataset(ShardDataset):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define read()")
 
+    @redefinable
     def labels(self, indices: Sequence[int] | None = None) -> Any:
         """Return the labels of some samples, or of all: a number, numbers or a text for each. Blocking, as `read`.
 
@@ -91,6 +93,7 @@ class EncodedDataset(ShardDataset):
         """
         raise self._unlabelled()
 
+    @redefinable
     def location(self, index: int) -> Any:
         """Return where a sample is, for errors; a subclass may return a text, such as its key in a database."""
         return ItemLocation(str(index), redact_url(self.paths[0]), None)
@@ -105,7 +108,7 @@ class EncodedDataset(ShardDataset):
                 found = labels(self, range(len(self)) if indices is None else indices)
                 return np.asarray(found) if indices is None else found
 
-            cls.labels = labels_of  # type: ignore[method-assign]
+            cls.labels = labels_of  # type: ignore[method-assign]  # a subclass is made here
         if location is not None:
 
             @functools.wraps(location)
@@ -117,7 +120,7 @@ class EncodedDataset(ShardDataset):
                     else ItemLocation(found, redact_url(self.paths[0]), None)
                 )
 
-            cls.location = location_of  # type: ignore[method-assign]
+            cls.location = location_of  # type: ignore[method-assign]  # as above
 
     # -- a dataset over shards -----------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 `isinstance` asks for names only. Objects of other libraries have attributes of any name: a list called like a method,
 a method with other arguments, or all names of another object that they wrap.
+
+And mark methods that a subclass may define otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +20,15 @@ T = TypeVar("T")
 
 # Of the functions that Python adds to protocols, none is one of these.
 _SPECIAL = ("__aiter__", "__call__", "__getitem__", "__iter__", "__len__")
+
+
+def redefinable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method as it is. For type checkers, a subclass may define it with other arguments and results.
+
+    `aioloader.formats.EncodedDataset` asks a subclass for ``labels(indices)``, of which loaders and samplers want
+    all, and takes texts for locations.
+    """
+    return method
 
 
 def implements(value: object, protocol: Callable[..., T], *, instead_of: str | None = None) -> TypeGuard[T]:

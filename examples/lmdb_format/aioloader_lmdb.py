@@ -41,7 +41,7 @@ class LMDBDataset(EncodedDataset):
     def __init__(self, path: str, **options: Any) -> None:
         super().__init__(path, **options)
         with database(self.paths[0]).begin() as transaction:
-            self._keys = list(transaction.cursor().iternext(values=False))
+            self._keys: list[bytes] = list(transaction.cursor().iternext(values=False))
 
     def __len__(self) -> int:
         return self._counted(len(self._keys))

@@ -18,9 +18,9 @@ import numpy as np
 
 from aioloader.datasets.fields import field_value
 from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.tar import scan as tar_scan
 from aioloader.formats.tar.fields import TarFieldReader, compact_places
 from aioloader.formats.tar.header import BLOCK
-from aioloader.formats.tar.header import scan as tar_scan
 from aioloader.formats.tar.index import (
     ListedMember,
     ListFault,

@@ -314,7 +314,7 @@ class ChildProcess:
         return self._requests
 
     def read_stack(self) -> str | None:
-        """Return the stack of the process after the last request, or None. Blocking, 0.3 s at most."""
+        """Return the stack of the process after the last request, or None. Blocking, 1.7 s at most."""
         process, stacks = self.process, self._stacks
         if process is None or stacks is None or process.returncode is not None:
             return None

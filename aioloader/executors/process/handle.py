@@ -200,6 +200,8 @@ class ProcessHandle(WorkerHandle):
             tasks.cancel_scope.cancel()
 
     async def end_if_stuck(self, now: float) -> None:
+        if self.timed_out:  # its end takes long on a busy machine, and it answers no more
+            return
         token = self.progress_token()
         if self.progress != token or token[0] == 0:
             self.progress = token

@@ -28,6 +28,9 @@ CRASHES = frozenset(
     if hasattr(signal, name)
 )
 _PATIENCE_S = 0.15
+# Nothing but a busy machine keeps a signal from being answered, and a worker that has no CPU time is late.
+_SIGNAL_PATIENCE_S = 1.5
+_SETTLED_S = 0.02
 _LOOK_S = 0.004
 _MOST_BYTES = 1 << 16
 
@@ -90,7 +93,7 @@ class StackFile:
             self.fd = -1
 
     def wait(self, pid: int, token: int) -> str | None:
-        """Return the stack that a worker writes at a request; None if it does not answer. Blocking, 0.3 s at most.
+        """Return the stack that a worker writes at a request; None if it does not answer. Blocking, 1.7 s at most.
 
         Args:
             pid: a child of this process that is not reaped.
@@ -118,17 +121,18 @@ class StackFile:
             os.kill(pid, _SIGNAL)
         except OSError:
             return None
-        written = ""
-        for text in self._readings():
+        written, changed_at = "", time.monotonic()
+        for text in self._readings(_SIGNAL_PATIENCE_S):
             # The end is not marked: the stack is complete when no more text is written.
-            if text[before:] and text[before:] == written:
+            if text[before:] != written:
+                written, changed_at = text[before:], time.monotonic()
+            elif _calls(written) and time.monotonic() - changed_at > _SETTLED_S:
                 break
-            written = text[before:]
         return _calls(written)
 
-    def _readings(self) -> Iterator[str]:
+    def _readings(self, patience_s: float = _PATIENCE_S) -> Iterator[str]:
         """Yield the content again and again, as long as an answer may come."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and not self._closing:
             yield self._read()
             time.sleep(_LOOK_S)

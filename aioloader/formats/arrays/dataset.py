@@ -71,5 +71,6 @@ class ArrayDataset(Dataset, GatherDataset[Any]):
     def labels(self) -> Array:
         """Return the last of several arrays as the labels, (n,); see `Dataset.labels`."""
         if len(self._data) == 1:
-            return super().labels()
+            found: Array = super().labels()
+            return found
         return class_labels(self._data[-1])

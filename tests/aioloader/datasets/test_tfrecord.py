@@ -356,7 +356,7 @@ def test_labels_are_checked_on_request(photos: list[Path]) -> None:
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the path of each file that is scanned."""
-    from aioloader.formats.tfrecord.framing import index as tfrecord
+    from aioloader.formats.tfrecord import index as tfrecord
 
     found: list[str] = []
     scan = tfrecord.scan_records

@@ -19,6 +19,7 @@ from aioloader.abc import Program
 from aioloader.datasets.stage import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
+from aioloader.executors.process.child import ChildProcess
 from aioloader.executors.process.handle import ProcessHandle
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import BASE, INDEX, INDEX_TABLE_ROWS, ROW, ArraySpec, Chunk, RowLayout
@@ -369,6 +370,36 @@ class TestProcesses:
         assert sorted(result.written) == [0, 2]
         assert isinstance(result.failures[0].error, TimeoutError)
         assert pickle.loads(pickle.dumps(result.failures[0].error)).timeout > 0
+        b.close()
+
+    async def test_the_stack_of_a_hung_worker_stays_while_its_end_takes_long(self, monkeypatch):
+        def hang(array, square):
+            threading.Event().wait(60)
+
+        kill, killed = ChildProcess.kill, anyio.Event()
+
+        def kill_late(child):
+            if child.stack and not killed.is_set():
+                os.kill(child.process.pid, signal.SIGSTOP)
+                killed.set()
+            else:
+                kill(child)
+
+        monkeypatch.setattr(ChildProcess, "kill", kill_late)
+        b = Bench(ProcessExecutor(1, timeout=0.4), program(stages=[hang]))
+        async with anyio.create_task_group() as tasks:
+            results = []
+
+            async def make():
+                results.extend(await run(b, b.chunk([0])))
+
+            tasks.start_soon(make)
+            await killed.wait()
+            (handle,) = b.executor._table.handles
+            await handle.end_if_stuck(time.monotonic() + 60)
+            kill(handle.child)
+        (note,) = results[0].failures[0].error.__notes__
+        assert "in hang" in note
         b.close()
 
     async def test_what_cannot_be_pickled_is_refused_with_advice(self):

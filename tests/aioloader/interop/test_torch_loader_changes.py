@@ -11,6 +11,7 @@ from tests.aioloader.interop.torch_samples import Samples
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.own_workers,  # a generator of this module, which is imported in a worker, goes on from test to test
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
 ]

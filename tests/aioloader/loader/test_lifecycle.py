@@ -253,7 +253,7 @@ PARENT = """
 
     loader = aioloader.DataLoader(Slow(), 4, num_workers=2)
     batches = iter(loader)
-    while len(loader._runtime.open().executor.pids) < 2 or not os.listdir({folder!r}):
+    while len(loader._runtime.open().executor.pids) < 2 or {begun} and not os.listdir({folder!r}):
         time.sleep(0.01)
     print(*loader._runtime.open().executor.pids, flush=True)
     {then}
@@ -261,12 +261,14 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize("spin", [False, True], ids=["sleeping", "spinning"])
+@pytest.mark.parametrize(
+    ("begun", "spin"), [(False, False), (True, False), (True, True)], ids=["starting", "sleeping", "spinning"]
+)
 @pytest.mark.parametrize(
     "then", ["pass", pytest.param("os.fork()", marks=pytest.mark.slow)], ids=["alone", "with a fork"]
 )
-def test_workers_leave_when_their_parent_is_killed(spin, then, tmp_path):
-    code = textwrap.dedent(PARENT).format(spin=spin, then=then, folder=str(tmp_path))
+def test_workers_leave_when_their_parent_is_killed(begun, spin, then, tmp_path):
+    code = textwrap.dedent(PARENT).format(begun=begun, spin=spin, then=then, folder=str(tmp_path))
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,

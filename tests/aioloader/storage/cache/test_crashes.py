@@ -57,9 +57,9 @@ def _wait(process: subprocess.Popen[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str], number: int) -> str:
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
-    return errors
+    with process:
+        process.send_signal(number)
+        return process.communicate()[1]
 
 
 def _nbytes(directory: Path) -> int:
