@@ -26,10 +26,9 @@ from aioloader.datasets.base import IndexedView
 from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError
+from aioloader.formats.base import record_format
 from aioloader.formats.foreign import IMAGE_SUFFIXES
-from aioloader.formats.recordio.dataset import ImageRecordDataset
-from aioloader.formats.recordio.files import record_files_at
-from aioloader.formats.shards import shard_sets
+from aioloader.formats.shards import record_files_at, shard_sets
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
 from aioloader.tools.items import ImageFinder, images_of_folder, keyed
@@ -340,7 +339,7 @@ def index_crops(
         if not files:
             folders.append(pinned_path(path))
     datasets: list[FileDataset] = [
-        ImageRecordDataset(list(dict.fromkeys(each)), label=None, crop_index=None)
+        record_format().open(list(dict.fromkeys(each)), label=None, crop_index=None)
         for each in (local, remote)
         if each
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.errors import MissingFieldError
-from aioloader.formats.folder.dataset import ImageFolderDataset
+from aioloader.formats.base import image_folder
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _keys(dataset: FileDataset, indices: IntArray) -> dict[str, Array]:
     return {"file": file, "key": key}
 
 
-def images_of_folder(path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> ImageFolderDataset:
+def images_of_folder(path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> FileDataset:
     """Return the dataset of all images of a folder, without warnings of other files in it: see its `left_out`.
 
     Raises:
@@ -76,4 +76,4 @@ def images_of_folder(path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) 
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return ImageFolderDataset(path, max_pixels=max_pixels, crop_index=None, label=None)
+        return image_folder().open((path,), max_pixels=max_pixels, crop_index=None, label=None)

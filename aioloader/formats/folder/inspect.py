@@ -13,7 +13,7 @@ import numpy as np
 from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import UnknownFormatError
 from aioloader.formats.folder.dataset import ImageFolderDataset
-from aioloader.formats.folder.files import has_loose_images
+from aioloader.formats.image_files import has_loose_images
 from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
 from aioloader.formats.opening import recognize
 from aioloader.formats.sampling import evenly, fetch
@@ -106,3 +106,16 @@ def read_files(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
                 yield os.path.relpath(path, root), file.readall()
         except OSError as error:
             yield os.path.relpath(path, root), error
+
+
+def inspect_image(path: str, options: Options) -> Inspection:
+    """Inspect a single image.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = os.path.getsize(path)
+    images = images_in(read_files([path], os.path.dirname(path) or "."), max_pixels=options.max_pixels)
+    return Inspection(
+        path, "image", 1, size, 1, images_in_all=1, sizes=sizes_of(np.array([size])), images=images
+    )
