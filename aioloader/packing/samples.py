@@ -228,9 +228,7 @@ def label_numbers(label: Any, location: ItemLocation) -> tuple[float, ...]:
     numbers: list[Any] = values.ravel().tolist()
     reason = next(filter(None, map(label_fault, numbers)), reason)
     if reason:
-        raise SampleFormatError(
-            f"its label {reason}", path=location.path, offset=location.offset, key=location.key
-        )
+        raise SampleFormatError(f"its label {reason}", **location._asdict())
     return tuple(map(float, numbers))
 
 
@@ -256,9 +254,7 @@ class _SampleEncoder(Decoder[EncodedSample]):
         elif isinstance(image, list):
             raise SampleFormatError(
                 f"it has {len(image)} images in one field, and a record has one",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             )
         else:
             encoded = self.encode(bytes(image))
@@ -268,9 +264,7 @@ class _SampleEncoder(Decoder[EncodedSample]):
         if self.encode.name == "keep":
             raise SampleFormatError(
                 "its image is stored as pixels, which have no encoding that could be kept: choose one, such as png",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             )
         return self.encode.of_pixels(np.array(image), image.nbytes)
 
