@@ -15,9 +15,8 @@ from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownForma
 from aioloader.formats.base import HEAD_NBYTES, format_of_name, image_folder, published_sets
 from aioloader.formats.foreign import IMAGE_SUFFIXES, foreign_name
 from aioloader.formats.image_files import ImageFiles, checked_synsets, find_images
-from aioloader.formats.opening import Recognized, make_dataset, recognize
+from aioloader.formats.opening import Recognized, make_dataset, of_several_splits, recognize
 from aioloader.formats.packed_files import inside_root, read_list
-from aioloader.formats.splits import of_several_splits
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.packing.samples import Samples
 from aioloader.storage.local.descriptors import open_regular

@@ -19,13 +19,13 @@ from aioloader.datasets.redecoded import own_extra
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, record_format
-from aioloader.formats.sampling import fetch_each
+from aioloader.formats.inspection import fetch_each
 from aioloader.formats.shards import record_files_at
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import redact_url
 from aioloader.tools.console import UsageError, natural
 from aioloader.tools.crop_check import check_index
-from aioloader.tools.items import images_of_folder, keyed
+from aioloader.tools.crops import images_of_folder, keyed
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ class FolderFormat(Format):
 
     def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection:
         """Describe a folder of images, or one image."""
-        from aioloader.formats.folder.inspect import inspect_folder, inspect_image
+        from aioloader.formats.folder.view import inspect_folder, inspect_image
 
         return inspect_image(path, options) if os.path.isfile(path) else inspect_folder(path, options)
 

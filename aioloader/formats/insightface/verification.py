@@ -133,11 +133,11 @@ def _refuse(name: str, unpickler: _Unpickler) -> None:
     raise _Refused(f"it has the instruction {name}")
 
 
-# The one in Python: a damaged file cannot make that in C take gigabytes for its memo. Types do not know it.
-_Base: Any = pickle._Unpickler  # type: ignore[attr-defined]
+# The one in Python: a damaged file cannot make that in C take gigabytes for its memo.
+_Base: Any = pickle._Unpickler
 
 
-class _Unpickler(_Base):  # type: ignore[misc]  # it is of type Any
+class _Unpickler(_Base):  # type: ignore[misc]  # the types do not have its methods
     """Unpickler of plain data: nothing is imported, and only this module's functions are called."""
 
     dispatch: ClassVar = {

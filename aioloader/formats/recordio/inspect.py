@@ -17,11 +17,20 @@ import numpy as np
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
-from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
+from aioloader.formats.inspection import (
+    Inspection,
+    Options,
+    _spread,
+    crop_indexes,
+    evenly,
+    fetch,
+    images_in,
+    labels_of,
+    sizes_of,
+)
 from aioloader.formats.packed_files import fields_place, read_fields
 from aioloader.formats.recordio.dataset import RecordFileDataset
 from aioloader.formats.recordio.heads import Detection, RecordHeads, detection_label, key_range, read_heads
-from aioloader.formats.sampling import _spread, evenly, fetch
 from aioloader.formats.shards import shard_name
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of

@@ -22,12 +22,11 @@ from aioloader.formats.base import (
     image_folder,
     record_format,
 )
-from aioloader.formats.inspection import Inspection, Options
+from aioloader.formats.inspection import Inspection, Options, inspect_shards
 from aioloader.formats.opening import head_of
 from aioloader.formats.shards import is_record_file, open_shards, recognize_shards, record_files_at
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.console import add_max_pixels, positive, seconds, size_text
-from aioloader.tools.inspect.shards import inspect_shards
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
@@ -301,7 +300,8 @@ def _no_stage(label: str, total: int) -> Callable[[int], Any]:
 def _inspect(path: str, options: Options) -> Inspection:
     shards = recognize_shards(path)
     if shards is not None:
-        return inspect_shards(path, open_shards(shards), shards.format, options)
+        kind = f"{shards.format.name} {shards.format.noun}"
+        return inspect_shards(path, open_shards(shards), kind, options)
     files = record_files_at(path)
     if not files:
         path = pinned_path(path)
