@@ -40,7 +40,6 @@ from recordio._partial_files import partial_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.abc import Decoder
     from aioloader.crop_index.layout import CropFiles
     from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.files import FileDataset

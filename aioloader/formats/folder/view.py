@@ -1,4 +1,4 @@
-"""What `aioloader inspect` and `aioloader view` show of a folder of images."""
+"""Description of a folder of images for `aioloader inspect`, and its records for `aioloader view`."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ _TICK_NBYTES: Final = 1 << 20
 def check_records(
     path: str, version: Version | None, tick: Callable[[int], object] | None = None
 ) -> Generator[SampleFormatError, None, int]:
-    """ReadForward a file and yield each fault of it. Blocking; one record is in memory at a time.
+    """Read a file and yield each fault of it. Blocking; one record is in memory at a time.
 
     Behind a damaged head the check continues at the next bytes that are the head of a record. The key of a fault is the
     number of its record; behind a damaged head it is None, because that number is not known.
