@@ -426,17 +426,7 @@ def bench(
             tick(number)
 
     def turn(setting: Setting, counted_s: float, watched: bool) -> _Turn:
-        loader = images(
-            found.paths[0] if found.format.is_folder else found.paths,
-            size,
-            min(batch_size, samples),
-            train,
-            **names,
-            executor=setting.executor,
-            num_workers=None if setting.executor == "inline" else setting.workers,
-            on_error="skip",
-        )
-        assert isinstance(loader, AsyncDataLoader)
+        loader = _loader(found, setting, (size, min(batch_size, samples), train), names)
         result = anyio.run(_take_turn, loader, counted_s, watched)
         advance()
         return result
@@ -473,6 +463,21 @@ def bench(
         bare=bare,
         explanation=taken[fastest][-1].explanation,
     )
+
+
+def _loader(
+    found: Recognized, setting: Setting, batches: tuple[int, int, bool], names: dict[str, Any]
+) -> AsyncDataLoader:
+    loader = images(
+        found.paths[0] if found.format.is_folder else found.paths,
+        *batches,
+        **names,
+        executor=setting.executor,
+        num_workers=None if setting.executor == "inline" else setting.workers,
+        on_error="skip",
+    )
+    assert isinstance(loader, AsyncDataLoader)
+    return loader
 
 
 def default_settings(cores: int) -> list[Setting]:
