@@ -26,6 +26,7 @@ from aioloader.foundation.version import __version__
 if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
     from aioloader.costs import image_costs, image_sizes
+    from aioloader.datasets.arrays import ArrayDataset
     from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
     from aioloader.datasets.iterable import IterableDataset
     from aioloader.errors import (
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from aioloader.executors.foreign_generators import ForeignRandomnessWarning
-    from aioloader.formats.arrays.dataset import ArrayDataset
     from aioloader.formats.folder.dataset import ImageFolderDataset
     from aioloader.formats.list.dataset import ImageListDataset
     from aioloader.formats.mds.dataset import MDSDataset
@@ -133,7 +133,7 @@ _get, __dir__ = lazy_names(
             "TooManyErrorsError WorkerError"
         ),
         "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
-        "aioloader.formats.arrays.dataset": "ArrayDataset",
+        "aioloader.datasets.arrays": "ArrayDataset",
         "aioloader.formats.folder.dataset": "ImageFolderDataset",
         "aioloader.formats.list.dataset": "ImageListDataset",
         "aioloader.formats.mds.dataset": "MDSDataset",

@@ -54,7 +54,6 @@ __all__ = (
     "ComputedBatchSampler",
     "Decoder",
     "DecodingProcessor",
-    "DrawingBatchify",
     "Executor",
     "FileMaps",
     "FusedDecoder",
@@ -66,7 +65,6 @@ __all__ = (
     "PositionalSampler",
     "Program",
     "ReadPlan",
-    "RowBatchify",
     "Sampler",
     "SizedProcessor",
     "SlabMemory",
@@ -741,7 +739,16 @@ class DecodingProcessor(Protocol):
 
 
 class Batchify(Protocol):
-    """Function that makes one batch from a list of samples."""
+    """Function that makes one batch from a list of samples.
+
+    One with a parameter ``rng`` is passed the draws of the batch, an `Rng`. They depend only on the loader's seed and
+    on the epoch and position of the batch's first sample: they are the same with any executor and number of workers,
+    after a resume, and in another number of ranks that get the same batches. A sample that was left out of the batch
+    changes none of them.
+
+    One with the attribute ``by_rows = True`` collates as `aioloader.batchify.Stack` does: workers write each sample
+    into its row of the batch, and the function is called only for samples that do not fit.
+    """
 
     def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
         """Collate.
@@ -751,34 +758,6 @@ class Batchify(Protocol):
             out: arrays of the result's structure to write into, or None.
         """
         ...
-
-
-class DrawingBatchify(Protocol):
-    """Batchify function that draws random numbers: a loader passes ``rng`` to any that has a parameter of this name.
-
-    The draws depend only on the loader's seed and on the epoch and position of the batch's first sample: they are the
-    same with any executor and number of workers, after a resume, and in another number of ranks that get the same
-    batches. A sample that was left out of the batch changes none of them.
-    """
-
-    def __call__(self, samples: Sequence[Any], /, *, rng: Rng) -> Any:
-        """Collate.
-
-        Args:
-            samples: the samples of the batch, in order.
-            rng: the batch's draws.
-        """
-        ...
-
-
-@runtime_checkable
-class RowBatchify(Batchify, Protocol):
-    """A batchify function that collates as `aioloader.batchify.Stack` does.
-
-    Workers write each sample into its row of the batch; the function is called only for samples that do not fit.
-    """
-
-    by_rows: bool
 
 
 class Allocate(Protocol):
@@ -795,7 +774,7 @@ class AllocatingBatchify(Batchify, Protocol):
 
     In a worker process that is memory of the batch, so the arrays are not copied again. A class that overrides only
     ``__call__`` is called by that. If `collate` has a parameter ``rng``, it is passed the draws of the batch, as
-    `DrawingBatchify` is.
+    a `Batchify` is.
     """
 
     def collate(self, samples: Sequence[Any], allocate: Allocate) -> Any:

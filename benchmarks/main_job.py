@@ -20,8 +20,7 @@ import anyio.to_thread
 import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.bench import BareLoop
-from aioloader.tools.lag import LoopLag
+from aioloader.tools.bench import BareLoop, LoopLag
 from benchmarks.data import load_jpegs, write_rec
 from benchmarks.figures import ratios, spread
 from benchmarks.measurement import run

@@ -38,9 +38,8 @@ import numpy as np
 import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.bench import cpu_seconds, process_tree
+from aioloader.tools.bench import LoopLag, cpu_seconds, process_tree
 from aioloader.tools.crops import index_crops
-from aioloader.tools.lag import LoopLag
 from benchmarks.data import load_jpegs, write_rec
 from benchmarks.figures import ratios, spread
 from benchmarks.measurement import in_turns, run

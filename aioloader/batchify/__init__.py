@@ -5,7 +5,7 @@ batch has the samples' structure: tuples of images and labels become a tuple of 
 one of Gluon's functions takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
 
 `Compose` changes the batch after it was collated, by transforms for batches such as `aioloader.transforms.MixUp`. A
-function with a parameter ``rng`` is passed the draws of its batch (`aioloader.abc.DrawingBatchify`).
+function with a parameter ``rng`` is passed the draws of its batch (`aioloader.abc.Batchify`).
 
 Samples of different shapes: `Ragged` puts their values behind one another, `Pad` makes them equally large, and
 `Patches` cuts images into the patches that vision transformers read.

@@ -47,7 +47,7 @@ class Compose:
     """Collation, and then changes of the batch: ``Compose(Stack(), transforms.MixUp(num_classes=1000))``.
 
     All of it runs in a worker. Functions that take ``rng`` draw from one stream, that of the batch, one after the
-    other; see `aioloader.abc.DrawingBatchify`.
+    other; see `aioloader.abc.Batchify`.
 
     Args:
         collate: a batchify function, such as `Stack` or `Group`; or a tuple or list of all functions.

@@ -11,11 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import shutil
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
+from aioloader.storage.cache.unpacked import FileMaker
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import beside, is_url, redact_url
 from recordio import MAGIC
@@ -44,6 +47,79 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import IntArray
+    from aioloader.storage.remote.transport import Version
+
+
+_MOST_OF_FREE_SPACE = 1 / 2
+
+
+@dataclass(frozen=True)
+class ObjectCopy:
+    """Copy of an object.
+
+    Attributes:
+        url: the object.
+        version: its version.
+        path: the copy.
+    """
+
+    url: str
+    version: Version
+    path: Path
+
+    @property
+    def nbytes(self) -> int:
+        """Return its size."""
+        return self.version.nbytes
+
+
+class Copier(FileMaker[ObjectCopy]):
+    """Maker of copies of objects of one kind, a few at a time; a copy that exists and passes the check is kept.
+
+    Args:
+        label: the copies, for a progress bar.
+        check_begin: called with the first block of an object, up to 8 MiB; raises OSError or ValueError if the object
+            is not of this kind, so that the rest is not fetched.
+        check: called with the path of a complete copy; raises the same errors.
+    """
+
+    def __init__(
+        self, label: str, *, check_begin: Callable[[bytes], object], check: Callable[[Path], object]
+    ) -> None:
+        super().__init__(label)
+        self._check_begin = check_begin
+        self._check = check
+
+    def exists(self, file: ObjectCopy) -> bool:
+        if file.version.tag is None:  # the server does not identify versions
+            return False
+        try:
+            self._check(file.path)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def check(self, file: ObjectCopy, path: Path) -> None:
+        self._check(path)
+
+    def write(self, file: ObjectCopy, stream: BinaryIO) -> None:
+        from aioloader.storage.remote.openers import object_blocks
+
+        folder, nbytes = file.path.parent, file.nbytes
+        free = shutil.disk_usage(folder).free
+        if nbytes > _MOST_OF_FREE_SPACE * free:
+            raise OSError(
+                errno.ENOSPC,
+                f"a copy of {redact_url(file.url)} takes {nbytes:,} of {free:,} free bytes; set AIOLOADER_CACHE_DIR to "
+                "a directory with more space",
+                str(folder),
+            )
+        with closing(object_blocks(file.url)) as blocks:
+            for number, block in enumerate(blocks):
+                if number == 0:
+                    self._check_begin(block)
+                stream.write(block)
+                self.advance(len(block))
 
 
 # Share of the record file. The largest entries, with a point for each MCU, have an eighth of their JPEG's bytes.
@@ -74,7 +150,6 @@ def fetch_indexes(urls: Sequence[str], record_nbytes: Sequence[int]) -> list[str
     if not absent:
         return found
     from aioloader.storage.remote.client import OPENING_S  # the workers need none of these
-    from aioloader.storage.remote.copies import Copier, ObjectCopy
     from aioloader.storage.remote.opening import client_and_thread
 
     places = [beside(urls[number], SUFFIX) for number in absent]

@@ -36,7 +36,7 @@ from aioloader.crop_index.layout import (
 from aioloader.errors import CropIndexBusyError, MissingPackageError
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError, EntryHead, check_entry, check_intact
 from aioloader.jpeg.huffman import NotIndexableError
-from aioloader.storage.local.locked_files import open_locked
+from aioloader.storage.local.descriptors import open_locked
 from recordio._partial_files import partial_path, sync
 
 if TYPE_CHECKING:

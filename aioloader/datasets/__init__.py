@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from aioloader.datasets.arrays import ArrayDataset
     from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
     from aioloader.datasets.iterable import IterableDataset
-    from aioloader.formats.arrays.dataset import ArrayDataset
     from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
     from aioloader.formats.folder.dataset import ImageFolderDataset
     from aioloader.formats.insightface.dataset import InsightFaceDataset
@@ -51,7 +51,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
         "aioloader.datasets.iterable": "IterableDataset",
-        "aioloader.formats.arrays.dataset": "ArrayDataset",
+        "aioloader.datasets.arrays": "ArrayDataset",
         "aioloader.formats.arrays.vision": "CIFAR10 CIFAR100 MNIST FashionMNIST",
         "aioloader.formats.folder.dataset": "ImageFolderDataset",
         "aioloader.formats.insightface.dataset": "InsightFaceDataset",

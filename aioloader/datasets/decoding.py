@@ -43,7 +43,7 @@ _LABEL = struct.Struct("<f")
 
 PARTS = np.dtype([("first", np.int64), ("stop", np.int64), ("nbytes", np.int64)])
 """Extra of a record of which only parts may have been read: the first row of MCUs that was read and the one behind the
-last, and the bytes of the whole record; zeros if it was read whole. See `aioloader.formats.recordio.partial_reads`."""
+last, and the bytes of the whole record; zeros if it was read whole."""
 
 
 def _scratch() -> Scratch:
@@ -439,7 +439,7 @@ class FusedImages(FusedDecoder[Any]):
         trace: StageTimer,
         file: int | None,
     ) -> Any:
-        """Make the sample of an item of which `aioloader.formats.recordio.partial_reads` chose the parts."""
+        """Make the sample of an item of which only some parts were read."""
         if self._crops is None or self._parse_part is None:
             raise IncompleteItemError("there is no crop index, or nothing that reads parts")
         first, stop, nbytes = extra.item()

@@ -99,9 +99,7 @@ def field_value(value: Any, kind: FieldKind, name: str, location: ItemLocation) 
     except (ValueError, OverflowError, RecursionError) as error:
         raise SampleFormatError(
             f"the field {name!r} of {_sample(location)} is not {kind.value}: {error}",
-            path=location.path,
-            offset=location.offset,
-            key=location.key,
+            **location._asdict(),
         ) from None
 
 
@@ -141,9 +139,7 @@ def as_label(
     raise SampleFormatError(
         f"the field {name!r} of {_sample(location)} is not a label, but {type(value).__name__} "
         f"{_short(value)}: {advice}",
-        path=location.path,
-        offset=location.offset,
-        key=location.key,
+        **location._asdict(),
     )
 
 

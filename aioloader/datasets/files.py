@@ -6,6 +6,7 @@ import functools
 import operator
 import os
 from copy import copy
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import cache_name, redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from aioloader.abc import ByteSource, Decoder
@@ -160,6 +161,9 @@ class FileDataset(Dataset, ByteDataset[Any]):
         return count
 
     # -- for the commands; a format overrides what it has ------------------------------------------------------------
+
+    left_out: Mapping[str, int] = MappingProxyType({})
+    """Number of entries of the folder that are not read, by reason."""
 
     def crop_files(self) -> CropFiles:
         """Return the files that have crop indexes."""

@@ -28,7 +28,6 @@ from aioloader.foundation.types import (
     ItemLocation,
     ReadPlan,
     Spans,
-    StorageStats,
 )
 from aioloader.storage.urls import is_url, name_of
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import aioloader.abc
-    from aioloader.abc import PartialReads, PositionalSampler
+    from aioloader.abc import PositionalSampler
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.transport import Version
 
@@ -138,18 +137,21 @@ class ForeignByteSource(ByteSource):
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        for name in ("paths", "samples_ahead", "announced", "reads_parts", "maps"):
-            setattr(self, name, getattr(source, name, getattr(ByteSource, name)))
+        for name in (
+            "paths",
+            "samples_ahead",
+            "announced",
+            "reads_parts",
+            "maps",
+            "plan",
+            "read",
+            "announce",
+            "stats",
+        ):
+            if hasattr(source, name):
+                setattr(self, name, getattr(source, name))
         self.blocks = hasattr(source, "plan_blocking") and hasattr(source, "read_blocking")
         self.fetches = self.blocks or hasattr(source, "fetch")
-
-    async def plan(self, spans: Spans) -> ReadPlan:
-        found: ReadPlan = await self._source.plan(spans)
-        return found
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
-        failures: list[tuple[int, BaseException]] = await self._source.read(plan, out)
-        return failures
 
     def close(self) -> None:
         self._source.close()
@@ -172,15 +174,14 @@ class ForeignByteSource(ByteSource):
         if hasattr(self._source, "timeout"):
             self._source.timeout = seconds
 
-    def announce(self, spans: Spans) -> None:
-        self._source.announce(spans)
-
-    def stats(self) -> StorageStats | None:
-        return self._source.stats() if hasattr(self._source, "stats") else None
-
     def mapped(self) -> ByteSource | None:
         found = self._source.mapped() if hasattr(self._source, "mapped") else None
         return None if found is None else ForeignByteSource(found)
+
+
+# Methods of a byte dataset with the numbers of their arguments: it must have these, and may have those.
+_REQUIRED = {"open_source": 0, "spans": 1, "extras": 1, "location": 1}
+_OPTIONAL = {"file_nbytes": 1, "partial_reads": 2, "shuffle_sampler": 1}
 
 
 class ForeignByteDataset(ByteDataset[Any]):
@@ -192,15 +193,17 @@ class ForeignByteDataset(ByteDataset[Any]):
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        for name, arguments in (_REQUIRED | _OPTIONAL).items():
+            if has_method(dataset, name, arguments):
+                setattr(self, name, getattr(dataset, name))
 
     @classmethod
     def fits(cls, dataset: Any) -> bool:
         """Return True if a dataset has the methods that a `ByteDataset` must have."""
-        needed = {"open_source": 0, "spans": 1, "extras": 1, "location": 1}
         return (
             implements(dataset, MapDataset)
             and has_attribute(dataset, "decoder")
-            and all(has_method(dataset, name, arguments) for name, arguments in needed.items())
+            and all(has_method(dataset, name, arguments) for name, arguments in _REQUIRED.items())
         )
 
     def __len__(self) -> int:
@@ -213,22 +216,6 @@ class ForeignByteDataset(ByteDataset[Any]):
     def decoder(self) -> Any:
         return self._dataset.decoder
 
-    def open_source(self) -> ByteSource:
-        source: ByteSource = self._dataset.open_source()  # or one that `Resolved.open_source` adapts
-        return source
-
-    def spans(self, indices: IntArray) -> Spans:
-        found: Spans = self._dataset.spans(indices)
-        return found
-
-    def location(self, index: int) -> ItemLocation:
-        found: ItemLocation = self._dataset.location(index)
-        return found
-
-    def extras(self, indices: IntArray) -> Array | None:
-        found: Array | None = self._dataset.extras(indices)
-        return found
-
     @property
     def display_name(self) -> str:
         return _name_of(self._dataset)
@@ -240,19 +227,6 @@ class ForeignByteDataset(ByteDataset[Any]):
     @property
     def reads_ahead(self) -> bool:
         return has_attribute(self._dataset, "reads_ahead") and self._dataset.reads_ahead is True
-
-    def file_nbytes(self, index: int) -> int:
-        if not has_method(self._dataset, "file_nbytes", 1):
-            return super().file_nbytes(index)
-        return int(self._dataset.file_nbytes(index))
-
-    def partial_reads(self, stages: Sequence[aioloader.abc.Stage], seed: int) -> PartialReads | None:
-        has = has_method(self._dataset, "partial_reads", 2)
-        return self._dataset.partial_reads(stages, seed) if has else None
-
-    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
-        has = has_method(self._dataset, "shuffle_sampler", 1)
-        return self._dataset.shuffle_sampler(indices) if has else None
 
 
 @dataclass(frozen=True)

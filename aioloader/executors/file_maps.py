@@ -185,10 +185,7 @@ def _as_map(array: Array) -> Array:
 
 
 def open_map(
-    path: str,
-    mode: Any,
-    offset: int,
-    nbytes: int,
+    part: tuple[str, Any, int, int],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     start: int,
@@ -198,9 +195,7 @@ def open_map(
     """Return an array over a memory map of a part of a file.
 
     Args:
-        path: the file.
-        mode: "r" or "r+".
-        offset, nbytes: the part.
+        part: path of the file, "r" or "r+", offset and number of bytes.
         shape, dtype, strides: of the array.
         start: byte of the part at which the array's first element is.
         as_map: return a `numpy.memmap`.
@@ -208,6 +203,7 @@ def open_map(
     Raises:
         OSError: the file cannot be opened.
     """
+    path, mode, offset, nbytes = part
     data = np.memmap(path, np.uint8, mode, offset, (nbytes,))
     kind: Any = np.memmap if as_map else np.ndarray
     # As numpy's own class does it: the array keeps the map open.
@@ -235,9 +231,9 @@ def _reduce_map(array: Array) -> tuple[Any, ...] | None:
             return None
     except OSError:
         return None
-    place = os.fspath(path), "r" if mode == "r" else "r+", at, high - low
+    part = os.fspath(path), "r" if mode == "r" else "r+", at, high - low
     as_map = isinstance(array, np.memmap)
-    return open_map, (*place, array.shape, array.dtype, array.ctypes.data - low, array.strides, as_map)
+    return open_map, (part, array.shape, array.dtype, array.ctypes.data - low, array.strides, as_map)
 
 
 def _map_of(array: Array) -> np.memmap[Any, Any] | None:

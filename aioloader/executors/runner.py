@@ -333,6 +333,17 @@ def _keep_payloads(payloads: Sequence[bytes | None], chunk: Chunk, result: Chunk
         result.written += made
 
 
+def _note_stages(result: ChunkResult, trace: StageTimer, leg: TransformChain) -> None:
+    """Add to a result what the stages of its samples took and found."""
+    result.decode_s = trace.decode_s
+    if trace.bad_entries:
+        result.bad_entries = dict(trace.bad_entries)
+    trace.count_decodes(result)
+    result.transform_s = sum(trace.transforms)
+    for step, seconds in zip(leg.stages, trace.transforms, strict=True):
+        result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
+
+
 class Runner:
     """Runner of chunks, one per worker or thread; it keeps objects that are costly to make again.
 
@@ -455,29 +466,11 @@ class Runner:
             yield
         if columns and chunk.samples is None:
             self._draws = self._rng.drew
-        result.decode_s = trace.decode_s
-        if trace.bad_entries:
-            result.bad_entries = dict(trace.bad_entries)
-        trace.count_decodes(result)
-        result.transform_s = sum(trace.transforms)
-        for step, seconds in zip(leg.stages, trace.transforms, strict=True):
-            result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
+        _note_stages(result, trace, leg)
         # With incomplete items the whole batch is made again: the batchify function never gets a part of it.
         if chunk.custom_collate and samples and not (result.failures and result.incomplete):
-            start = perf_counter()
             trace.stage = "collate"
-            if self._many is not None and self._generators is not None:
-                # What the batchify function draws follows the last sample, however that was made.
-                self._generators.seed(*chunk.index_table[[EPOCH, INDEX, POSITION], -1].tolist())
-            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
-                samples = _replace_failed(samples, chunk, result.failures)
-            result.samples = len(samples)
-            watch = self._batch_generators
-            watched = None if watch is None else watch.before(*chunk.first, 0)
-            result.batch = self._batchify(samples, chunk)
-            if watch is not None:
-                watch.after(watched)
-            result.collate_s = perf_counter() - start
+            self._collate(samples, chunk, result)
         self._account(result, started, used, len(chunk))
         return result
 
@@ -570,6 +563,22 @@ class Runner:
             with suppress(OSError):  # each sample will fail with it
                 memory = maps.whole(int(files[0]), offset + length)
         return memory, offset, length
+
+    def _collate(self, samples: list[Any], chunk: Chunk, result: ChunkResult) -> None:
+        """Make the batch of a chunk's samples."""
+        start = perf_counter()
+        if self._many is not None and self._generators is not None:
+            # What the batchify function draws follows the last sample, however that was made.
+            self._generators.seed(*chunk.index_table[[EPOCH, INDEX, POSITION], -1].tolist())
+        if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
+            samples = _replace_failed(samples, chunk, result.failures)
+        result.samples = len(samples)
+        watch = self._batch_generators
+        watched = None if watch is None else watch.before(*chunk.first, 0)
+        result.batch = self._batchify(samples, chunk)
+        if watch is not None:
+            watch.after(watched)
+        result.collate_s = perf_counter() - start
 
     def _sample(
         self,

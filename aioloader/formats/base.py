@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
     from aioloader.datasets.files import FileDataset
     from aioloader.formats.collection import Collection
+    from aioloader.formats.inspection import Inspection, Options
+    from aioloader.foundation.types import Array
+    from recordio import Report
+
+RECORD_SUFFIX = ".rec"
+"""Suffix of record files, which `aioloader pack` writes."""
 
 ENTRY_POINTS = "aioloader.formats"
 """Group of the entry points by which other distributions add formats."""
@@ -35,6 +41,8 @@ PATTERN = "train-*.tar"
 _NUMBERED = re.compile(r"(.+)-\d{5,}-of-\d{5,}", re.DOTALL)
 # Asked in this order; the last ones are folders that no other format recognizes.
 _OWN = ("recordio", "insightface", "tar", "parquet", "tfrecord", "mds", "folder")
+# What a path alone does not open; commands read it.
+_OF_COMMANDS = ("list", "arrays")
 
 
 class Requirement(NamedTuple):
@@ -49,6 +57,18 @@ class Requirement(NamedTuple):
     what: str
     package: str
     extra: str
+
+
+class PublishedSet(NamedTuple):
+    """Well-known data set.
+
+    Attributes:
+        classes: names of the classes.
+        parts: images, uint8 (n, height, width, channels), and labels, (n,), by the name of the part.
+    """
+
+    classes: tuple[str, ...]
+    parts: dict[str, tuple[Array, Array]]
 
 
 class Folder:
@@ -111,6 +131,7 @@ class Format:
         folder_text: description of its folders for the help of commands; "" if it has none.
         pack_example: arguments of `aioloader pack` that pack its files, and a few words about them; "": none.
         no_packing: why `aioloader pack` refuses its data sets; "": it packs them.
+        sets: names of published data sets that `published_set` loads.
     """
 
     name: ClassVar[str] = ""
@@ -128,6 +149,7 @@ class Format:
     folder_text: ClassVar[str] = ""
     pack_example: ClassVar[str] = ""
     no_packing: ClassVar[str] = ""
+    sets: ClassVar[tuple[str, ...]] = ()
 
     def recognizes(self, path: str, head: bytes) -> bool:
         """Return True if a file or folder is of this format; called where its name does not show it.
@@ -190,18 +212,63 @@ class Format:
         """Return the description for lists of what can be read."""
         return self.text or f"{self.name} ({', '.join(self.suffixes)})"
 
-    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
-        """Return the records for `aioloader view`; for formats whose samples have no named fields.
+    # -- for the commands; of formats whose samples have no named fields ---------------------------------------------
+
+    def collection(
+        self, paths: Sequence[str], *, path: str, max_pixels: int | None, labelled: bool = True
+    ) -> Collection:
+        """Return the records for `aioloader view`.
 
         Args:
             paths: the files, or the folder; or URLs.
             path: as the user passed it.
             max_pixels: larger images are refused; None for no limit.
+            labelled: False: the images of the folder have no labels.
 
         Raises:
             OSError: the files cannot be read.
         """
         raise NotImplementedError(f"the format {self.name} has neither named fields nor collection()")
+
+    def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection | None:
+        """Describe a data set for `aioloader inspect`; return None if a local file is not of this format.
+
+        Args:
+            path: as the user passed it.
+            paths: the files, or the folder; or URLs.
+            options: of the command.
+
+        Raises:
+            OSError: the files cannot be read.
+            ValueError: they are damaged.
+        """
+        raise NotImplementedError(f"the format {self.name} has neither named fields nor inspect()")
+
+    def valid_records(self, report: Report, path: str, *, images: bool) -> FileDataset:
+        """Return the valid records of a record file for `aioloader verify`.
+
+        Args:
+            report: of the file.
+            path: the file, or its URL.
+            images: only those with images.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        raise NotImplementedError(f"the format {self.name} has no valid_records()")
+
+    def published_set(self, name: str, folder: str | os.PathLike[str]) -> PublishedSet:
+        """Load a set for `aioloader pack`.
+
+        Args:
+            name: one of `sets`.
+            folder: of its published files.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is damaged.
+        """
+        raise NotImplementedError(f"the format {self.name} has no sets")
 
 
 # -- the registry ------------------------------------------------------------------------------------------------------
@@ -295,7 +362,7 @@ def help_words() -> dict[str, str]:
     """Return words for the list of commands: the suffix of record files, and formats whose files are scanned."""
     usual = usual_formats()
     return {
-        "record": next(each.suffixes[0] for each in usual if not each.has_fields),
+        "record": RECORD_SUFFIX,
         "scanned": in_words((each.name for each in usual if each.scanned), "and"),
     }
 
@@ -326,8 +393,28 @@ def format_of_head(path: str, head: bytes) -> Format | None:
     return next((each for each in formats() if each.recognizes(path, head)), None) if head else None
 
 
-def _own() -> tuple[Format, ...]:
-    modules = (importlib.import_module(f"aioloader.formats.{name}.format") for name in _OWN)
+def record_format() -> Format:
+    """Return the format of record files."""
+    return _own()[0]
+
+
+def image_folder() -> Format:
+    """Return the format of folders with images."""
+    return _own()[-1]
+
+
+def published_sets() -> dict[str, Format]:
+    """Return the formats of well-known sets by the names of these."""
+    return {name: each for each in formats_of_commands() for name in each.sets}
+
+
+def formats_of_commands() -> tuple[Format, ...]:
+    """Return the formats that commands read, and that are not opened by a path alone."""
+    return _own(_OF_COMMANDS)
+
+
+def _own(names: tuple[str, ...] = _OWN) -> tuple[Format, ...]:
+    modules = (importlib.import_module(f"aioloader.formats.{name}.format") for name in names)
     return tuple(module.FORMAT for module in modules)
 
 

@@ -1,8 +1,8 @@
-"""Options and result of `inspect` as plain values, and summaries of numbers. Pure.
+"""Inspection of data sets: options and result, what formats share to describe theirs, and the description of shards.
 
-Crop indexes of a data set, and the images that could have an entry.
-
-Formats and decoding times of a sample of images, decoded as by a loader.
+A sample of the images is decoded as by a loader. Millions of headers take seconds from memory or a fast disk, and
+minutes from a slow one: they are read in passes over the whole file, so that reading can stop after any pass with an
+even sample.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from time import thread_time
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.crop_index.layout import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
+from aioloader.datasets.fields import FieldKind
+from aioloader.datasets.resolve import version_at
+from aioloader.datasets.shard_dataset import NumberKeys
 from aioloader.errors import CropIndexError
 from aioloader.jpeg.frame import SOF2, read_frame
+from aioloader.sample_index.store import IndexState, index_state
+from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header
 from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from aioloader.foundation.types import Array
+    from aioloader.abc import ByteSource
+    from aioloader.datasets.files import FileDataset
+    from aioloader.datasets.shard_dataset import ShardDataset
+    from aioloader.foundation.types import Array, IntArray, Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,3 +428,331 @@ def is_progressive(data: Any) -> bool:
         else:
             place += 2 + max(2, data[place + 2] << 8 | data[place + 3])
     return False
+
+
+_MOST_PASSES = 4096
+
+
+def in_passes(count: int, size: int) -> Iterator[IntArray]:
+    """Yield the numbers 0 to count - 1 in parts; any first few parts are about evenly spaced numbers.
+
+    Args:
+        count: of the numbers.
+        size: of a part, int64 (n,), approximately; of many numbers the parts are larger.
+    """
+    passes = min(_MOST_PASSES, max(1, count // size))
+    for first in _spread(passes):
+        yield np.arange(first, count, passes, dtype=np.int64)
+
+
+def fetch_each(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseException]:
+    """Read items of a local or remote dataset without a cache; one that fails does not affect the others.
+
+    Args:
+        dataset: the dataset.
+        numbers: int64 (n,), numbers of the items; all their bytes are held in memory.
+
+    Returns:
+        for each item its bytes, or the error.
+
+    Raises:
+        RemoteReadError: no item can be read.
+    """
+    source = dataset.open_source()
+    found: list[memoryview | BaseException] = []
+    try:
+        if dataset.reads_ahead and not source.announced:  # not one of row groups, which reads them as a whole
+            return _fetch_at_once(source, dataset.spans(numbers))
+        for number in numbers:
+            try:
+                plan, data = source.fetch(dataset.spans(np.array([number])))
+            except (OSError, ValueError, EOFError) as error:
+                found.append(error)
+                continue
+            start = int(plan.start[0])
+            found.append(data[start : start + int(plan.length[0])].toreadonly())
+    finally:
+        source.close()
+    return found
+
+
+def _spread(count: int) -> list[int]:
+    """Return 0 to count - 1 in bit-reversed order: any first few of them are about evenly spaced."""
+    bits = max(1, (count - 1).bit_length())
+    turned = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
+    return [number for number in turned if number < count]
+
+
+def evenly(count: int, most: int) -> IntArray:
+    """Return up to `most` evenly spaced numbers of 0 to count - 1, with the first and the last; int64."""
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+
+
+def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseException]:
+    """Read items concurrently; one that fails does not affect the others.
+
+    Args:
+        dataset: a dataset over URLs, without a cache.
+        numbers: int64 (n,), numbers of the items; all their bytes are held in memory.
+
+    Returns:
+        for each item its bytes (of a record, with the framing), or the error.
+
+    Raises:
+        RemoteReadError: no item can be read.
+    """
+    source = dataset.open_source()
+    try:
+        return _fetch_at_once(source, dataset.spans(numbers))
+    finally:
+        source.close()
+
+
+def _fetch_at_once(source: ByteSource, spans: Spans) -> list[memoryview | BaseException]:
+    """Read spans concurrently; return the bytes of each, or the error."""
+    plan = source.plan_blocking(spans)
+    data = memoryview(bytearray(plan.nbytes))
+    failed: dict[int, BaseException] = dict(plan.failures) | dict(source.read_blocking(plan, data))
+    return [
+        failed[place] if place in failed else data[start : start + length].toreadonly()
+        for place, (start, length) in enumerate(zip(plan.start.tolist(), plan.length.tolist(), strict=True))
+    ]
+
+
+_LABELS_AT_A_TIME = 256
+_MOST_LABELS = 1 << 22
+_MOST_NBYTES = 32 << 20
+_MOST_FIELDS = 200
+
+
+def inspect_shards(path: str, whole: ShardDataset, kind: str, options: Options) -> Inspection:
+    """Inspect shards.
+
+    Args:
+        path: as the caller passed it.
+        whole: dataset over the shards.
+        kind: name of their format, with that of its samples.
+        options: see `Options`.
+
+    Raises:
+        OSError: a shard cannot be read.
+    """
+    # Opening the shards makes the indexes that are missing.
+    indexes = None if whole.index_kind is None else _sample_indexes(whole.paths, whole.index_kind)
+    fine, reasons = whole.openable()
+    damage = list(reasons.values())
+    nbytes = sum(map(_nbytes, whole.paths))
+    if not fine:
+        return Inspection(
+            path, kind, len(whole.paths), nbytes, 0, fields=[], sample_indexes=indexes, damage=damage
+        )
+    dataset = whole.only(fine).with_all_fields()
+    chosen = evenly(len(dataset), options.sample)
+    sample = _Sample(dataset, chosen)
+    damage += sample.damage
+    labels, read = _labels(dataset, options)
+    length = dataset.tables.length
+    images = None
+    if sample.image is not None:
+        tick = options.stage("decoding a sample", len(sample.images))
+        images = images_in(sample.images, max_pixels=options.max_pixels, tick=tick)
+    return Inspection(
+        path,
+        kind,
+        len(whole.paths),
+        nbytes,
+        len(dataset),
+        # The rows of a table have no places, and damage may make a length negative.
+        sizes=sizes_of(length[length > 0]),
+        labels=labels_of(labels),
+        images=images,
+        crop_indexes=None if images is None else crop_indexes(whole.paths, is_record_file=False),
+        fields=sample.fields(),
+        sample_indexes=indexes,
+        details={
+            "image_field": sample.image,
+            "label_field": sample.chosen(dataset.label_field) if labels else None,
+            "labels_read": read if labels and read < len(dataset) else None,
+            "keys": _keys(dataset),
+            "members_outside": dataset.members_outside() or None,
+            **_shards(whole, dataset, fine),
+        },
+        damage=damage,
+    )
+
+
+def _shards(whole: ShardDataset, dataset: ShardDataset, fine: list[int]) -> dict[str, Any]:
+    if len(whole.paths) == 1:
+        return {}
+    samples = dict(zip(fine, map(len, dataset.tables.tables), strict=True))
+    return {
+        "shards": [
+            {"path": redact_url(path), "samples": samples.get(number), "nbytes": _nbytes(path)}
+            for number, path in enumerate(whole.paths)
+        ]
+    }
+
+
+def _keys(dataset: ShardDataset) -> list[str]:
+    """Return the keys of the first and the last sample, if they are more than numbers."""
+    tables = dataset.tables.tables
+    if not len(dataset) or all(isinstance(table.keys, NumberKeys) for table in tables):
+        return []
+    return [str(dataset.location(number).key) for number in (0, len(dataset) - 1)]
+
+
+def _nbytes(path: str) -> int:
+    version = version_at(path)
+    try:
+        return os.path.getsize(path) if version is None else version.nbytes
+    except FileNotFoundError:  # it is one of the damaged shards
+        return 0
+
+
+class _Field:
+    """Statistics of one field.
+
+    Attributes:
+        samples: number of samples that have it.
+        sizes: bytes of each value that is stored as bytes.
+        values: descriptions of other values, with their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.sizes: list[int] = []
+        self.values: Counter[str] = Counter()
+
+    def add(self, value: Any) -> None:
+        self.samples += 1
+        if isinstance(value, (memoryview, bytes, bytearray)):
+            self.sizes.append(len(value))
+        else:
+            self.values[_description(value)] += 1
+
+
+def _description(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {'x'.join(map(str, value.shape))}"
+    return value.dtype.name if isinstance(value, np.generic) else type(value).__name__
+
+
+class _Sample:
+    """Some samples of a dataset, and statistics of their fields.
+
+    Args:
+        dataset: the dataset.
+        chosen: int64 (n,), the samples.
+
+    Attributes:
+        image: name of the images; None if there are none.
+        images: key and encoded image, or the error, of each sample with images.
+        damage: descriptions of damaged samples.
+    """
+
+    def __init__(self, dataset: ShardDataset, chosen: IntArray) -> None:
+        self._reader = dataset.reader
+        self._found: dict[str, _Field] = {}
+        self.damage: list[str] = []
+        samples: list[tuple[str, dict[str, Any]]] = []
+        extras = dataset.extras(chosen)
+        for place, (number, data) in enumerate(
+            zip(chosen.tolist(), fetch_each(dataset, chosen), strict=True)
+        ):
+            location = dataset.location(number)
+            extra = None if extras is None else extras[place]
+            try:
+                if isinstance(data, BaseException):
+                    raise data
+                names = self._reader.names(data, extra, location)
+                values = dict(zip(names, self._reader.read(data, extra, location, names), strict=True))
+            except (OSError, ValueError, EOFError) as error:
+                self.damage.append(f"sample {location.key}: {' '.join(str(error).split())}")
+                continue
+            for name, value in values.items():
+                if name in self._found or len(self._found) < _MOST_FIELDS:
+                    self._found.setdefault(name, _Field()).add(value)
+            samples.append((str(location.key), values))
+        encoded = [
+            name
+            for name, each in self._found.items()
+            if each.sizes and self._reader.kind(name) is FieldKind.IMAGE
+        ]
+        preferred = self.chosen(dataset.image_field)
+        self.image = preferred if preferred in encoded else next(iter(encoded), None)
+        self.images = [
+            (key, values[self.image])
+            for key, values in samples
+            if self.image in values and isinstance(values[self.image], (memoryview, bytes))
+        ]
+
+    def chosen(self, name: str) -> str | None:
+        """Return the field with a name, or the first of several names "jpg;png" that there is; None without one."""
+        return next((each for each in (name, *name.split(";")) if each in self._found), None)
+
+    def fields(self) -> list[FieldFacts]:
+        """Return the statistics of all fields, in the order in which they were found."""
+        return [
+            FieldFacts(
+                name,
+                self._kind(name),
+                each.samples,
+                sizes_of(np.array(each.sizes)),
+                dict(each.values.most_common(8)),
+            )
+            for name, each in self._found.items()
+        ]
+
+    def _kind(self, name: str) -> str:
+        """Return the kind of a field; that of values that are bytes in all samples is not only "value"."""
+        kind = self._reader.kind(name)
+        is_bytes = kind is FieldKind.VALUE and not self._found[name].values
+        return (FieldKind.BYTES if is_bytes else kind).value
+
+
+def _labels(dataset: ShardDataset, options: Options) -> tuple[Counter[float], int]:
+    """Count the labels of samples, evenly spread over the dataset, until the time is over; return their number, too."""
+    count = len(dataset)
+    tick = options.stage("reading labels", count)
+    labels: Counter[float] = Counter()
+    begun, read = monotonic(), 0
+    source = dataset.open_source()
+    try:
+        for numbers in in_passes(count, _LABELS_AT_A_TIME):
+            late = options.seconds is not None and monotonic() - begun > options.seconds
+            if read and (late or not labels or read >= _MOST_LABELS):
+                break  # without labels: there is no such field, or it contains vectors
+            for indices in _bounded(dataset, numbers):
+                found = dataset.labels_at(indices, source)
+                scalars = [float(label) for label in found if np.ndim(label) == 0 and _is_number(label)]
+                labels.update(value for value in scalars if np.isfinite(value))
+                read += len(indices)
+                tick(read)
+    finally:
+        source.close()
+    return labels, read
+
+
+def _bounded(dataset: ShardDataset, numbers: IntArray) -> list[IntArray]:
+    """Split samples into parts of a bounded number of bytes."""
+    parts = np.cumsum(dataset.spans(numbers).length.clip(min=0)) // _MOST_NBYTES
+    return np.split(numbers, np.flatnonzero(np.diff(parts)) + 1)
+
+
+def _is_number(label: Any) -> bool:
+    return isinstance(label, (int, float, np.number))
+
+
+def _sample_indexes(paths: Sequence[str], kind: str) -> SampleIndexes:
+    """Examine the sample indexes of shards at their usual places."""
+    counts: Counter[IndexState] = Counter()
+    for path in paths:
+        counts[index_state(path, version_at(path), kind)] += 1
+    return SampleIndexes(
+        adjacent=counts[IndexState.BESIDE],
+        cached=counts[IndexState.CACHED],
+        stale=counts[IndexState.STALE],
+        missing=counts[IndexState.MISSING],
+    )

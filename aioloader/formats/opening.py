@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +24,10 @@ from aioloader.formats.base import (
     format_of_head,
     format_of_name,
     formats,
+    image_folder,
     is_numbered,
     supported,
 )
-from aioloader.formats.folder.files import is_hidden, is_image_file
-from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
 from aioloader.formats.foreign import (
     IMAGE_SUFFIXES,
     Foreign,
@@ -35,9 +37,13 @@ from aioloader.formats.foreign import (
     is_image_name,
 )
 from aioloader.formats.foreign import INDEXES as FOREIGN_INDEXES
-from aioloader.formats.splits import by_split, of_several_splits, pattern_for
+from aioloader.formats.image_files import is_hidden, is_image_file
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import WEB, is_url, join, name_of, path_of, redact_url, scheme_of, sibling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,7 +149,7 @@ def make_dataset(found: Recognized, options: dict[str, Any]) -> FileDataset:
                 f"it has {', '.join(known)}"
             )
     dataset = found.format.open(found.paths, **options)
-    if found.format is IMAGE_FOLDER and not len(dataset):
+    if found.format is image_folder() and not len(dataset):
         raise _no_images(found.paths[0])
     return dataset
 
@@ -226,7 +232,7 @@ def format_at(path: str) -> Format:
     if format is not None and is_url(path):
         return format
     indexes = [each for each in formats() if each.index == name]
-    head = _head(path, INDEX_NBYTES if indexes else HEAD_NBYTES)
+    head = head_of(path, INDEX_NBYTES if indexes else HEAD_NBYTES)
     for each in indexes:
         if each.recognizes(path, head):
             return each
@@ -247,7 +253,7 @@ def _unknown(path: str, foreign: Foreign | None) -> UnknownFormatError:
     return UnknownFormatError(redact_url(path), what, advice=advice, supported=supported())
 
 
-def _head(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
+def head_of(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
     """Return the first bytes of a file or an object."""
     if is_url(path):
         from aioloader.storage.remote.opening import read_text
@@ -331,7 +337,7 @@ def _folder(path: str, most: int | None = None) -> Folder:
             for entry in islice(entries, most):
                 (folders if entry.is_dir() else files).append(entry.name)
     shown = [[name for name in names if not is_hidden(name)] for names in (folders, files)]
-    return Folder(path, shown[0], shown[1], _head)
+    return Folder(path, shown[0], shown[1], head_of)
 
 
 def _by_format(folder: Folder) -> dict[Format, list[str]]:
@@ -380,7 +386,7 @@ def _in_folder(path: str, labelled: bool) -> Recognized:
     inside = _search(folder)
     found = inside.images or _has_images(folder) or (inside.others and not shards)
     if not labelled and found and not inside.sets and all(each.packs_images for each in shards):
-        return Recognized(IMAGE_FOLDER, (path,))
+        return Recognized(image_folder(), (path,))
     if not shards and not inside.sets and (not inside.images or of_several_splits(folder.folders)):
         _refuse_nested(folder, inside)
     if inside.images and len(shards) == 1 and all(each.packs_images for each in shards):
@@ -388,7 +394,7 @@ def _in_folder(path: str, labelled: bool) -> Recognized:
     if shards:
         return _of_shards(folder, shards, images=inside.images)
     if inside.images and not inside.sets:
-        return Recognized(IMAGE_FOLDER, (path,))
+        return Recognized(image_folder(), (path,))
     if len(inside.sets) == 1 and not inside.images:
         return _in_folder(folder.at(inside.sets[0]), labelled)
     if inside.sets:
@@ -544,3 +550,64 @@ def _no_images(path: str, what: str = "a folder without a data set") -> ValueErr
         "one format",
         supported=supported(),
     )
+
+
+_SPLITS = frozenset(
+    (
+        "train",
+        "training",
+        "trainval",
+        "test",
+        "testing",
+        "val",
+        "valid",
+        "validation",
+        "dev",
+        "eval",
+        "evaluation",
+    )
+)
+_NOT_LETTERS = re.compile(r"[^a-z]+")
+
+
+def split_of(name: str) -> str:
+    """Return the word for a split ("train", "test", ...) in the name of a file or folder; "" without one."""
+    return next((word for word in _NOT_LETTERS.split(name.lower()) if word in _SPLITS), "")
+
+
+def by_split(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of files by their split, sorted."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(split_of(name), []).append(name)
+    return found
+
+
+def of_several_splits(names: Iterable[str]) -> bool:
+    """Return True if the names of folders contain at least two different words for splits."""
+    return len(set(map(split_of, names)) - {""}) > 1
+
+
+def pattern_for(names: Sequence[str], others: Iterable[str]) -> str:
+    """Return a pattern that matches these names and none of the others; the first name if there is none.
+
+    Args:
+        names: at least one.
+        others: names in the same folder, these or others.
+    """
+    if len(names) == 1:
+        return names[0]
+    begin = glob.escape(_common_begin(names).rstrip("0123456789"))
+    end = _common_begin([name[::-1] for name in names])[::-1].lstrip("0123456789")
+    rest = set(others) - set(names)
+    for pattern in (f"{begin}*{os.path.splitext(names[0])[1]}", f"{begin}*{glob.escape(end)}"):
+        fits = all(fnmatchcase(name, pattern) for name in names)
+        if fits and not any(fnmatchcase(name, pattern) for name in rest):
+            return pattern
+    return names[0]
+
+
+def _common_begin(names: Sequence[str]) -> str:
+    low, high = min(names), max(names)
+    same = next((place for place, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    return low[:same]

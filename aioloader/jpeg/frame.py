@@ -145,33 +145,47 @@ def read_frame(data: Any) -> Frame | None:
             if not size_at or end != body + 4 + 2 * components or data[body] != components:
                 return None
             needed.append((kept_from, end))
-            height = data[size_at] << 8 | data[size_at + 1]
-            width = data[size_at + 2] << 8 | data[size_at + 3]
-            sampling = _sampling(data, size_at + 4)
-            if not height or not width or sampling is None:
-                return None
-            across, down, x_factor, y_factor = sampling
-            return Frame(
-                width=width,
-                height=height,
-                mcu_width=8 * across,
-                mcu_height=8 * down,
-                mcus_per_row=-(-width // (8 * across)),
-                mcu_rows=-(-height // (8 * down)),
-                x_margin=x_factor if x_factor > 1 else 0,
-                y_margin=y_factor if y_factor > 1 else 0,
-                components=components,
-                restart_interval=interval,
-                size_at=size_at,
-                scan_start=end,
-                needed=needed,
-                exif=exif,
-                xmp=xmp,
-            )
+            return _frame(data, size_at, scan_start=end, interval=interval, needed=needed, exif=exif, xmp=xmp)
         else:
             return None
         place = end
     return None
+
+
+def _frame(
+    data: Any,
+    size_at: int,
+    *,
+    scan_start: int,
+    interval: int,
+    needed: list[tuple[int, int]],
+    exif: tuple[int, int] | None,
+    xmp: tuple[int, int] | None,
+) -> Frame | None:
+    """Return the frame whose height is at `size_at`; None if it has no extents or an unusual sampling."""
+    height = data[size_at] << 8 | data[size_at + 1]
+    width = data[size_at + 2] << 8 | data[size_at + 3]
+    sampling = _sampling(data, size_at + 4)
+    if not height or not width or sampling is None:
+        return None
+    across, down, x_factor, y_factor = sampling
+    return Frame(
+        width=width,
+        height=height,
+        mcu_width=8 * across,
+        mcu_height=8 * down,
+        mcus_per_row=-(-width // (8 * across)),
+        mcu_rows=-(-height // (8 * down)),
+        x_margin=x_factor if x_factor > 1 else 0,
+        y_margin=y_factor if y_factor > 1 else 0,
+        components=data[size_at + 4],
+        restart_interval=interval,
+        size_at=size_at,
+        scan_start=scan_start,
+        needed=needed,
+        exif=exif,
+        xmp=xmp,
+    )
 
 
 def count_components(data: Any) -> int:

@@ -20,7 +20,6 @@ from aioloader.abc import (
     FileMaps,
     PartialReads,
     Program,
-    RowBatchify,
 )
 from aioloader.batchify.allocation import AsList
 from aioloader.batchify.stack import Stack
@@ -34,7 +33,7 @@ from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.thread import ThreadExecutor
 from aioloader.foundation.host_limits import available_cores
-from aioloader.foundation.protocols import implements
+from aioloader.foundation.protocols import has_attribute
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch
 from aioloader.loader.opening import announced, limits, open_blocking, open_in_thread, reported
@@ -62,7 +61,7 @@ def _is_default(batchify: Any) -> bool:
     """Return True if samples are written to rows, and `batchify` is called only for those that do not fit."""
     if batchify is None or type(batchify) is Stack:
         return True
-    return implements(batchify, RowBatchify) and batchify.by_rows is True
+    return has_attribute(batchify, "by_rows") and batchify.by_rows is True
 
 
 def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.formats.recordio.fields_file import fields_place
-from aioloader.formats.recordio.pack_report import class_names
+from aioloader.formats.packed_files import class_names, fields_place
 from aioloader.packing.report import PackBusyError
-from aioloader.storage.local.locked_files import open_locked
+from aioloader.storage.local.descriptors import open_locked
 from recordio import Index
 from recordio._partial_files import partial_path
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from aioloader.formats.list.dataset import parse_line
+from aioloader.formats.packed_files import parse_line
 from recordio._partial_files import published
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.formats.recordio.fields_file import fields_place
-from aioloader.formats.recordio.files import RECORD_SUFFIX, shard_name
+from aioloader.formats.base import RECORD_SUFFIX
+from aioloader.formats.packed_files import fields_place
+from aioloader.formats.shards import shard_name
 from aioloader.packing.lists import split_bounds
 from aioloader.packing.report import Packed
 from aioloader.samplers.epoch_order import permute

@@ -20,7 +20,7 @@ from aioloader.errors import (
     error_report,
     over_budget,
 )
-from aioloader.formats.recordio.pack_report import _KIND
+from aioloader.formats.packed_files import PACK_KIND
 from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
     """
     failed = report.error_report()
     value = {
-        "kind": _KIND,
+        "kind": PACK_KIND,
         "version": _VERSION,
         "aioloader": __version__,
         "source": dict(source),

@@ -6,18 +6,18 @@ import base64
 import json
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from aioloader.abc import Decoder
+from aioloader.crop_index.layout import FOLDER
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
-from aioloader.formats.folder.dataset import ImageFolderDataset
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.sample_index.store import shard_state
 from aioloader.storage.urls import is_url, name_of, redact_url
@@ -49,14 +49,6 @@ class EncodedSample:
 
     number: int
     image: Encoded
-
-
-@runtime_checkable
-class _Named(Protocol):
-    """Dataset whose classes have names."""
-
-    @property
-    def synsets(self) -> list[str]: ...
 
 
 class Samples:
@@ -101,7 +93,7 @@ class Samples:
     @property
     def classes(self) -> tuple[str, ...]:
         """Return the names of the classes, in the order of the labels, if the dataset has names."""
-        return tuple(self._dataset.synsets) if isinstance(self._dataset, _Named) else ()
+        return tuple(self._dataset.class_names())
 
     def listed(self, number: int) -> Listed:
         """Return the name of a sample; its labels are known when it is read."""
@@ -121,9 +113,9 @@ class Samples:
     def facts(self) -> Iterator[object]:
         """Yield facts that change with the samples: the state of each file, and the order of the samples."""
         yield fingerprint(self._dataset)
-        if isinstance(self._dataset, ImageFolderDataset):
-            for number, (path, label) in enumerate(self._dataset.items):
-                yield redact_url(path), label, self._dataset.file_nbytes(number)
+        if self._dataset.crop_files().kind == FOLDER:
+            for number, label in enumerate(self._dataset.labels().tolist()):
+                yield self.place(number), label, self._dataset.file_nbytes(number)
             return
         paths = self._dataset.paths if isinstance(self._dataset, ShardDataset) else self._paths
         versions: Sequence[Any] = (None,) * len(paths)
@@ -236,9 +228,7 @@ def label_numbers(label: Any, location: ItemLocation) -> tuple[float, ...]:
     numbers: list[Any] = values.ravel().tolist()
     reason = next(filter(None, map(label_fault, numbers)), reason)
     if reason:
-        raise SampleFormatError(
-            f"its label {reason}", path=location.path, offset=location.offset, key=location.key
-        )
+        raise SampleFormatError(f"its label {reason}", **location._asdict())
     return tuple(map(float, numbers))
 
 
@@ -264,9 +254,7 @@ class _SampleEncoder(Decoder[EncodedSample]):
         elif isinstance(image, list):
             raise SampleFormatError(
                 f"it has {len(image)} images in one field, and a record has one",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             )
         else:
             encoded = self.encode(bytes(image))
@@ -276,9 +264,7 @@ class _SampleEncoder(Decoder[EncodedSample]):
         if self.encode.name == "keep":
             raise SampleFormatError(
                 "its image is stored as pixels, which have no encoding that could be kept: choose one, such as png",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             )
         return self.encode.of_pixels(np.array(image), image.nbytes)
 

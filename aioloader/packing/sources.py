@@ -6,27 +6,24 @@ import hashlib
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
-from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
-from aioloader.formats.base import HEAD_NBYTES, format_of_name
-from aioloader.formats.folder.files import ImageFiles, checked_synsets, find_images
-from aioloader.formats.folder.format import FORMAT as IMAGE_FOLDER
+from aioloader.formats.base import HEAD_NBYTES, format_of_name, image_folder, published_sets
 from aioloader.formats.foreign import IMAGE_SUFFIXES, foreign_name
-from aioloader.formats.list.dataset import inside_root, read_list
-from aioloader.formats.opening import Recognized, make_dataset, recognize
-from aioloader.formats.splits import of_several_splits
+from aioloader.formats.image_files import ImageFiles, checked_synsets, find_images
+from aioloader.formats.opening import Recognized, make_dataset, of_several_splits, recognize
+from aioloader.formats.packed_files import inside_root, read_list
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.packing.samples import Samples
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, path_of, redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
     from aioloader.packing.options import PackOptions
@@ -158,7 +155,7 @@ def _find_source(name: str, options: PackOptions) -> Source:
         if not folder or (isinstance(error, AmbiguousPathError) and not error.nested):
             raise
         return _deep_folder(name, options, error)
-    if folder and found.format is IMAGE_FOLDER:
+    if folder and found.format is image_folder():
         options.refuse_fields("a folder of images")
         return folder_source(name, synsets)
     if found.format.no_packing:
@@ -345,28 +342,9 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
 
 # -- well-known sets, with their published class names -----------------------------------------------------------------
 
-_CLOTHES = "T-shirt/top Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle_boot"
-_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
-_CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
-forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
-mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
-willow_tree wolf woman worm
-"""
-
-_SETS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
-    "mnist": (MNIST, {}, "0 1 2 3 4 5 6 7 8 9"),
-    "fashion-mnist": (FashionMNIST, {}, _CLOTHES),
-    "cifar10": (CIFAR10, {}, _CIFAR10),
-    "cifar100": (CIFAR100, {"fine_label": True}, _CIFAR100),
-}
-
 
 def set_source(name: str, folder: str | os.PathLike[str]) -> Source:
-    """Load both parts of a set, the training part first, each in the order of its files.
+    """Return both parts of a set as a source, the training part first, each in the order of its files.
 
     Args:
         name: one of "mnist", "fashion-mnist", "cifar10" and "cifar100".
@@ -376,23 +354,19 @@ def set_source(name: str, folder: str | os.PathLike[str]) -> Source:
         FileNotFoundError: a file is missing.
         ValueError: there is no such set, a file is damaged, or a label is out of range.
     """
-    if name not in _SETS:
-        raise ValueError(f"there is no set {name!r}: it must be one of {', '.join(_SETS)}")
-    dataset_class, options, words = _SETS[name]
-    classes = tuple(words.split())
+    sets = published_sets()
+    if name not in sets:
+        raise ValueError(f"there is no set {name!r}: it must be one of {', '.join(sets)}")
+    classes, arrays = sets[name].published_set(name, folder)
     items: list[Listed] = []
-    arrays = []
-    parts = {}
-    for part in ("train", "test"):
-        images, labels = dataset_class(folder, train=part == "train", **options).arrays
+    for part, (images, labels) in arrays.items():
         if not len(images):
             raise ValueError(f"the {part} part of {name} in {folder} has no images")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
             raise ValueError(
                 f"the {part} part of {name} in {folder} has labels outside 0 to {len(classes) - 1}"
             )
-        parts[part] = len(images)
-        arrays.append(images)
         items += [Listed(None, (float(label),), f"{part}/{n:05}") for n, label in enumerate(labels.tolist())]
-    stacked = np.concatenate(arrays)
+    stacked = np.concatenate([images for images, _ in arrays.values()])
+    parts = {part: len(images) for part, (images, _) in arrays.items()}
     return Source(name, str(folder), items, images=stacked, classes=classes, parts=parts)

@@ -24,10 +24,10 @@ import recordio
 from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.crop_index.writer import put as put_entry
+from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import IndexedView
 from aioloader.errors import SampleError, TooManyErrorsError
-from aioloader.formats.arrays.dataset import ArrayDataset
-from aioloader.formats.recordio.fields_file import fields_line
+from aioloader.formats.packed_files import fields_line
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.packing.append import copy_old
 from aioloader.packing.encoding import Encoded

@@ -33,7 +33,7 @@ from aioloader.foundation.types import (
 from aioloader.pipeline.collate import copied, row_layout, row_samples
 from aioloader.pipeline.dispatch import average_s
 from aioloader.pipeline.memory import PATIENCE_S, BatchMemory, may_lease, wait_for_room
-from aioloader.service.probe import announcing, image_info
+from aioloader.service.probe import HeaderReader
 from aioloader.transforms.decode import checked_header
 from aioloader.transforms.frames import count_frames
 from aioloader.transforms.raw import encode_raw
@@ -181,15 +181,14 @@ class ImageMaker:
     ) -> None:
         self._executor = executor
         self._memory = memory
-        self._processor: Any = options.processor
-        self._exif = exif
-        self._max_pixels = options.max_pixels
+        self._headers = HeaderReader(options.processor, exif, options.max_pixels)
         self._max_frames = options.max_frames
         self._cache = cache
         self._threads = threads
-        # Of a processor that does not announce its results.
-        self._sized = announcing(self._processor)
-        self._sizes = None if self._sized is not None or self._processor is None else ResultSizes()
+        announced = self._headers.sized is not None or options.processor is None
+        self._sizes = (
+            None if announced else ResultSizes()
+        )  # of a processor that does not announce its results
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
         self._layouts: dict[tuple[int, ...], RowLayout] = {}
@@ -216,16 +215,7 @@ class ImageMaker:
         name, kind, payload = job.reference.name, job.reference.kind, job.image.payload
         frames = 0
         try:
-            info = image_info(
-                payload,
-                name=name,
-                processor=self._processor,
-                sized=self._sized,
-                exif=self._exif,
-                max_pixels=self._max_pixels,
-                kind=kind,
-                quick=quick,
-            )
+            info = self._headers.info(payload, name=name, kind=kind, quick=quick)
             if self._max_frames is not None:
                 frames = count_frames(payload, info.format, self._max_frames, quick=quick)
         except ImageServiceError:

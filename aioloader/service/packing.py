@@ -212,7 +212,7 @@ class Packing(FedIterator["PromptBatch | FailedPrompt", "PromptBatch | Any"], Ge
         at_least("max_tokens", max_tokens, 1)
         at_least("lookahead", lookahead, 1)
         check_draw(asked["draw"])
-        if requests.sized is None:
+        if requests.headers.sized is None:
             raise TypeError(
                 "pack() needs a processor that announces sizes, such as transforms.Qwen2VLImageProcessor(); it would "
                 "have to decode images to count their tokens"

@@ -12,8 +12,6 @@ from aioloader.transforms.formats import ENDS_EARLY, orientation_may_follow, rea
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from aioloader.transforms.formats import ImageHeader
-
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
@@ -38,82 +36,77 @@ class ImageInfo:
     key: Hashable | None
 
 
-def image_info(
-    payload: Any,
-    *,
-    name: str,
-    processor: Any,
-    sized: SizedProcessor | None,
-    exif: str,
-    max_pixels: int | None,
-    key: Hashable | None = None,
-    kind: str | None = None,
-    complete: bool = True,
-    quick: bool = False,
-) -> ImageInfo:
-    """Return what is known of an image from its first bytes.
+class HeaderReader:
+    """Reader of what the header of an image says about it and its result.
 
     Args:
-        payload: the encoded image, or its beginning.
-        name: names it in errors.
-        processor: the processor, or None.
-        sized: the processor, if it announces sizes: asking it takes longer than the header. See `announcing`.
+        processor: the processor, or None. One that decodes TIFFs itself uses Pillow, which always turns them upright.
         exif: "apply" or "ignore".
         max_pixels: most pixels, or None.
-        key: see `ImageInfo`.
-        kind: kind of its reference, for errors.
-        complete: `payload` is the whole image; else an orientation may be in the rest.
-        quick: raise a `LongHeaderError` where that takes more than a few ms.
 
-    Raises:
-        DecodeError: it is not an image, or its header is damaged or does not end here.
-        ImageTooLargeError: it has too many pixels.
-        ImageError: the processor refuses its size.
+    Attributes:
+        processor: as given.
+        sized: the processor, if it announces the sizes of its results; else None.
     """
-    view = memoryview(payload)
-    header = read_header(view, quick=quick)
-    pixels = header.height * header.width
-    if max_pixels is not None and pixels > max_pixels:
-        raise ImageTooLargeError(name, "pixels", max_pixels, pixels, kind=kind)
-    if exif == "apply" and not complete and orientation_may_follow(view, header):
-        raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
-    height, width = decoded_size(header, exif=exif, processor=processor)
-    spec: tuple[tuple[int, ...] | None, tuple[int, int, int] | None, int | None, int | None] = (
-        None,
-        None,
-        None,
-        None,
-    )
-    if sized is not None:
-        try:
-            found = sized.spec(height, width)
-        except Exception as error:
-            raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
-        spec = found.shape, found.grid_thw, found.num_tokens, found.nbytes
-    elif processor is None:
-        spec = (height, width, 3), None, None, height * width * 3
-    return ImageInfo(header.format, (height, width), *spec, key)
 
+    def __init__(self, processor: Any, exif: str, max_pixels: int | None) -> None:
+        self.processor = processor
+        # Found out once: it takes longer than the header.
+        self.sized = processor if isinstance(processor, SizedProcessor) else None
+        self._upright = exif == "apply"
+        self._upright_tiffs = self._upright or decoding(processor) is not None
+        self._max_pixels = max_pixels
 
-def announcing(processor: Any) -> SizedProcessor | None:
-    """Return a processor if it announces the sizes of its results; else None."""
-    return processor if isinstance(processor, SizedProcessor) else None
+    def info(
+        self,
+        payload: Any,
+        *,
+        name: str,
+        key: Hashable | None = None,
+        kind: str | None = None,
+        complete: bool = True,
+        quick: bool = False,
+    ) -> ImageInfo:
+        """Return what is known of an image from its first bytes.
+
+        Args:
+            payload: the encoded image, or its beginning.
+            name: names it in errors.
+            key: see `ImageInfo`.
+            kind: kind of its reference, for errors.
+            complete: `payload` is the whole image; else an orientation may be in the rest.
+            quick: raise a `LongHeaderError` where that takes more than a few ms.
+
+        Raises:
+            DecodeError: it is not an image, or its header is damaged or does not end here.
+            ImageTooLargeError: it has too many pixels.
+            ImageError: the processor refuses its size.
+        """
+        view = memoryview(payload)
+        header = read_header(view, quick=quick)
+        pixels, most = header.height * header.width, self._max_pixels
+        if most is not None and pixels > most:
+            raise ImageTooLargeError(name, "pixels", most, pixels, kind=kind)
+        if self._upright and not complete and orientation_may_follow(view, header):
+            raise DecodeError(ENDS_EARLY, format=header.format, nbytes=len(view))
+        height, width = header.height, header.width
+        if (self._upright_tiffs if header.format == "tiff" else self._upright) and (
+            header.orientation or 1
+        ) >= 5:
+            height, width = width, height
+        if self.sized is not None:
+            try:
+                found = self.sized.spec(height, width)
+            except Exception as error:
+                raise ImageError(name, "transform", f"{type(error).__name__}: {error}") from error
+            spec: tuple[Any, Any, Any, Any] = found.shape, found.grid_thw, found.num_tokens, found.nbytes
+        elif self.processor is None:
+            spec = (height, width, 3), None, None, height * width * 3
+        else:
+            spec = None, None, None, None
+        return ImageInfo(header.format, (height, width), *spec, key)
 
 
 def decoding(processor: Any) -> DecodingProcessor | None:
     """Return a processor if it decodes some images itself; else None."""
     return processor if isinstance(processor, DecodingProcessor) else None
-
-
-def decoded_size(header: ImageHeader, *, exif: str, processor: Any) -> tuple[int, int]:
-    """Return the height and width of an image after decoding.
-
-    Args:
-        header: its header.
-        exif: "apply" or "ignore".
-        processor: the processor, or None. One that decodes TIFFs itself uses Pillow, which always turns them upright.
-    """
-    turns = exif == "apply" or (header.format == "tiff" and decoding(processor) is not None)
-    if turns and (header.orientation or 1) >= 5:
-        return header.width, header.height
-    return header.height, header.width

@@ -14,7 +14,7 @@ from aioloader.errors import DecodeError, ImageError, ImageTimeoutError, Service
 from aioloader.foundation.validation import at_least, one_of, whole_number
 from aioloader.service.jobs import Shared
 from aioloader.service.nested import flatten_keys, flatten_references
-from aioloader.service.probe import announcing, image_info
+from aioloader.service.probe import HeaderReader
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms.formats import ENDS_EARLY, LongHeaderError
 
@@ -60,8 +60,7 @@ class ImageRequests:
         convert: converts images, or None.
 
     Attributes:
-        processor: the processor, or None.
-        sized: the same if it announces sizes, or None.
+        headers: reads what headers say of images and results.
     """
 
     def __init__(
@@ -78,10 +77,8 @@ class ImageRequests:
         self._reader = reader
         self._threads = threads
         self._convert = convert
-        self.processor = options.processor
-        self.sized = announcing(options.processor)
+        self.headers = HeaderReader(options.processor, exif, options.max_pixels)
         self._options = options
-        self._exif = exif
         self._held_s = 0.0  # by images of one request after the other
 
     async def get(self, ref: Any, *, key: Hashable | None, **asked: Unpack[Asked]) -> Any:
@@ -286,13 +283,9 @@ class ImageRequests:
 
     async def _info(self, reference: Reference, read: ReadImage) -> ImageInfo:
         info = partial(
-            image_info,
+            self.headers.info,
             read.payload,
             name=reference.name,
-            processor=self.processor,
-            sized=self.sized,
-            exif=self._exif,
-            max_pixels=self._options.max_pixels,
             key=read.key,
             complete=read.complete,
         )

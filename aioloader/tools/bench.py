@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -26,10 +26,11 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.images import images
+from aioloader.observability.lag import Lag
+from aioloader.pipeline.watchdog import watch_lag
 from aioloader.rng import Rng
 from aioloader.storage.urls import redact_url
 from aioloader.tools.console import positive, seconds
-from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.transforms.antialias import resize_antialiased
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.geometry import RandomCrop, RandomResizedCrop
@@ -425,17 +426,7 @@ def bench(
             tick(number)
 
     def turn(setting: Setting, counted_s: float, watched: bool) -> _Turn:
-        loader = images(
-            found.paths[0] if found.format.is_folder else found.paths,
-            size,
-            min(batch_size, samples),
-            train,
-            **names,
-            executor=setting.executor,
-            num_workers=None if setting.executor == "inline" else setting.workers,
-            on_error="skip",
-        )
-        assert isinstance(loader, AsyncDataLoader)
+        loader = _loader(found, setting, (size, min(batch_size, samples), train), names)
         result = anyio.run(_take_turn, loader, counted_s, watched)
         advance()
         return result
@@ -472,6 +463,21 @@ def bench(
         bare=bare,
         explanation=taken[fastest][-1].explanation,
     )
+
+
+def _loader(
+    found: Recognized, setting: Setting, batches: tuple[int, int, bool], names: dict[str, Any]
+) -> AsyncDataLoader:
+    loader = images(
+        found.paths[0] if found.format.is_folder else found.paths,
+        *batches,
+        **names,
+        executor=setting.executor,
+        num_workers=None if setting.executor == "inline" else setting.workers,
+        on_error="skip",
+    )
+    assert isinstance(loader, AsyncDataLoader)
+    return loader
 
 
 def default_settings(cores: int) -> list[Setting]:
@@ -682,3 +688,29 @@ def _cells(row: BenchRow) -> tuple[str, ...]:
         "" if row.memory_nbytes is None else f"{row.memory_nbytes / 1e6:,.0f} MB",
         "" if row.lag is None else f"{row.lag.p50_ms:.2f}, {row.lag.p99_ms:.1f} ms",
     )
+
+
+class LagSummary(NamedTuple):
+    """Lag in milliseconds: the median, the 99th percentile, the maximum; and the number of ticks."""
+
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    ticks: int
+
+
+class LoopLag:
+    """Collector of the lag of one loop. Run `watch` in a task group next to the work, and cancel it at the end."""
+
+    def __init__(self) -> None:
+        self._lag = Lag()
+
+    async def watch(self) -> None:
+        """Tick every millisecond until cancelled."""
+        await watch_lag(self._lag, 0.001, counts_missed=False)
+
+    def result(self) -> LagSummary:
+        """Return the lag so far; zeros before the first tick."""
+        lag = self._lag
+        p50, p99 = (lag.quantile(share) or 0.0 for share in (0.5, 0.99))
+        return LagSummary(1e3 * p50, 1e3 * p99, 1e3 * lag.max_s, lag.count)

@@ -20,7 +20,7 @@ from aioloader.errors import CropIndexError
 from aioloader.foundation.decodes import REFUSED
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.items import ImageFinder, keyed
+from aioloader.tools.crops import ImageFinder, keyed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

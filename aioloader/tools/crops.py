@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,26 +25,88 @@ from aioloader.crop_index.lookup import RecordCrops
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter, check_builder, entry_or_reason, fits, is_intact, put
 from aioloader.datasets.base import IndexedView
+from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shards import pinned_path
-from aioloader.errors import CropIndexError
+from aioloader.errors import CropIndexError, MissingFieldError
+from aioloader.formats.base import image_folder, record_format
 from aioloader.formats.foreign import IMAGE_SUFFIXES
-from aioloader.formats.recordio.dataset import ImageRecordDataset
-from aioloader.formats.recordio.files import record_files_at
-from aioloader.formats.shards import shard_sets
+from aioloader.formats.shards import record_files_at, shard_sets
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import is_url, path_of, redact_url
-from aioloader.tools.items import ImageFinder, images_of_folder, keyed
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio._partial_files import partial_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.crop_index.layout import CropFiles
+    from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray, ItemLocation
+
+
+NO_IMAGE = "no encoded image in the sample"
+"""Reason why a sample has no entry."""
+
+
+class FoundImage(NamedTuple):
+    """Image of an item.
+
+    Attributes:
+        number: number of its crop index.
+        key: its key there.
+        data: the encoded image, or the reason why there is none.
+    """
+
+    number: int
+    key: int
+    data: memoryview | str
+
+
+@dataclass(frozen=True)
+class ImageFinder:
+    """Finder of the image of an item of a dataset from `keyed`; a part of its decoder, and sent to workers with it.
+
+    Attributes:
+        decoder: finds the image, see `FileDataset.image_decoder`.
+    """
+
+    decoder: ImageDecoder
+
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> FoundImage:
+        """Return the image of an item; arguments and errors are those of a `Decoder`."""
+        try:
+            image = self.decoder.parse(data, own_extra(extra), location)[0]
+        except MissingFieldError:
+            image = NO_IMAGE
+        # Some formats store pixels, or several images in one field.
+        found = image if isinstance(image, (memoryview, bytes, bytearray)) else NO_IMAGE
+        # Bytes are read like a memoryview; the type of the field names the usual one only.
+        return FoundImage(int(extra["file"]), int(extra["key"]), found)  # type: ignore[arg-type]
+
+
+def keyed(dataset: FileDataset, decoder: Decoder[Any]) -> RedecodedDataset:
+    """Return the items of a dataset with another decoder, whose extras have the numbers that `ImageFinder` reads."""
+    return RedecodedDataset(dataset, decoder, partial(_keys, dataset))
+
+
+def _keys(dataset: FileDataset, indices: IntArray) -> dict[str, Array]:
+    file, key = dataset.crop_keys(indices)
+    return {"file": file, "key": key}
+
+
+def images_of_folder(path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> FileDataset:
+    """Return the dataset of all images of a folder, without warnings of other files in it: see its `left_out`.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return image_folder().open((path,), max_pixels=max_pixels, crop_index=None, label=None)
 
 
 _BATCH = 32
@@ -340,7 +404,7 @@ def index_crops(
         if not files:
             folders.append(pinned_path(path))
     datasets: list[FileDataset] = [
-        ImageRecordDataset(list(dict.fromkeys(each)), label=None, crop_index=None)
+        record_format().open(list(dict.fromkeys(each)), label=None, crop_index=None)
         for each in (local, remote)
         if each
     ]

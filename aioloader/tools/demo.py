@@ -17,14 +17,14 @@ import anyio
 import numpy as np
 
 from aioloader.errors import SampleError
-from aioloader.formats.base import in_words, names_with_fields
+from aioloader.formats.base import RECORD_SUFFIX, in_words, names_with_fields
 from aioloader.formats.opening import open_dataset, whole_of
-from aioloader.formats.recordio.files import RECORD_SUFFIX, is_record_file
+from aioloader.formats.shards import is_record_file
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
+from aioloader.tools.bench import LagSummary, LoopLag
 from aioloader.tools.console import natural, positive
 from aioloader.tools.draw import draw_folder
-from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms.base import Compose
 from aioloader.transforms.geometry import RandomHorizontalFlip, RandomResizedCrop

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_dataset import fault_line
 from aioloader.errors import SampleFormatError
-from aioloader.formats.base import Format, in_words, usual_formats
-from aioloader.formats.recordio.files import RECORD_SUFFIX
+from aioloader.formats.base import RECORD_SUFFIX, Format, in_words, usual_formats
 from aioloader.sample_index.store import cached_index, index_beside, load_index, shard_state, write_index
 from aioloader.storage.urls import is_url, redact_url
 from aioloader.tools.console import UsageError, natural, size_text

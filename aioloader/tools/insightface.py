@@ -110,14 +110,7 @@ def pack_faces(
 
     After an error, existing files in `out` are unchanged.
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-    if size is not None and min(size) < 1:
-        raise ValueError(f"size must be at least 1 pixel, got {size!r}")
-    if not 1 <= quality <= 100:
-        raise ValueError(f"quality must lie between 1 and 100, got {quality!r}")
-    if num_workers is not None and num_workers < 1:
-        raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
+    _check_options(size, quality, num_workers, on_error)
     names, items = list_images(source)
     if not names:
         raise ValueError(
@@ -162,6 +155,19 @@ def pack_faces(
         properties.write_text(f"{len(names)},{report.size[0]},{report.size[1]}\n", encoding="ascii")
         report.nbytes = rec.stat().st_size
     return report
+
+
+def _check_options(
+    size: tuple[int, int] | None, quality: int, num_workers: int | None, on_error: str
+) -> None:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if size is not None and min(size) < 1:
+        raise ValueError(f"size must be at least 1 pixel, got {size!r}")
+    if not 1 <= quality <= 100:
+        raise ValueError(f"quality must lie between 1 and 100, got {quality!r}")
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
 
 
 @dataclass(frozen=True)

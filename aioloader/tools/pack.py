@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, cast
 
 from aioloader.crop_index.layout import record_index
-from aioloader.formats.base import PATTERN, names_with_fields, usual_formats
-from aioloader.formats.recordio.fields_file import fields_place
-from aioloader.formats.recordio.files import RECORD_SUFFIX
-from aioloader.formats.recordio.pack_report import is_report
+from aioloader.formats.base import PATTERN, RECORD_SUFFIX, names_with_fields, published_sets, usual_formats
+from aioloader.formats.packed_files import fields_place, is_report
 from aioloader.foundation.host_limits import available_cores
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
 from aioloader.packing.encoding import library_versions
@@ -114,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--from",
         dest="kind",
-        choices=("mnist", "fashion-mnist", "cifar10", "cifar100", "folder"),
+        choices=(*published_sets(), "folder"),
         help="SRC is the folder with the published files of this set; folder: pack its images, although it also "
         "contains shards",
     )
@@ -254,7 +252,7 @@ class _Im2recSwitch(argparse.Action):
 def _synsets(text: str) -> tuple[str, ...]:
     if not os.path.isdir(text):
         return _names(text)
-    from aioloader.formats.folder.files import find_images
+    from aioloader.formats.image_files import find_images
 
     return tuple(find_images(text).classes)
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 
-from aioloader.formats.recordio.files import RECORD_SUFFIX
+from aioloader.formats.base import RECORD_SUFFIX
 
 _EXIT_CODES = """\
 exit codes:

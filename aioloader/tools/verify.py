@@ -18,14 +18,14 @@ from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_va
 from aioloader.datasets.redecoded import own_extra
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import SampleFormatError
-from aioloader.formats.recordio.files import RECORD_SUFFIX, record_files_at
-from aioloader.formats.recordio.valid import ValidImages, ValidRecords
-from aioloader.formats.sampling import fetch_each
+from aioloader.formats.base import RECORD_SUFFIX, record_format
+from aioloader.formats.inspection import fetch_each
+from aioloader.formats.shards import record_files_at
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import redact_url
 from aioloader.tools.console import UsageError, natural
 from aioloader.tools.crop_check import check_index
-from aioloader.tools.items import images_of_folder, keyed
+from aioloader.tools.crops import images_of_folder, keyed
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = (
     "ImageCheck",
     "ShardReport",
-    "ValidImages",
     "add_arguments",
     "check",
     "check_samples",
@@ -290,8 +289,7 @@ def run(options: argparse.Namespace) -> int:
     from aioloader.crop_index.layout import folder_index
     from aioloader.formats.base import format_of_name
     from aioloader.formats.opening import format_at, recognize
-    from aioloader.formats.recordio.files import is_folder
-    from aioloader.formats.shards import shard_sets
+    from aioloader.formats.shards import is_folder, shard_sets
     from aioloader.storage.urls import name_of
     from recordio.__main__ import run_command
 
@@ -320,7 +318,7 @@ def run(options: argparse.Namespace) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.formats.opening import recognize
-    from aioloader.formats.recordio.files import is_folder
+    from aioloader.formats.shards import is_folder
     from aioloader.storage.urls import redact_url
     from aioloader.tools.console import LateProgress, read_progress
     from recordio import verify
@@ -333,7 +331,9 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
-    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
+    dataset: FileDataset = (
+        record_format().valid_records(report, path, images=False) if folder is None else folder
+    )
     checked_index = check_entries(dataset, options)
     if checked_index is not None:
         facts["crop_index"] = checked_index.facts()
@@ -344,7 +344,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.decode:
         return code, facts
     if folder is None:
-        dataset = ValidImages(report, path)
+        dataset = record_format().valid_records(report, path, images=True)
     else:
         if not len(folder):
             recognize(path)  # an error that describes the folder
@@ -399,7 +399,7 @@ def check(
     """Decode every image of a dataset, and check its label.
 
     Args:
-        dataset: dataset of images and labels, such as `ValidImages`.
+        dataset: dataset of images and labels, such as those of `Format.valid_records`.
         num_workers: workers of the loader; None: one per core.
         executor: "process", "thread" or "inline".
         tick: called with the number of images done so far.

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import UnknownFormatError
-from aioloader.formats.base import files_text, folders_text
-from aioloader.formats.folder.files import has_loose_images
-from aioloader.formats.folder.view import ImageFolder
+from aioloader.formats.base import files_text, folders_text, image_folder
+from aioloader.formats.image_files import has_loose_images
 from aioloader.formats.opening import make_dataset, recognize
 from aioloader.storage.urls import is_url, path_of
 from aioloader.tools.console import add_max_pixels, natural, positive, size_text, within
@@ -181,7 +180,7 @@ def open_collection(
     except UnknownFormatError:
         if names or is_url(path) or not os.path.isdir(path) or not has_loose_images(path):
             raise
-        return ImageFolder(path, max_pixels=max_pixels, flat=True)
+        return image_folder().collection((path,), path=path, max_pixels=max_pixels, labelled=False)
     if not (names or found.format.has_fields):
         return found.format.collection(found.paths, path=path, max_pixels=max_pixels)
     dataset = make_dataset(found, {"max_pixels": max_pixels, "crop_index": None, **names})

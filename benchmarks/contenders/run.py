@@ -167,7 +167,7 @@ async def _with_async_stream(
     # Only this project's loader is async, so only its measurement has the ticker.
     import anyio
 
-    from aioloader.tools.lag import LoopLag
+    from aioloader.tools.bench import LoopLag
 
     ticker = LoopLag()
 

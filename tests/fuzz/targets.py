@@ -184,7 +184,7 @@ TARGETS = {
             "aioloader/formats/tfrecord/example.py",
             "aioloader/formats/tfrecord/framing.py",
             "aioloader/formats/tfrecord/scan.py",
-            "aioloader/formats/tfrecord/index.py",
+            "aioloader/formats/tfrecord/records.py",
             "aioloader/formats/tfrecord/fields.py",
             "aioloader/formats/tfrecord/fields.py",
         ),

@@ -31,7 +31,7 @@ from aioloader.formats.tfrecord.framing import (
     length_crc,
     payload_of,
 )
-from aioloader.formats.tfrecord.index import parse_index
+from aioloader.formats.tfrecord.records import parse_index
 from aioloader.formats.tfrecord.scan import FileScan
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 from tests.aioloader.formats.tfrecords import (

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.stage import Stage, stage_of_argument
-from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.rng import default_rng
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import path_of

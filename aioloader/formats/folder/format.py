@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from aioloader.formats.base import Format
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from aioloader.formats.collection import Collection
     from aioloader.formats.folder.dataset import ImageFolderDataset
+    from aioloader.formats.inspection import Inspection, Options
 
 
 class FolderFormat(Format):
@@ -29,11 +31,19 @@ class FolderFormat(Format):
 
         return ImageFolderDataset
 
-    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+    def collection(
+        self, paths: Sequence[str], *, path: str, max_pixels: int | None, labelled: bool = True
+    ) -> Collection:
         """Return the images of the folder."""
         from aioloader.formats.folder.view import ImageFolder
 
-        return ImageFolder(paths[0], max_pixels=max_pixels)
+        return ImageFolder(paths[0], max_pixels=max_pixels, flat=not labelled)
+
+    def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection:
+        """Describe a folder of images, or one image."""
+        from aioloader.formats.folder.view import inspect_folder, inspect_image
+
+        return inspect_image(path, options) if os.path.isfile(path) else inspect_folder(path, options)
 
 
 FORMAT = FolderFormat()

@@ -49,7 +49,9 @@ class InsightFaceFormat(Format):
 
         return InsightFaceDataset
 
-    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+    def collection(
+        self, paths: Sequence[str], *, path: str, max_pixels: int | None, labelled: bool = True
+    ) -> Collection:
         """Return the records of a file; of a local one the images are known by its header."""
         from aioloader.formats.insightface.view import FaceRecords
         from aioloader.formats.recordio.view import RecordFiles

@@ -1,18 +1,18 @@
 """Pairs of faces for validation: the .bin files that come with InsightFace's training sets (lfw.bin, cfp_fp.bin, ...).
 
-Such a file is a pickle, and unpickling a file runs any function that it names. So it is not unpickled: an interpreter
-in this module executes the instructions that build lists, bytes, numbers and numpy's arrays, and refuses all others.
-Nothing is imported or called.
+Such a file is a pickle, and unpickling a file runs any function that it names. So only the instructions that
+build lists, bytes, numbers and arrays are allowed, and functions of this module are called in place of those named.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pickle
 import pickletools
 from dataclasses import dataclass
-from functools import partialmethod
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], 
             )
         data = file.read()
     try:
-        found = _Machine().run(data)
+        found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
         encoded, same = found
         images = [_image(each) for each in encoded]
         flags = np.array(
@@ -61,7 +61,10 @@ def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], 
         raise LayoutError(
             f"{error}; the file is refused, because it could run a program", path=path
         ) from None
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+    except (
+        *(ValueError, TypeError, LookupError, AttributeError, OverflowError),
+        *(EOFError, pickle.UnpicklingError),
+    ) as error:
         raise LayoutError(f"it is not a file of pairs: {error}", path=path) from error
     if not len(flags) or len(images) != 2 * len(flags):
         raise LayoutError(f"it has {len(images)} images for {len(flags)} pairs", path=path)
@@ -118,144 +121,51 @@ def _flag(value: Any) -> bool:
     raise ValueError(f"a flag is {type(value).__name__.lstrip('_').lower()}, not a truth value")
 
 
-_MARK = object()
+_PLAIN = (
+    "PROTO FRAME STOP MARK POP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT UNICODE "
+    "SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 BYTEARRAY8 STRING SHORT_BINSTRING "
+    "BINSTRING EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL REDUCE BUILD "
+    "MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET"
+)
 
 
-class _Machine:
-    """Interpreter of the pickle instructions that build plain data."""
+def _refuse(name: str, unpickler: _Unpickler) -> None:
+    raise _Refused(f"it has the instruction {name}")
 
-    def __init__(self) -> None:
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
 
-    def run(self, data: bytes) -> Any:
-        """Return the object that the pickle builds.
+# The one in Python: a damaged file cannot make that in C take gigabytes for its memo.
+_Base: Any = pickle._Unpickler
 
-        Raises:
-            ValueError, LookupError, TypeError: the pickle is malformed.
-            _Refused: the pickle builds more than plain data.
-        """
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
-            name = opcode.name
-            if name == "STOP":
-                return self._stack.pop()
-            if name in _PUSHES:
-                self._stack.append(_PUSHES[name](argument))
-            elif name in _NOTHING:
-                continue
-            else:
-                method: Callable[[Any], None] | None = getattr(self, f"_{name.lower()}", None)
-                if method is None:
-                    raise _Refused(f"it has the instruction {name}")
-                method(argument)
-        raise ValueError("it ends too early")
 
-    def _since_mark(self) -> list[Any]:
-        place = len(self._stack) - 1
-        while self._stack[place] is not _MARK:
-            place -= 1
-            if place < 0:
-                raise ValueError("a mark is missing")
-        values = self._stack[place + 1 :]
-        del self._stack[place:]
-        return values
+class _Unpickler(_Base):  # type: ignore[misc]  # the types do not have its methods
+    """Unpickler of plain data: nothing is imported, and only this module's functions are called."""
 
-    def _mark(self, _: Any) -> None:
-        self._stack.append(_MARK)
+    dispatch: ClassVar = {
+        ord(each.code): _Base.dispatch[ord(each.code)]
+        if each.name in _PLAIN.split()
+        else partial(_refuse, each.name)
+        for each in pickletools.opcodes
+    }
 
-    def _memoize(self, _: Any) -> None:
-        self._memo[len(self._memo)] = self._stack[-1]
+    def find_class(self, module: Any, name: Any) -> Any:
+        """Return this module's replacement of a named function."""
+        found = _FUNCTIONS.get((_text(module), _text(name)))
+        if found is None:
+            raise _Refused(f"it names {_text(module)}.{_text(name)}")
+        return found
 
-    def _binput(self, argument: Any) -> None:
-        self._memo[int(argument)] = self._stack[-1]
-
-    _put = _long_binput = _binput
-
-    def _binget(self, argument: Any) -> None:
-        self._stack.append(self._memo[int(argument)])
-
-    _get = _long_binget = _binget
-
-    def _pop(self, _: Any) -> None:
-        self._stack.pop()
-
-    def _list(self, _: Any) -> None:
-        self._stack.append(self._since_mark())
-
-    def _append(self, _: Any) -> None:
-        self._extend([self._stack.pop()])
-
-    def _appends(self, _: Any) -> None:
-        self._extend(self._since_mark())
-
-    def _extend(self, values: list[Any]) -> None:
-        if not isinstance(self._stack[-1], list):
-            raise ValueError("a value is appended to an object that is not a list")
-        self._stack[-1].extend(values)
-
-    def _tuple(self, _: Any) -> None:
-        self._stack.append(tuple(self._since_mark()))
-
-    def _last(self, count: int, _: Any) -> None:
-        if len(self._stack) < count:
-            raise ValueError("values are missing")
-        values = tuple(self._stack[-count:])
-        del self._stack[-count:]
-        self._stack.append(values)
-
-    _tuple1 = partialmethod(_last, 1)
-    _tuple2 = partialmethod(_last, 2)
-    _tuple3 = partialmethod(_last, 3)
-
-    def _global(self, argument: Any) -> None:
-        module, _, name = str(argument).partition(" ")
-        self._stack.append(_name(module, name))
-
-    def _stack_global(self, _: Any) -> None:
-        name = self._stack.pop()
-        self._stack.append(_name(self._stack.pop(), name))
-
-    def _reduce(self, _: Any) -> None:
-        arguments = self._stack.pop()
-        function = self._stack.pop()
-        if not callable(function) or function not in _FUNCTIONS.values() or not isinstance(arguments, tuple):
-            raise _Refused("it calls an object that is not a function of numpy's pickles")
-        self._stack.append(function(*arguments))
-
-    def _build(self, _: Any) -> None:
-        state = self._stack.pop()
-        if not isinstance(self._stack[-1], (_Array, _Dtype)):
+    def load_build(self) -> None:
+        """Set the state of an array or a dtype: that of a function could change what it does."""
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], (_Array, _Dtype)):
             raise _Refused("it sets the state of an object that is not an array")
-        self._stack[-1].build(state)
+        self.stack[-1].build(state)
 
-
-_NOTHING = frozenset({"PROTO", "FRAME"})
-_PUSHES: dict[str, Callable[[Any], Any]] = {
-    "NONE": lambda _: None,
-    "NEWTRUE": lambda _: True,
-    "NEWFALSE": lambda _: False,
-    "EMPTY_LIST": lambda _: [],
-    "EMPTY_TUPLE": lambda _: (),
-    **dict.fromkeys(
-        ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"), lambda value: value
-    ),
-    **dict.fromkeys(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"), lambda value: value),
-    **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), bytes),
-    # Python 2's bytes, which are shown as text.
-    **dict.fromkeys(("STRING", "SHORT_BINSTRING", "BINSTRING"), lambda value: value.encode("latin-1")),
-}
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _name(module: Any, name: Any) -> Any:
-    """Return this module's replacement of a named function; nothing is imported."""
-    found = _FUNCTIONS.get((_text(module), _text(name)))
-    if found is None:
-        raise _Refused(f"it names {_text(module)}.{_text(name)}")
-    return found
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import numbers
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,20 +19,18 @@ from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path, pinned_paths
 from aioloader.formats.folder.dataset import whole_files
 from aioloader.formats.foreign import is_image_name
+from aioloader.formats.packed_files import Entries, inside_root, open_text, read_list
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
-from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join, path_of, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aioloader.abc import ByteSource
 
 _LABELS_LOOKED_AT = 1000
 _CLASSES = 1 << 63  # greater whole numbers are quantities, and no classes
-_LINES_AT_A_TIME = 1 << 12
-_EXACT = 1 << 53  # float64 has all whole numbers up to this one
 _SURROGATE = re.compile("[\ud800-\udfff]")  # what "surrogateescape" reads where a text is not UTF-8
 TABLE_SUFFIXES = (".csv", ".tsv")
 # Usual names of columns.
@@ -232,107 +228,6 @@ def _all_under(root: str, paths: Sequence[str]) -> Sequence[str]:
     return [begin + path for path in paths]
 
 
-class Entries(NamedTuple):
-    """Entries of a list, by column.
-
-    Attributes:
-        keys: ids; None: the numbers of the entries, from 1.
-        labels: (n,) or (n, labels); or a tuple of numbers for each entry.
-        paths: as in the list.
-    """
-
-    keys: Sequence[int] | None
-    labels: Array | Sequence[tuple[float, ...]]
-    paths: Sequence[str]
-
-    def rows(self) -> Iterator[tuple[Any, list[float], str]]:
-        """Yield the key, the labels and the path of each entry; a key without an id is a text, as in MXNet."""
-        keys = map(str, range(1, len(self.paths) + 1)) if self.keys is None else self.keys
-        rows: Sequence[Sequence[float]]
-        if isinstance(self.labels, np.ndarray):
-            rows = self.labels.reshape(len(self.paths), self.labels[:1].size).tolist()
-        else:
-            rows = self.labels
-        for key, row, path in zip(keys, rows, self.paths, strict=True):
-            yield key, list(row), path
-
-
-def read_list(path: str) -> Entries:
-    """Read the entries of a .lst file: id, labels and a path on each line, separated by TABs; blank lines are skipped.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is malformed; the message names it.
-    """
-    keys: list[int] = []
-    singles: list[float] = []
-    several: list[
-        tuple[float, ...]
-    ] = []  # of all entries, as soon as one chunk of lines is not of the usual kind
-    paths: list[str] = []
-    number = 0
-    with _open_text(path) as file:
-        # Many lines at a time, because a call for each would take several times as long.
-        while lines := list(islice(file, _LINES_AT_A_TIME)):
-            try:
-                fields = [line.split("\t") for line in lines]
-                if set(map(len, fields)) != {3} or "\0" in "".join(lines):
-                    raise ValueError("not the usual lines")
-                ids = [int(row[0]) for row in fields]
-                values = [float(row[1]) for row in fields]
-                if max(values) >= _EXACT or min(values) <= -_EXACT:
-                    raise ValueError("labels that may not be exact")
-                keys += ids
-                if several:
-                    several += zip(values)
-                else:
-                    singles += values
-                paths += [row[2].strip() for row in fields]
-            except ValueError:
-                for place, line in enumerate(lines, number + 1):
-                    if not line.strip():
-                        continue
-                    try:
-                        key, row, name = parse_line(line)
-                    except ValueError as error:
-                        raise ValueError(
-                            f"{redact_url(path)}, line {place} ({line.strip()[:80]!r}): {error}"
-                        ) from None
-                    if not several:
-                        several = [(value,) for value in singles]
-                    keys.append(key)
-                    several.append(tuple(row))
-                    paths.append(name)
-            number += len(lines)
-    return Entries(keys, several or np.array(singles), paths)
-
-
-def _open_text(path: str, newline: str | None = None, errors: str = "surrogateescape") -> TextIO:
-    if not is_url(path):
-        return open(open_regular(path), encoding="utf-8-sig", errors=errors, newline=newline)
-    from aioloader.storage.remote.opening import read_text
-
-    return io.TextIOWrapper(io.BytesIO(read_text(path)), "utf-8-sig", errors, newline)
-
-
-def parse_line(line: str) -> tuple[int, list[float], str]:
-    """Parse one line of a .lst file into id, labels and path.
-
-    Raises:
-        ValueError: the line is malformed.
-    """
-    fields = [field.strip() for field in line.strip("\r\n").split("\t")]
-    if len(fields) < 3:
-        raise ValueError("expected an id, labels and a path, separated by TABs")
-    if "\0" in fields[-1]:
-        raise ValueError("a path cannot contain a null character")
-    labels = [float(field) for field in fields[1:-1]]
-    for label, field in zip(labels, fields[1:], strict=False):
-        if abs(label) >= _EXACT and field.lstrip("+-").isdigit() and int(field) != label:
-            raise ValueError(f"the label {field[:40]} is too large to be read exactly")
-    return int(fields[0]), labels, fields[-1]
-
-
 def list_entries(imglist: Sequence[Any], rule: str = LIST_RULE, *, labelled: bool = True) -> Entries:
     """Convert a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``, or of paths.
 
@@ -461,7 +356,7 @@ def read_table(path: str) -> dict[str, list[Any]]:
         ValueError: a line has another number of fields than the first one, or is not UTF-8.
     """
     shown = redact_url(path)
-    with _open_text(path, newline="", errors="strict") as file:
+    with open_text(path, newline="", errors="strict") as file:
         apart = "\t" if path.lower().endswith(".tsv") else ","
         reader = csv.reader(file, delimiter=apart, skipinitialspace=True)
         try:
@@ -494,7 +389,7 @@ def read_table(path: str) -> dict[str, list[Any]]:
 
 def _other_encoding(path: str) -> ValueError:
     """Return the error for a table that is not UTF-8."""
-    with _open_text(path) as file:
+    with open_text(path) as file:
         number = next(number for number, line in enumerate(file, 1) if _SURROGATE.search(line))
     shown = redact_url(path)
     return ValueError(
@@ -627,23 +522,6 @@ def inside_root_all(paths: Sequence[str], keys: Sequence[int] | None) -> Sequenc
             for place, path in enumerate(paths)
         ]
     return paths
-
-
-def inside_root(path: str, key: object) -> str:
-    """Return a path without "..", so that a link in the folder cannot lead out of it.
-
-    Raises:
-        ValueError: the path leads out of the root.
-    """
-    parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
-    depth = 0
-    for part in parts:
-        depth += -1 if part == ".." else part not in ("", ".")
-        if depth < 0:
-            break
-    if depth < 0 or os.path.isabs(path) or os.path.splitdrive(path)[0] or "\0" in path:
-        raise ValueError(f"the path {path!r} of entry {key!r} leads out of the root folder")
-    return os.path.normpath(path) if ".." in parts else path
 
 
 def _label_array(

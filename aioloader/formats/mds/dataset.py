@@ -18,13 +18,13 @@ from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.mds.check import check_shard
 from aioloader.formats.mds.encodings import EncodingKind
 from aioloader.formats.mds.fields import MDSFieldReader
 from aioloader.formats.mds.index import parse_table, table_nbytes
 from aioloader.formats.mds.sets import (
     ShardFile,
     check_same_columns,
+    check_shard,
     index_path,
     mds_folders,
     open_set,

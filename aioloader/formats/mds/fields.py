@@ -130,9 +130,7 @@ class MDSFieldReader:
         except LayoutFault as fault:
             raise SampleFormatError(
                 f"the sample is damaged: {fault}",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
                 expected=None if fault.expected is None else f"{fault.expected} bytes",
                 found=len(data),
             ) from None
@@ -154,9 +152,7 @@ class MDSFieldReader:
         except (ValueError, OverflowError) as error:
             raise SampleFormatError(
                 f"the field {name!r} cannot be read: {error}",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             ) from None
         return value
 

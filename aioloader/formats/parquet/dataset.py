@@ -19,10 +19,16 @@ from aioloader.errors import MissingFieldError, ParquetError, SampleFormatError
 from aioloader.formats.parquet.arrow_columns import line_for_paths
 from aioloader.formats.parquet.block import Column, ColumnKind, common_column, split_item
 from aioloader.formats.parquet.block_source import BlockByteSource
-from aioloader.formats.parquet.check import check_parquet
-from aioloader.formats.parquet.footer import STORED, ParquetFooter, ParquetTable, open_parquet_table
-from aioloader.formats.parquet.huggingface import class_names, features_of, image_columns
-from aioloader.formats.parquet.row_groups import RowGroupReader
+from aioloader.formats.parquet.footer import (
+    STORED,
+    ParquetFooter,
+    ParquetTable,
+    class_names,
+    features_of,
+    image_columns,
+    open_parquet_table,
+)
+from aioloader.formats.parquet.row_groups import RowGroupReader, check_parquet
 from aioloader.formats.parquet.table import BlockTable, lay_out_blocks
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.host_limits import usable_memory

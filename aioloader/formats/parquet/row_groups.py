@@ -18,20 +18,32 @@ import numpy as np
 from aioloader.errors import ForkedError, ParquetError, RemoteReadError
 from aioloader.formats.parquet.arrow_columns import column_bytes, missing_files
 from aioloader.formats.parquet.block import NULL, Block, ColumnBytes
-from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, load_pyarrow
+from aioloader.formats.parquet.footer import (
+    DECODED,
+    OFFSET,
+    STORED,
+    VALUES,
+    features_of,
+    image_columns,
+    load_pyarrow,
+    open_bytes,
+    read_footer,
+)
 from aioloader.formats.parquet.pages import PageSizes, RangeFile, chunk_sizes, read_header
-from aioloader.formats.parquet.table import LARGEST_GROUP_NBYTES
+from aioloader.formats.parquet.table import LARGEST_GROUP_NBYTES, lay_out_blocks
 from aioloader.foundation.types import Spans
 from aioloader.storage.urls import is_url, redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from aioloader.abc import ByteSource
     from aioloader.formats.parquet.block import Column
     from aioloader.formats.parquet.footer import ParquetFooter
     from aioloader.formats.parquet.table import BlockTable
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.remote.transport import Version
+
 
 # Most bytes of one block in memory; values that refer to a dictionary make it larger than the footer says.
 _MOST_NBYTES: Final = 2 * LARGEST_GROUP_NBYTES
@@ -439,3 +451,67 @@ class _BlockPaths(Sequence[str]):
         if isinstance(number, slice):
             return [self._paths[file] for file in self._files[number].tolist()]
         return self._paths[int(self._files[number])]
+
+
+def check_parquet(
+    path: str, version: Version | None, image: str, tick: Callable[[int], object] | None
+) -> Generator[ParquetError, None, int]:
+    """Read a file, and yield each fault; see `aioloader.datasets.shard_dataset.ShardDataset.check_shard`.
+
+    All columns are decompressed and decoded by pyarrow, which compares the checksums of pages that have one. A fault is
+    a damaged footer, a row group that cannot be read, or a row without its image.
+
+    Args:
+        path: the file, or its URL.
+        version: of the object if `path` is a URL.
+        image: name of the column of images; besides it, those with the feature Image of `datasets` are images.
+        tick: called after each row group with the number of bytes so far.
+
+    Raises:
+        OSError: the file cannot be read.
+        MissingPackageError: pyarrow is not installed.
+    """
+    try:
+        footer = read_footer(path, version)
+        names = [column.name for column in footer.columns]
+        columns = [column for column in footer.columns if names.count(column.name) == 1]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield ParquetError(f"there are {names.count(name)} columns {name!r}", path=redact_url(path))
+        table = lay_out_blocks([footer], [column.name for column in columns])
+    except ParquetError as error:
+        yield error
+        return 0
+    required = frozenset({image, *image_columns(features_of(footer.features))})
+    reader = RowGroupReader(
+        [footer],
+        table,
+        columns,
+        required=required,
+        source=open_bytes(path, version),
+        modified=[None],
+        checksums=True,
+    )
+    valid = reached = 0
+    try:
+        for number in range(len(table)):
+            try:
+                block = reader.read(number)
+            except (ParquetError, EOFError) as error:
+                yield _fault(error, path, int(table.group[number]))
+            else:
+                valid += block.rows - len(block.faults)
+                for row, reason in sorted(block.faults.items()):
+                    yield reader.fault(number, row, reason)
+            if not table.first[number]:
+                reached += int(footer.chunks[int(table.group[number]), :, STORED].sum())
+            if tick is not None:
+                tick(min(reached, footer.nbytes))
+    finally:
+        reader.close()
+    return valid
+
+
+def _fault(error: ParquetError | EOFError, path: str, group: int) -> ParquetError:
+    if isinstance(error, ParquetError):
+        return error
+    return ParquetError(f"the row group cannot be read: {error}", path=redact_url(path), row_group=group)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.formats.base import Format
+from aioloader.formats.base import RECORD_SUFFIX, Format
 from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.datasets.files import FileDataset
     from aioloader.formats.collection import Collection
+    from aioloader.formats.inspection import Inspection, Options
     from aioloader.formats.recordio.dataset import ImageRecordDataset
+    from recordio import Report
 
 
 class RecordIOFormat(Format):
     """RecordIO files of images and labels."""
 
     name = "RecordIO"
-    suffixes = (".rec",)
+    suffixes = (RECORD_SUFFIX,)
     has_fields = False
     text = "RecordIO files (.rec)"
     noun = "records"
@@ -34,11 +37,25 @@ class RecordIOFormat(Format):
 
         return ImageRecordDataset
 
-    def collection(self, paths: Sequence[str], *, path: str, max_pixels: int | None) -> Collection:
+    def collection(
+        self, paths: Sequence[str], *, path: str, max_pixels: int | None, labelled: bool = True
+    ) -> Collection:
         """Return the records of the files."""
         from aioloader.formats.recordio.view import RecordFiles
 
         return RecordFiles(paths, path=path, max_pixels=max_pixels)
+
+    def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection:
+        """Describe record files that make up one set."""
+        from aioloader.formats.recordio.inspect import inspect_records
+
+        return inspect_records(path, paths, options)
+
+    def valid_records(self, report: Report, path: str, *, images: bool) -> FileDataset:
+        """Return the valid records of a file."""
+        from aioloader.formats.recordio.valid import ValidImages, ValidRecords
+
+        return (ValidImages if images else ValidRecords)(report, path)
 
 
 FORMAT = RecordIOFormat()

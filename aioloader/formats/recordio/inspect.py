@@ -17,12 +17,21 @@ import numpy as np
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.formats.insightface.layout import PROPERTY, face_header, read_property
-from aioloader.formats.inspection import Inspection, Options, crop_indexes, images_in, labels_of, sizes_of
+from aioloader.formats.inspection import (
+    Inspection,
+    Options,
+    _spread,
+    crop_indexes,
+    evenly,
+    fetch,
+    images_in,
+    labels_of,
+    sizes_of,
+)
+from aioloader.formats.packed_files import fields_place, read_fields
 from aioloader.formats.recordio.dataset import RecordFileDataset
-from aioloader.formats.recordio.fields_file import fields_place, read_fields
-from aioloader.formats.recordio.files import shard_name
 from aioloader.formats.recordio.heads import Detection, RecordHeads, detection_label, key_range, read_heads
-from aioloader.formats.sampling import _spread, evenly, fetch
+from aioloader.formats.shards import shard_name
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.transforms.formats import read_header
@@ -35,7 +44,7 @@ from recordio import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import recordio
     from aioloader.foundation.types import IntArray
@@ -203,7 +212,7 @@ class _File:
         return extract(framed, path=redact_url(self.path), offset=int(self.offsets[number]))
 
 
-def inspect_records(path: str, files: list[str], options: Options) -> Inspection:
+def inspect_records(path: str, files: Sequence[str], options: Options) -> Inspection:
     """Inspect record files that make up one set.
 
     Args:
@@ -255,7 +264,7 @@ def inspect_records(path: str, files: list[str], options: Options) -> Inspection
             {"path": redact_url(file.path), "records": len(file.offsets), "nbytes": file.nbytes}
             for file in found
         ]
-    if files != [path]:
+    if list(files) != [path]:
         details["shard_faults"] = _shard_faults(files)
     total, headers = int(counts.sum()), sum(len(file.heads) for file in found)
     return Inspection(
@@ -289,7 +298,7 @@ def _count_labels(heads: RecordHeads, widths: Counter[int], labels: Counter[floa
     return int((~finite).sum())
 
 
-def _shard_faults(files: list[str]) -> list[str]:
+def _shard_faults(files: Sequence[str]) -> list[str]:
     """Find missing and superfluous shards by their names, NAME-00000-of-00004.rec."""
     sets: dict[str, dict[int, set[int]]] = {}
     for name, number, count in filter(None, map(shard_name, files)):

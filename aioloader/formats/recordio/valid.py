@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.formats.inspection import evenly
 from aioloader.formats.recordio.dataset import ImageRecordDataset
 from aioloader.formats.recordio.heads import read_heads
-from aioloader.formats.sampling import evenly
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header

@@ -27,9 +27,9 @@ from aioloader.formats.collection import (
     read_bytes,
     with_image,
 )
+from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.formats.recordio.heads import detection_label, read_heads
-from aioloader.formats.recordio.pack_report import class_names
 from aioloader.formats.sample_fields import printable
 from aioloader.foundation.types import SpanKind
 from aioloader.storage.local.descriptors import open_regular

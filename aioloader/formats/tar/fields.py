@@ -272,9 +272,7 @@ class TarFieldReader:
         except (ValueError, OverflowError, RecursionError, MemoryError) as error:
             raise SampleFormatError(
                 f"the field {name!r} is not an array in NumPy's format: {error}",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             ) from None
 
     def _unreadable(
@@ -285,9 +283,7 @@ class TarFieldReader:
             return MissingFieldError(name, found, path=location.path, key=location.key)
         return SampleFormatError(
             f"the field {name!r} {REASONS[state]}",
-            path=location.path,
-            offset=location.offset,
-            key=location.key,
+            **location._asdict(),
         )
 
     # -- headers -------------------------------------------------------------------------------------------------------
@@ -327,9 +323,7 @@ class TarFieldReader:
                 "these bytes are not a sample of a tar"
                 + ("" if chain.fault is None else f": {chain.fault.reason}")
                 + "; the file was written after its index was made, so open it again",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
             )
         return samples
 

@@ -9,26 +9,71 @@ may have been written again since then.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioloader.errors import RemoteReadError, SampleFormatError
+from aioloader.errors import RemoteReadError
 from aioloader.formats.tar.header import BLOCK, padded
 from aioloader.formats.tar.members import PLAIN, TarChain, TarMembers
 from aioloader.formats.tar.samples import TarSamples, group_members, samples_of_arrays
-from aioloader.formats.tar.scan import TarScan
+from aioloader.formats.tar.scan import TarLane, TarScan
 from aioloader.foundation.caller import warn_caller
 from aioloader.sample_index.store import SampleIndex, open_index
-from aioloader.storage.local.descriptors import open_regular, read_at, read_into
+from aioloader.storage.local.descriptors import open_regular, opened_regular, read_into
 from aioloader.storage.urls import beside, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from aioloader.storage.remote.client import Client
     from aioloader.storage.remote.transport import Version
+
+
+def follow(scan: TarScan, url: str, version: Version, tick: Callable[[int], object] | None = None) -> None:
+    """Read what a scan wants, until nothing is left. Blocking.
+
+    Ctrl-C and errors end all requests before the call returns.
+
+    Args:
+        scan: the scan; it is called in one thread.
+        url: the object.
+        version: of the object; another one is an error.
+        tick: called after each answer with the number of bytes of the object that are known.
+
+    Raises:
+        RemoteReadError: the object cannot be read.
+        ObjectChangedError: it was replaced.
+    """
+    from aioloader.storage.remote.opening import client_and_thread
+
+    with client_and_thread() as (client, thread):
+        thread.call(partial(_follow, client, scan, url, version, tick))
+
+
+async def _follow(
+    client: Client, scan: TarScan, url: str, version: Version, tick: Callable[[int], object] | None
+) -> None:
+    from aioloader.storage.remote.transport import ObjectRange
+
+    async def run(lane: TarLane) -> None:
+        while wanted := lane.wants:
+            ranges = [ObjectRange(url, offset, length, version) for offset, length in wanted]
+            lane.take(await client.get(ranges, _TIMEOUT_S))
+            if tick is not None:
+                tick(scan.reached)
+        for further in scan.settle():
+            tasks.create_task(run(further))
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for lane in scan.begin():
+                tasks.create_task(run(lane))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 _HEADS: Final = (BLOCK, 3 * BLOCK)
@@ -302,11 +347,8 @@ def _read(descriptor: int, offset: int, nbytes: int) -> bytes:
 
 
 def _read_file(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    descriptor = open_regular(path)
-    try:
-        return [_read(descriptor, offset, nbytes) for offset, nbytes in ranges]
-    finally:
-        os.close(descriptor)
+    with opened_regular(path) as (_, read):
+        return [read(*each) for each in ranges]
 
 
 def _beside_object(url: str, version: Version) -> TarMembers | None:
@@ -425,7 +467,6 @@ def tar_members(
     """
     if version is None:
         return _scan_file(path, tick)
-    from aioloader.storage.remote.lanes import follow
 
     scan = TarScan(redact_url(path), version.nbytes)
     follow(scan, path, version, tick)
@@ -433,31 +474,19 @@ def tar_members(
 
 
 def _scan_file(path: str, tick: Callable[[int], object] | None) -> TarMembers:
-    descriptor = open_regular(path)
-    try:
-        chain = TarChain(path, os.fstat(descriptor).st_size)
+    with opened_regular(path) as (size, read):
+        chain = TarChain(path, size)
         usual, ticked = _LEAST_READ_NBYTES, 0
         while not chain.done:
             begin = chain.at
             nbytes = min(max(chain.needs, usual), chain.nbytes - begin)
-            data = read_at(descriptor, nbytes, begin)
-            if len(data) < nbytes:
-                raise SampleFormatError(
-                    "the file shrank while it was read",
-                    path=path,
-                    offset=begin,
-                    expected=f"{nbytes} bytes",
-                    found=f"{len(data)} bytes",
-                )
-            chain.take(data, begin)
+            chain.take(read(begin, nbytes), begin)
             # Of small members, much is read at once.
             is_near = chain.at - begin - nbytes < _SMALL_GAP
             usual = min(2 * usual, _MOST_READ_NBYTES) if is_near else _LEAST_READ_NBYTES
             if tick is not None and chain.at - ticked >= _TICK_NBYTES:
                 ticked = chain.at
                 tick(ticked)
-    finally:
-        os.close(descriptor)
     chain.check()
     if chain.fault is not None:
         raise chain.fault

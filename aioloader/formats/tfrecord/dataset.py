@@ -14,10 +14,9 @@ from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.datasets.shards import record_files
-from aioloader.formats.tfrecord.check import check_records
 from aioloader.formats.tfrecord.fields import FIRST_NBYTES, ExampleReader, read_labels
 from aioloader.formats.tfrecord.framing import crc32c_function
-from aioloader.formats.tfrecord.index import KIND, record_lengths, scan_records
+from aioloader.formats.tfrecord.records import KIND, check_records, record_lengths, scan_records
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio.errors import ShortReadError
 

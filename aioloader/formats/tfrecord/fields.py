@@ -190,11 +190,9 @@ class ExampleReader:
         return FieldKind.IMAGE if name in self.images else FieldKind.VALUE
 
     def _payload(self, data: memoryview, location: ItemLocation) -> memoryview:
-        payload = payload_of(data, path=location.path, offset=location.offset, key=location.key)
+        payload = payload_of(data, **location._asdict())
         if self.check_crc:
-            check_payload(
-                data, crc32c_function(), path=location.path, offset=location.offset, key=location.key
-            )
+            check_payload(data, crc32c_function(), **location._asdict())
         return payload
 
     def _bytes(self, values: list[memoryview], name: str, location: ItemLocation) -> Any:
@@ -212,9 +210,7 @@ class ExampleReader:
         if not len(payload):
             return SampleFormatError(
                 "the record is empty",
-                path=location.path,
-                offset=location.offset,
-                key=location.key,
+                **location._asdict(),
                 expected="a tf.train.Example with features",
                 found="0 bytes",
             )
@@ -236,9 +232,7 @@ def _damaged(fault: MessageFault, location: ItemLocation) -> SampleFormatError:
 def _unfit(name: str, reason: str, expected: str, found: str, location: ItemLocation) -> SampleFormatError:
     return SampleFormatError(
         f"the feature {name!r} {reason}",
-        path=location.path,
-        offset=location.offset,
-        key=location.key,
+        **location._asdict(),
         expected=expected,
         found=found,
     )

@@ -14,7 +14,8 @@ import numpy as np
 from aioloader.abc import Decoder
 from aioloader.datasets.files import FileDataset
 from aioloader.formats.folder.dataset import whole_files
-from aioloader.formats.list.dataset import Entries, list_entries, read_list
+from aioloader.formats.list.dataset import list_entries
+from aioloader.formats.packed_files import Entries, read_list
 from aioloader.formats.recordio.dataset import RecordTable
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans

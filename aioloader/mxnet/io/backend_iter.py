@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import SampleError, error_report
-from aioloader.formats.arrays.dataset import ArrayDataset
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.iterator import (
     STATE_VERSION,

@@ -6,9 +6,11 @@ would return that file's bytes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import sys
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from recordio.errors import NotSeekableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 # Programs that this process starts do not inherit the descriptors (PEP 446). Without O_NONBLOCK, open() of a named pipe
@@ -92,7 +95,7 @@ def read_into(fd: int, out: memoryview, offset: int) -> int:
 
 
 @contextmanager
-def opened_regular(path: str) -> Iterator[tuple[int, Callable[[int, int], memoryview]]]:
+def opened_regular(path: str) -> Iterator[tuple[int, Callable[[int, int], bytes]]]:
     """Open a regular file: yield its size, and a function that returns the bytes at an offset, of a length.
 
     Args:
@@ -109,16 +112,15 @@ def opened_regular(path: str) -> Iterator[tuple[int, Callable[[int, int], memory
         os.close(fd)
 
 
-def _read_all(path: str, fd: int, offset: int, nbytes: int) -> memoryview:
-    data = memoryview(bytearray(nbytes))
-    got = read_into(fd, data, offset)
-    if got < nbytes:
+def _read_all(path: str, fd: int, offset: int, nbytes: int) -> bytes:
+    data = read_at(fd, nbytes, offset)
+    if len(data) < nbytes:
         raise SampleFormatError(
             "the file shrank while it was read",
             path=path,
             offset=offset,
             expected=f"{nbytes} bytes",
-            found=f"{got} bytes",
+            found=f"{len(data)} bytes",
         )
     return data
 
@@ -223,3 +225,54 @@ class Descriptors:
         idle = [number for number, held in self._open.items() if held.users == 0]
         for number in idle[:surplus]:
             self._open.pop(number).file.close()
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a file for reading and writing, creating it if it is missing, and lock it.
+
+    Returns:
+        a descriptor, which the caller closes; None if another process holds the lock.
+
+    Raises:
+        OSError: it cannot be opened, or the file system does not support locks.
+    """
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        fd = os.open(path, flags, 0o666)
+        try:
+            if not _lock(fd):
+                os.close(fd)
+                return None
+            # The previous holder may have deleted it in the meantime: then this file has no name any more.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(fd: int) -> bool:
+        try:
+            # Far after the end: locked bytes cannot be read by other processes.
+            os.lseek(fd, 1 << 40, os.SEEK_SET)
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            os.lseek(fd, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -11,7 +11,7 @@ import recordio
 from aioloader.foundation.opening import in_this_opening
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.request_merging import MOST_BYTES
+from aioloader.storage.remote.source import MOST_BYTES
 from aioloader.storage.remote.transport import ObjectRange, Version
 from aioloader.storage.urls import SCHEMES, redact_url
 

@@ -13,7 +13,7 @@ from aioloader.tools.doctor.advice import Advice, advise
 from aioloader.tools.doctor.facts import HEIGHT, WIDTH, Facts, format_rows, gather_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,22 +144,33 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
         "processes",
         f"workers are new processes (exec); Python's own start method: {_known(software.start_method)}",
     )
-    packages = {name: f"{name} {version}" for name, version in software.packages.items() if version}
+    yield from _package_rows(software.packages)
+    if software.variables:
+        yield "environment", ", ".join(f"{name}={value}" for name, value in software.variables.items())
+    yield from _codec_rows(facts)
+    for name, why in facts.unreadable.items():
+        yield name, f"not known: {why}"
+
+
+def _package_rows(installed: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    packages = {name: f"{name} {version}" for name, version in installed.items() if version}
     loops = [packages[name] for name in ("uvloop", "trio") if name in packages]
     yield "event loop", ", ".join(["asyncio", *loops])
     yield "packages", ", ".join(packages.values()) or "not known"
     absent = [name for name in ("turbojpeg", "torch", "ray") if name not in packages]
     if absent:
         yield "not installed", ", ".join(absent)
-    yield from format_rows(software.packages)
+    yield from format_rows(installed)
     yield (
         "crop indexes",
         f"can be made, with {packages['numba']}"
         if "numba" in packages
         else "can be used; making them needs numba: pip install 'aioloader[crops]'",
     )
-    if software.variables:
-        yield "environment", ", ".join(f"{name}={value}" for name, value in software.variables.items())
+
+
+def _codec_rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    cores = facts.cores
     for codec in facts.codecs:
         if codec.error is not None:
             yield codec.name, f"cannot be used: {codec.error}"
@@ -172,8 +183,6 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
             rate += f" ({WIDTH} x {HEIGHT})"
         simd = {True: ", vector instructions", False: ", no vector instructions", None: ""}[codec.simd]
         yield codec.name, f"{codec.version}{simd}{f' ({codec.detail})' if codec.detail else ''}{rate}"
-    for name, why in facts.unreadable.items():
-        yield name, f"not known: {why}"
 
 
 def _known(value: object) -> str:

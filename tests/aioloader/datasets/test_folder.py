@@ -10,7 +10,8 @@ import pytest
 
 from aioloader import abc
 from aioloader.datasets import ImageFolderDataset, ImageListDataset
-from aioloader.formats.list.dataset import read_list, read_table
+from aioloader.formats.list.dataset import read_table
+from aioloader.formats.packed_files import read_list
 from aioloader.foundation.types import WHOLE_FILE
 
 

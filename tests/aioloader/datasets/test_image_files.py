@@ -13,9 +13,9 @@ import pytest
 import aioloader
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
-from aioloader.formats.folder.files import find_images
+from aioloader.formats.image_files import find_images
+from aioloader.tools.crops import images_of_folder
 from aioloader.tools.inspect import inspect
-from aioloader.tools.items import images_of_folder
 from aioloader.tools.pack import pack
 from aioloader.tools.view import open_collection
 

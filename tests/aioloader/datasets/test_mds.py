@@ -19,7 +19,7 @@ import pytest
 import aioloader
 from aioloader import DataLoader, MDSDataset, SampleError
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.storage.local.locked_files import open_locked
+from aioloader.storage.local.descriptors import open_locked
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.formats.mds_sets import (
     compress,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from aioloader.formats.base import HEAD_NBYTES, Format, format_of_head, format_of_name, is_numbered
 from aioloader.formats.foreign import foreign_bytes, foreign_name
+from aioloader.formats.opening import by_split, pattern_for, split_of
 from aioloader.formats.parquet.format import FORMAT as PARQUET
 from aioloader.formats.recordio.format import FORMAT as RECORDS
-from aioloader.formats.splits import by_split, pattern_for, split_of
 from aioloader.formats.tar.format import FORMAT as TAR
 from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from recordio import MAGIC

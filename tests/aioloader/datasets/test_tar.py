@@ -20,6 +20,7 @@ from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tar import index as tar_index
 from aioloader.sample_index.store import IndexState, index_beside, index_state, shard_state, write_index
 from aioloader.storage.cache import unpacked
+from aioloader.storage.local import descriptors
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.datasets.tars import as_json, members_of, npy, photo, write_photos, write_tar
 from tests.aioloader.formats.tars import END, header, member, pax, pax_record
@@ -492,13 +493,13 @@ def test_an_index_that_contradicts_itself_is_not_used(photos: Path, scans: list[
 def test_a_scan_reads_headers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_tar(tmp_path / "a.tar", [(f"{n:03}.bin", bytes(100_000)) for n in range(50)])
     nbytes: list[int] = []
-    read = tar_index.read_at
+    read = descriptors.read_at
 
     def counted(descriptor: int, length: int, offset: int) -> bytes:
         nbytes.append(length)
         return read(descriptor, length, offset)
 
-    monkeypatch.setattr(tar_index, "read_at", counted)
+    monkeypatch.setattr(descriptors, "read_at", counted)
     assert len(TarDataset(path, fields="bin")) == 50
     assert sum(nbytes) < 160_000
 

@@ -21,8 +21,8 @@ import pytest
 import aioloader
 from aioloader import DataLoader, SampleError, TFRecordDataset
 from aioloader.errors import MissingFieldError, SampleFormatError, UnknownFormatError
-from aioloader.formats.tfrecord.check import check_records
 from aioloader.formats.tfrecord.fields import FIRST_NBYTES
+from aioloader.formats.tfrecord.records import check_records
 from aioloader.sample_index.store import SUFFIX, index_beside, shard_state
 from aioloader.sample_index.store import write_index as write_kept
 from recordio.errors import ShortReadError
@@ -356,7 +356,7 @@ def test_labels_are_checked_on_request(photos: list[Path]) -> None:
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the path of each file that is scanned."""
-    from aioloader.formats.tfrecord import index as tfrecord
+    from aioloader.formats.tfrecord import records as tfrecord
 
     found: list[str] = []
     scan = tfrecord.scan_records

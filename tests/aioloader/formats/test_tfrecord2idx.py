@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.formats.tfrecord.index import most_nbytes, parse_index
+from aioloader.formats.tfrecord.records import most_nbytes, parse_index
 from tests.cases import with_cases
 
 

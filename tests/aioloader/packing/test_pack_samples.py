@@ -16,7 +16,7 @@ import recordio
 from aioloader import ImageRecordDataset
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, SampleFormatError, TooManyErrorsError, UnknownFormatError
-from aioloader.formats.recordio.fields_file import fields_line, read_fields
+from aioloader.formats.packed_files import fields_line, read_fields
 from aioloader.foundation.types import ItemLocation
 from aioloader.packing.samples import label_numbers
 from aioloader.tools.inspect import inspect

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from aioloader.crop_index import lookup as copies
+from aioloader.crop_index.lookup import Copier, ObjectCopy
 from aioloader.errors import ObjectMissingError
-from aioloader.storage.local.locked_files import open_locked
-from aioloader.storage.remote import copies
-from aioloader.storage.remote.copies import Copier, ObjectCopy
+from aioloader.storage.local.descriptors import open_locked
 from aioloader.storage.remote.opening import describe
 from aioloader.storage.remote.transport import Version
 

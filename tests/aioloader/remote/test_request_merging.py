@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.storage.remote.request_merging import plan_requests, scatter
+from aioloader.storage.remote.source import plan_requests, scatter
 
 FILES = [np.random.RandomState(seed).bytes(3000) for seed in range(3)]
 

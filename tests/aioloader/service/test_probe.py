@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import DecodeError, ImageTooLargeError
-from aioloader.service.probe import ImageInfo, announcing, image_info
+from aioloader.service.probe import HeaderReader, ImageInfo
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
@@ -30,8 +30,9 @@ def skip_if_unread(kind: str, frames: int = 1) -> None:
 
 
 def info(payload: Any, **options: Any) -> ImageInfo:
-    settings = {"name": "it", "processor": None, "exif": "apply", "max_pixels": None, "key": None, **options}
-    return image_info(payload, sized=announcing(settings["processor"]), **settings)
+    settings = {"processor": None, "exif": "apply", "max_pixels": None}
+    settings |= {name: options.pop(name) for name in settings.keys() & options.keys()}
+    return HeaderReader(**settings).info(payload, **{"name": "it", **options})
 
 
 def written(kind: str, height: int = 30, width: int = 50, **options: Any) -> bytes:

@@ -20,7 +20,7 @@ from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.formats.recordio.valid import ValidRecords
 from aioloader.jpeg.crop_entry import HEAD, EntryHead
 from aioloader.tools.crop_check import CropCheck, check_index
-from aioloader.tools.items import images_of_folder
+from aioloader.tools.crops import images_of_folder
 from tests.aioloader.crop_index.samples import IMAGES, write_image_folder, write_record_files
 
 needs_numba = pytest.mark.skipif(not building.can_build(), reason="numba makes entries again")

@@ -24,8 +24,7 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import fits
 from aioloader.errors import CropIndexBusyError, MissingPackageError
 from aioloader.tools import crops
-from aioloader.tools.crops import CropReport, index_crops
-from aioloader.tools.items import images_of_folder
+from aioloader.tools.crops import CropReport, images_of_folder, index_crops
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 

@@ -13,11 +13,10 @@ import pytest
 import simplejpeg
 
 import recordio
-from aioloader.formats.inspection import is_progressive
+from aioloader.formats.inspection import evenly, is_progressive
 from aioloader.formats.recordio import inspect as samples
 from aioloader.formats.recordio.heads import detection_label, key_range
 from aioloader.formats.recordio.inspect import sample_headers
-from aioloader.formats.sampling import evenly
 from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect
 from tests.cases import with_cases

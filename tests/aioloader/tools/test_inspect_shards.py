@@ -13,12 +13,9 @@ import pytest
 
 from aioloader.crop_index.layout import RECORDS, shard_index
 from aioloader.crop_index.writer import CropIndexWriter
-from aioloader.formats.inspection import Inspection, Options
-from aioloader.formats.sampling import in_passes
-from aioloader.formats.tar.format import FORMAT as TAR
+from aioloader.formats.inspection import Inspection, Options, in_passes, inspect_shards
 from aioloader.tools.index import index_all
 from aioloader.tools.inspect import _text, advice_for, inspect
-from aioloader.tools.inspect.shards import inspect_shards
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 
 
@@ -36,7 +33,7 @@ def jpeg(seed: int, size: int = 300) -> bytes:
 def examine(path: Any, sample: int = 256, **options: Any) -> Inspection:
     dataset = ToyDataset(path, crop_index=None, **options)
     return inspect_shards(
-        str(path), dataset, TAR, Options(sample, 10.0, None, lambda label, total: lambda done: None)
+        str(path), dataset, "tar samples", Options(sample, 10.0, None, lambda label, total: lambda done: None)
     )
 
 

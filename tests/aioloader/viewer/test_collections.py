@@ -15,7 +15,7 @@ import pytest
 import aioloader
 import recordio
 from aioloader.formats.collection import Collection, NoSuchRecordError
-from aioloader.formats.recordio.pack_report import class_names
+from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.view import read_labels
 from aioloader.tools.view import open_collection
 from aioloader.viewer.site import Labels

@@ -19,7 +19,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.formats.arrays.vision import default_root, read_whole
-from aioloader.formats.folder.files import MXNET, ImageFiles, Rule
+from aioloader.formats.image_files import MXNET, ImageFiles, Rule
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import methods_of, overrides

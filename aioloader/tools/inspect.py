@@ -5,32 +5,34 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aioloader.crop_index.writer import can_build
 from aioloader.datasets.shards import is_pattern, pinned_path
 from aioloader.errors import DecodeError
-from aioloader.formats.arrays.inspect import inspect_array_file
-from aioloader.formats.base import PATTERN, files_text, folders_text
-from aioloader.formats.folder.inspect import inspect_folder, read_files
-from aioloader.formats.inspection import Inspection, Options, images_in, sizes_of
-from aioloader.formats.list.inspect import inspect_list
-from aioloader.formats.recordio.dataset import begins_with_a_record
-from aioloader.formats.recordio.files import RECORD_SUFFIX, is_record_file, record_files_at
-from aioloader.formats.recordio.inspect import inspect_records
-from aioloader.formats.shards import open_shards, recognize_shards
+from aioloader.formats.base import (
+    INDEX_NBYTES,
+    PATTERN,
+    RECORD_SUFFIX,
+    Format,
+    files_text,
+    folders_text,
+    formats_of_commands,
+    image_folder,
+    record_format,
+)
+from aioloader.formats.inspection import Inspection, Options, inspect_shards
+from aioloader.formats.opening import head_of
+from aioloader.formats.shards import is_record_file, open_shards, recognize_shards, record_files_at
 from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.console import add_max_pixels, positive, seconds, size_text
-from aioloader.tools.inspect.shards import inspect_shards
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aioloader.formats.inspection import CropIndexes, FieldFacts, Images, SampleIndexes, Sizes
 
@@ -254,9 +256,6 @@ def _range(sizes: Sizes) -> str:
     )
 
 
-_BEGINNING = 1 << 16
-
-
 def inspect(
     path: str | os.PathLike[str],
     *,
@@ -301,26 +300,28 @@ def _no_stage(label: str, total: int) -> Callable[[int], Any]:
 def _inspect(path: str, options: Options) -> Inspection:
     shards = recognize_shards(path)
     if shards is not None:
-        return inspect_shards(path, open_shards(shards), shards.format, options)
+        kind = f"{shards.format.name} {shards.format.noun}"
+        return inspect_shards(path, open_shards(shards), kind, options)
     files = record_files_at(path)
     if not files:
-        return inspect_folder(pinned_path(path), options)
+        path = pinned_path(path)
+        return _of_format(image_folder(), path, (path,), options)
     if is_url(path) and not is_pattern(path) and suffix_of(path) and not is_record_file(path):
         raise ValueError(
             f"only record files, shards and folders can be inspected remotely, and {redact_url(path)} is none of these"
         )
-    if is_url(path) or is_record_file(path) or files != [path] or begins_with_a_record(path):
-        return inspect_records(path, files, options)
-    ending = os.path.splitext(path)[1].lower()
-    if ending == ".lst":
-        return inspect_list(path)
-    if ending == ".idx":
+    records = record_format()
+    if is_url(path) or is_record_file(path) or files != [path]:
+        return _of_format(records, path, files, options)
+    head = head_of(path, INDEX_NBYTES)
+    if records.recognizes(path, head):
+        return _of_format(records, path, files, options)
+    if path.lower().endswith(".idx"):
         raise ValueError(f"{path!r} is an index; give the {RECORD_SUFFIX} file that it belongs to")
-    found = inspect_array_file(path)
-    if found is not None:
-        return found
-    with open(path, "rb") as file:
-        head = file.read(_BEGINNING)
+    for each in formats_of_commands():
+        found = each.inspect(path, files, options)
+        if found is not None:
+            return found
     try:
         read_header(head)
     except DecodeError as error:
@@ -328,20 +329,13 @@ def _inspect(path: str, options: Options) -> Inspection:
             raise ValueError(
                 f"{path!r} is not a record file, a .lst file or an image of a known format"
             ) from None
-    return inspect_image(path, options.max_pixels)
+    return _of_format(image_folder(), path, files, options)
 
 
-def inspect_image(path: str, max_pixels: int | None) -> Inspection:
-    """Inspect a single image.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    size = os.path.getsize(path)
-    images = images_in(read_files([path], os.path.dirname(path) or "."), max_pixels=max_pixels)
-    return Inspection(
-        path, "image", 1, size, 1, images_in_all=1, sizes=sizes_of(np.array([size])), images=images
-    )
+def _of_format(format: Format, path: str, files: Sequence[str], options: Options) -> Inspection:
+    found = format.inspect(path, files, options)
+    assert found is not None
+    return found
 
 
 _MANY_FILES = 1000
