@@ -19,8 +19,7 @@ from aioloader.datasets.base import IndexedView
 from aioloader.errors import CropIndexError
 from aioloader.foundation.decodes import REFUSED
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
-from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.crops import ImageFinder, keyed
+from aioloader.tools.crops import ImageFinder, keyed, make_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ItemLocation
 
 _FITS, _STALE, _DAMAGED, _DIFFERENT, _REFUSED, _MISSING = range(6)
-_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,26 +175,15 @@ def _compare(
     counts = np.zeros(6, np.int64)
     counts[_MISSING] = (~np.isin(keys, tables.keys)).sum()
     counts[_REFUSED] = 0 if rebuild else np.isin(keys, refused).sum()
-    errors: list[SampleError] = []
     if begin is not None:
         begin(len(wanted))
-    if len(wanted):
-        done = 0
-        loader: DataLoader[Array]
-        with DataLoader(
-            IndexedView(dataset, wanted),
-            _BATCH,
-            num_workers=num_workers,
-            executor=executor,
-            on_error="skip",
-        ) as loader:
-            batch: Array
-            for batch in loader:
-                counts += np.bincount(batch, minlength=len(counts))
-                done += len(batch)
-                if tick is not None:
-                    tick(done + loader.stats().skipped)
-            errors = sorted(loader.errors, key=lambda error: error.index)
+
+    def add(batch: Array) -> None:
+        nonlocal counts
+        counts += np.bincount(batch, minlength=len(counts))
+
+    view = IndexedView(dataset, wanted)
+    errors = make_all(view, num_workers=num_workers, executor=executor, tick=tick, add=add)
     return CropCheck(
         index.path,
         entries=int(counts[_FITS]),

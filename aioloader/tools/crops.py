@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.crop_index.layout import CropFiles
+    from aioloader.datasets.base import Dataset
     from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
@@ -424,6 +425,54 @@ def index_crops(
     return reports + [report for root in dict.fromkeys(folders) for report in run.index(_folder(root))]
 
 
+def make_all(
+    dataset: Dataset,
+    *,
+    num_workers: int | None,
+    executor: str,
+    tick: Callable[[int], object] | None,
+    add: Callable[[Any], object] | None = None,
+    batchify_fn: Callable[[list[Any]], Any] | None = None,
+) -> list[SampleError]:
+    """Make every sample of a dataset once.
+
+    Args:
+        dataset: the dataset; its samples are integers if there is no `batchify_fn`.
+        num_workers, executor, batchify_fn: see `aioloader.DataLoader`.
+        tick: called with the number of samples done so far.
+        add: called with each batch, valid during the call only: an array (n,), or what `batchify_fn` returns.
+
+    Returns:
+        the errors of the samples that could not be made, in the order of the dataset.
+
+    Raises:
+        ValueError: an option is not allowed.
+    """
+    count = len(dataset)
+    if not count:
+        return []
+    done = 0
+    loader: DataLoader[Any] = DataLoader(
+        dataset,
+        _BATCH,
+        batchify_fn=batchify_fn,
+        num_workers=num_workers,
+        executor=executor,
+        on_error="skip",
+    )
+    with loader:
+        for batch in loader:
+            done += len(batch)
+            if add is not None:
+                add(batch)
+            if tick is not None:
+                tick(done + loader.stats().skipped)
+        errors = loader.errors
+    if tick is not None:
+        tick(count)
+    return sorted(errors, key=lambda error: error.index)
+
+
 def _folder(path: str) -> FileDataset:
     """Return the images of a folder.
 
@@ -516,29 +565,25 @@ class _Run:
         """
         if self._begin is not None:
             self._begin(len(wanted))
-        current = done = 0
-        errors: list[SampleError] = []
-        if len(wanted):
-            loader: DataLoader[list[_Made]] = DataLoader(
-                IndexedView(dataset, wanted),
-                _BATCH,
-                batchify_fn=list,
-                num_workers=self._num_workers,
-                executor=self._executor,
-                on_error="skip",
-            )
-            with loader:
-                for batch in loader:
-                    for made in batch:
-                        while current < made.number:
-                            targets[current].finish(keys[current])
-                            current += 1
-                        targets[current].put(made)
-                    targets[current].flush()
-                    done += len(batch)
-                    if self._tick is not None:
-                        self._tick(done + loader.stats().skipped)
-                errors = list(loader.errors)
+        current = 0
+
+        def put_all(batch: list[_Made]) -> None:
+            nonlocal current
+            for made in batch:
+                while current < made.number:
+                    targets[current].finish(keys[current])
+                    current += 1
+                targets[current].put(made)
+            targets[current].flush()
+
+        errors = make_all(
+            IndexedView(dataset, wanted),
+            num_workers=self._num_workers,
+            executor=self._executor,
+            tick=self._tick,
+            add=put_all,
+            batchify_fn=list,
+        )
         for number in range(current, len(targets)):
             targets[number].finish(keys[number])
         return [(int(wanted[error.index]), error) for error in errors]

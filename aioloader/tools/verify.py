@@ -21,11 +21,10 @@ from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, record_format
 from aioloader.formats.inspection import fetch_each
 from aioloader.formats.shards import record_files_at
-from aioloader.loader.sync_loader import DataLoader
 from aioloader.storage.urls import redact_url
 from aioloader.tools.console import UsageError, natural
 from aioloader.tools.crop_check import check_index
-from aioloader.tools.crops import images_of_folder, keyed
+from aioloader.tools.crops import images_of_folder, keyed, make_all
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -362,9 +361,6 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     return max(code, int(bool(checked.errors))), facts
 
 
-_BATCH = 64
-
-
 @dataclass(frozen=True, slots=True)
 class ImageCheck:
     """Result of decoding all images.
@@ -407,50 +403,8 @@ def check(
     Raises:
         ValueError: an option is not allowed.
     """
-    errors = decode_all(
-        dataset.transform(_check_label), num_workers=num_workers, executor=executor, tick=tick
-    )
+    errors = make_all(dataset.transform(_check_label), num_workers=num_workers, executor=executor, tick=tick)
     return ImageCheck(len(dataset), errors)
-
-
-def decode_all(
-    dataset: Dataset,
-    *,
-    num_workers: int | None,
-    executor: str,
-    tick: Callable[[int], Any] | None,
-    add: Callable[[Array], object] | None = None,
-) -> list[SampleError]:
-    """Make every sample of a dataset once.
-
-    Args:
-        dataset: its samples are integers.
-        num_workers, executor, tick: as for `check`.
-        add: called with each batch, (n,); valid during the call only.
-
-    Returns:
-        the errors of the samples that could not be made, in the order of the dataset.
-
-    Raises:
-        ValueError: an option is not allowed.
-    """
-    count = len(dataset)
-    if not count:
-        return []
-    done = 0
-    loader: DataLoader[Array]
-    batch: Array
-    with DataLoader(dataset, _BATCH, num_workers=num_workers, executor=executor, on_error="skip") as loader:
-        for batch in loader:
-            done += len(batch)
-            if add is not None:
-                add(batch)
-            if tick is not None:
-                tick(done + loader.stats().skipped)
-        errors = loader.errors
-    if tick is not None:
-        tick(count)
-    return sorted(errors, key=lambda error: error.index)
 
 
 def find_files(words: list[str]) -> list[str]:
@@ -704,7 +658,7 @@ def check_samples(
         np.add.at(counts, batch >> _COUNT_BITS, batch & _MOST_IMAGES)
 
     images = keyed(dataset, decoder)
-    errors = decode_all(images, num_workers=num_workers, executor=executor, tick=tick, add=add)
+    errors = make_all(images, num_workers=num_workers, executor=executor, tick=tick, add=add)
     of_shard: list[list[SampleError]] = [[] for _ in dataset.paths]
     for error in errors:
         of_shard[dataset.tables.locate(error.index)[0]].append(error)
