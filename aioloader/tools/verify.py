@@ -18,11 +18,12 @@ from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_va
 from aioloader.datasets.redecoded import own_extra
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import SampleFormatError
-from aioloader.formats.base import RECORD_SUFFIX, record_format
+from aioloader.formats.base import RECORD_SUFFIX, format_of_name
 from aioloader.formats.inspection import fetch_each
-from aioloader.formats.shards import record_files_at
-from aioloader.storage.urls import redact_url
-from aioloader.tools.console import UsageError, natural
+from aioloader.formats.recordio.valid import ValidImages, ValidRecords
+from aioloader.formats.shards import is_folder, record_files_at, shard_sets
+from aioloader.storage.urls import name_of, redact_url
+from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
 from aioloader.tools.crop_check import check_index
 from aioloader.tools.crops import images_of_folder, keyed, make_all
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = (
     "ImageCheck",
     "ShardReport",
+    "ValidImages",
     "add_arguments",
     "check",
     "check_samples",
@@ -60,7 +62,6 @@ def check_entries(dataset: FileDataset, options: argparse.Namespace) -> CropChec
         options: of the command.
     """
     from aioloader.crop_index.writer import can_build
-    from aioloader.tools.console import LateProgress
 
     rebuild = options.decode and can_build()
     with LateProgress("checking entries") as progress:
@@ -83,7 +84,6 @@ def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
         path: the file or folder that it belongs to.
         decode: the caller wanted the entries to be made again.
     """
-    from aioloader.tools.console import failure_line
 
     if checked.fault:
         print(f"{checked.path}: {checked.fault}", file=sys.stderr)
@@ -120,7 +120,6 @@ def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
 
 def print_images(path: str, checked: ImageCheck) -> None:
     """Print the result of decoding the images of a file or folder."""
-    from aioloader.tools.console import failure_line
 
     for error in checked.errors:
         print(failure_line(error, path), file=sys.stderr)
@@ -172,7 +171,6 @@ def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Ch
 
 
 def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> Checked:
-    from aioloader.tools.console import read_progress
 
     path = dataset.paths[number]
     with read_progress("reading", path) as tick:
@@ -220,8 +218,6 @@ def _entries(dataset: ShardDataset, checked: Checked, options: argparse.Namespac
 
 def _images(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
     """Decode all samples; return the result for each shard."""
-    from aioloader.storage.urls import redact_url
-    from aioloader.tools.console import LateProgress
 
     with LateProgress("decoding") as progress:
         progress.begin(len(dataset))
@@ -286,10 +282,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit code."""
     from aioloader.crop_index.layout import folder_index
-    from aioloader.formats.base import format_of_name
     from aioloader.formats.opening import format_at, recognize
-    from aioloader.formats.shards import is_folder, shard_sets
-    from aioloader.storage.urls import name_of
     from recordio.__main__ import run_command
 
     def work() -> int:
@@ -317,9 +310,6 @@ def run(options: argparse.Namespace) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.formats.opening import recognize
-    from aioloader.formats.shards import is_folder
-    from aioloader.storage.urls import redact_url
-    from aioloader.tools.console import LateProgress, read_progress
     from recordio import verify
     from recordio.__main__ import print_report
 
@@ -330,9 +320,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
-    dataset: FileDataset = (
-        record_format().valid_records(report, path, images=False) if folder is None else folder
-    )
+    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
     checked_index = check_entries(dataset, options)
     if checked_index is not None:
         facts["crop_index"] = checked_index.facts()
@@ -343,7 +331,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.decode:
         return code, facts
     if folder is None:
-        dataset = record_format().valid_records(report, path, images=True)
+        dataset = ValidImages(report, path)
     else:
         if not len(folder):
             recognize(path)  # an error that describes the folder
@@ -395,7 +383,7 @@ def check(
     """Decode every image of a dataset, and check its label.
 
     Args:
-        dataset: dataset of images and labels, such as those of `Format.valid_records`.
+        dataset: dataset of images and labels, such as `ValidImages`.
         num_workers: workers of the loader; None: one per core.
         executor: "process", "thread" or "inline".
         tick: called with the number of images done so far.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.layout import RECORDS, CropFiles
-from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
+from aioloader.crop_index.lookup import AUTO, RecordCrops, fetch_indexes, open_record_crops
 from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.shards import record_files
@@ -393,8 +393,6 @@ class ImageRecordDataset(RecordFileDataset):
             return self._crops
         places: Sequence[str | None] = ()
         if remote and fetch:
-            from aioloader.crop_index.lookup import fetch_indexes
-
             with self._asking():
                 places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
         self._crops = open_record_crops(option, self._paths, places)
