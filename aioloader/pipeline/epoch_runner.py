@@ -344,8 +344,6 @@ class EpochRunner:
 
     async def _wait_for_memory(self, task: BatchTask) -> None:
         """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some."""
-        if task.allocate():
-            return
         context = self._context
         task.timeline.enter("memory")
 
