@@ -20,12 +20,11 @@ from aioloader.datasets.resolve import version_at
 from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, format_of_name
 from aioloader.formats.inspection import fetch_each
-from aioloader.formats.recordio.valid import ValidImages, ValidRecords
+from aioloader.formats.recordio.inspect import ValidImages, ValidRecords
 from aioloader.formats.shards import is_folder, record_files_at, shard_sets
 from aioloader.storage.urls import name_of, redact_url
 from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
-from aioloader.tools.crop_check import check_index
-from aioloader.tools.crops import images_of_folder, keyed, make_all
+from aioloader.tools.crops import check_index, images_of_folder, keyed, make_all
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, ItemLocation
-    from aioloader.tools.crop_check import CropCheck
+    from aioloader.tools.crops import CropCheck
 
 
 __all__ = (
