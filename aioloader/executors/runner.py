@@ -436,11 +436,8 @@ class Runner:
             if not trace.begin(place):
                 break
             if self._draws and place >= words_end and not chunk.segment:
-                few = columns[place : place + _AHEAD]
-                words = self._rng.ahead(
-                    self.program.seed, [(each[EPOCH], each[INDEX], each[POSITION]) for each in few]
-                )
-                words_end = place + len(few)
+                few = [(each[EPOCH], each[INDEX], each[POSITION]) for each in columns[place : place + _AHEAD]]
+                words, words_end = self._rng.ahead(self.program.seed, few), place + len(few)
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
             if self._leaves > 1 and chunk.samples is None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from aioloader.formats.collection import Collection
     from aioloader.formats.inspection import Inspection, Options
     from aioloader.foundation.types import Array
-    from recordio import Report
 
 RECORD_SUFFIX = ".rec"
 """Suffix of record files, which `aioloader pack` writes."""
@@ -243,19 +242,6 @@ class Format:
             ValueError: they are damaged.
         """
         raise NotImplementedError(f"the format {self.name} has neither named fields nor inspect()")
-
-    def valid_records(self, report: Report, path: str, *, images: bool) -> FileDataset:
-        """Return the valid records of a record file for `aioloader verify`.
-
-        Args:
-            report: of the file.
-            path: the file, or its URL.
-            images: only those with images.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        raise NotImplementedError(f"the format {self.name} has no valid_records()")
 
     def published_set(self, name: str, folder: str | os.PathLike[str]) -> PublishedSet:
         """Load a set for `aioloader pack`.

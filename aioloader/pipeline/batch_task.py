@@ -59,11 +59,11 @@ class BatchTask:
         self.context = context
         self.plan = plan
         self.timeline = BatchTimeline()
+        self._result = ChunkResult()
         self._source = source
         self._run = run
         self._fetch = Fetch(context, plan, source)
         self._arrays = BatchMemory(context.memory, len(plan.indices))
-        self._result = ChunkResult()
         self._done: list[int] = []
         self._is_read = False
         self._is_over = False  # a sample failed that ends the batch
@@ -78,17 +78,18 @@ class BatchTask:
         """Plan the reads, get slab memory, and find the row layout if it is not known yet.
 
         Args:
-            wait_for_memory: calls `allocate` until it succeeds, or raises `too_large`.
+            wait_for_memory: called where `allocate` fails; calls it until it succeeds, or raises `too_large`.
             tasks: where the sample that shows the layout is made if it takes long; None: it is waited for.
 
         If it raises or is cancelled, the task is abandoned.
         """
         try:
             await self._fetch.plan()
-            await wait_for_memory(self)
+            if not self.allocate():
+                await wait_for_memory(self)
             if self.context.layout is None and not self.context.custom_collate:
                 await self._discover(tasks)
-                if self._first is None:
+                if self._first is None and not self.allocate():
                     await wait_for_memory(self)
         except BaseException:
             self.abandon()
@@ -116,13 +117,10 @@ class BatchTask:
             return False
         if taken is not None:
             fetch.slab = taken
-            self._arrays.owned.append(taken)
-        self._note_size()
+            arrays.owned.append(taken)
+        fetched = 0 if fetch.slab is None else fetch.slab.nbytes
+        self.context.largest_batch = max(self.context.largest_batch, fetched + arrays.nbytes)
         return True
-
-    def _note_size(self) -> None:
-        fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
-        self.context.largest_batch = max(self.context.largest_batch, fetched + self._arrays.nbytes)
 
     def too_large(self) -> BatchMemoryError:
         """Return the error for a batch that does not fit into slab memory."""
@@ -290,7 +288,8 @@ class BatchTask:
                 learn_spill(context, result.spill_nbytes)
             if arrays.reserves and not result.tainted:
                 arrays.give_back(result.roots)
-                self._note_size()
+                fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
+                context.largest_batch = max(context.largest_batch, fetched + arrays.nbytes)
             # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
             copy = result.tainted or not (
                 arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, context.largest_batch)
@@ -310,7 +309,6 @@ class BatchTask:
                 delivery = await threads.run(build)
             else:
                 delivery = build()
-            self._result = ChunkResult()
             return delivery
         except Exception as raised:
             error = printable(raised)

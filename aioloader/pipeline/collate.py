@@ -5,7 +5,7 @@ are leased, and apply the policy for failed samples, because replaced rows are p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -220,7 +220,8 @@ def collate(
             rows_of_slab = _array(context.memory, base, rows, spec)
             leaves.append(rows_of_slab.copy() if not fill and len(kept) == rows else rows_of_slab[picked])
             continue
-        root = _array(context.memory, base, len(kept), spec)
+        shape: Any = spec.shape  # as in `_array`
+        root = context.memory.array(base, (len(kept), *shape), spec.dtype)
         for failed, replacement in fill.items():
             root[failed] = root[replacement]
         if len(kept) < rows:
@@ -256,8 +257,8 @@ def write_row(memory: SlabMemory, arrays: BatchMemory | Chunk, row: int, result:
 
 
 def _array(memory: SlabMemory, base: int, rows: int, spec: ArraySpec) -> Array:
-    # Every extent is known: the shape is that of a sample.
-    return memory.array(base, (rows, *cast("tuple[int, ...]", spec.shape)), spec.dtype)
+    shape: Any = spec.shape  # every extent is known: it is that of a sample
+    return memory.array(base, (rows, *shape), spec.dtype)
 
 
 def copied(value: Any) -> Any:

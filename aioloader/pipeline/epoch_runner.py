@@ -21,7 +21,7 @@ from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.memory import PATIENCE_S, limit_spill, wait_for_room
-from aioloader.pipeline.watchdog import EpochView, ThreadWatch, Watchdog, is_calling, watch_lag
+from aioloader.pipeline.watchdog import EpochView, ThreadWatch, is_calling, watch_lag, watch_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -239,8 +239,8 @@ class EpochRunner:
                     async with anyio.create_task_group() as watching:
                         watching.start_soon(deferred(watch_lag), context.metrics.lag)
                         if context.stall_timeout is not None:
-                            watchdog = Watchdog(context, self._view, context.stall_timeout)
-                            watching.start_soon(deferred(watchdog.run))
+                            watch = deferred(watch_progress)
+                            watching.start_soon(watch, context, self._view, context.stall_timeout)
                         async with context.executor.serving(), anyio.create_task_group() as tasks:
                             await self._feed(tasks)
                         watching.cancel_scope.cancel()
@@ -344,8 +344,6 @@ class EpochRunner:
 
     async def _wait_for_memory(self, task: BatchTask) -> None:
         """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some."""
-        if task.allocate():
-            return
         context = self._context
         task.timeline.enter("memory")
 

@@ -124,7 +124,7 @@ class InlinePipeline:
         task = BatchTask(self._context, plan, self._source, self._run)
         if self._trace is not None:
             self._trace.begin(plan.number, task.timeline)
-        await task.prepare(_allocate)
+        await task.prepare(_no_memory)
         delivery = await task.complete()
         delivery.timeline = task.timeline
         if self._trace is not None:
@@ -136,10 +136,9 @@ class InlinePipeline:
         """Do nothing: between two batches nothing is in progress."""
 
 
-async def _allocate(task: BatchTask) -> None:
-    """Take slab memory; no other batch of this epoch could free any."""
-    if not task.allocate():
-        raise task.too_large()
+async def _no_memory(task: BatchTask) -> None:
+    """Raise, because no other batch of this epoch could free any."""
+    raise task.too_large()
 
 
 class InMemoryBatcher:

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -85,125 +84,97 @@ class EpochView:
     ready: int
     prefetch: int
 
-    @property
-    def progress_token(self) -> object:
-        """Return a token that changes on any progress."""
-        return self.batch, self.ready, self.under_way
 
-
-class Watchdog:
-    """Observer of one epoch. It logs a warning when the epoch stalls, and again at growing intervals.
+async def watch_progress(context: PipelineContext, view: Callable[[], EpochView], after_s: float) -> None:
+    """Log a warning when an epoch stalls, and again at growing intervals, until cancelled.
 
     Args:
         context: the shared parts.
         view: returns the state of the epoch.
         after_s: seconds without progress after which it reports.
     """
+    executor = context.executor
+    interval = min(_POLL_S, after_s / 4)
+    seen: object = None
+    still_s, due_s = 0.0, after_s
+    while True:
+        begin = time.monotonic()
+        await anyio.sleep(interval)
+        now = view()
+        progress_token = now.batch, now.ready, now.under_way, executor.activity()
+        if progress_token != seen:
+            seen, still_s, due_s = progress_token, 0.0, after_s
+            continue
+        # While other code blocked the loop nothing could move here: that is not a stall of the loader.
+        still_s += min(time.monotonic() - begin, 2 * interval)
+        if now.wanted and still_s >= due_s:
+            due_s = 2 * still_s
+            try:
+                text, facts = report(now, still_s, await executor.workers_now(), _queues(context, now))
+                _log.warning("%s", text, extra=facts)
+            except Exception:
+                # A report that fails must not end the epoch.
+                _log.exception("no progress for %.0f s; the report about it failed", still_s)
 
-    def __init__(self, context: PipelineContext, view: Callable[[], EpochView], after_s: float) -> None:
-        self._memory = context.memory
-        self._executor = context.executor
-        self._view = view
-        self._after_s = after_s
 
-    async def run(self) -> None:
-        """Observe until cancelled."""
-        interval = min(_POLL_S, self._after_s / 4)
-        seen: object = None
-        still_s = 0.0
-        due_s = self._after_s
-        while True:
-            begin = time.monotonic()
-            await anyio.sleep(interval)
-            view = self._view()
-            progress_token = view.progress_token, self._executor.activity()
-            if progress_token != seen:
-                seen, still_s, due_s = progress_token, 0.0, self._after_s
-                continue
-            # While other code blocked the loop nothing could move here: that is not a stall of the loader.
-            still_s += min(time.monotonic() - begin, 2 * interval)
-            if view.wanted and still_s >= due_s:
-                due_s = 2 * still_s
-                await self._report(view, still_s)
+def _queues(context: PipelineContext, view: EpochView) -> dict[str, int]:
+    used, _, limit = context.memory.usage()
+    return {
+        "batches": len(view.under_way) + view.ready,
+        "batches_allowed": view.prefetch,
+        "batches_ready": view.ready,
+        "chunks_queued": context.executor.queued,
+        "memory_bytes": used,
+        "memory_held_bytes": context.memory.leased,
+        "memory_limit_bytes": limit,
+    }
 
-    async def _report(self, view: EpochView, seconds: float) -> None:
-        try:
-            workers = await self._executor.workers_now()
-            report = _Report(view, seconds, workers, self._queues(view))
-            _log.warning("%s", report.text(), extra=report.facts())
-        except Exception:
-            # A report that fails must not end the epoch.
-            _log.exception("no progress for %.0f s; the report about it failed", seconds)
 
-    def _queues(self, view: EpochView) -> dict[str, int]:
-        memory = self._memory
-        used, _, limit = memory.usage()
-        return {
-            "batches": len(view.under_way) + view.ready,
-            "batches_allowed": view.prefetch,
-            "batches_ready": view.ready,
-            "chunks_queued": self._executor.queued,
-            "memory_bytes": used,
-            "memory_held_bytes": memory.leased,
-            "memory_limit_bytes": limit,
+def _outstanding(view: EpochView, workers: Sequence[WorkerState], queued: int) -> list[int]:
+    """Return the indices of the batch's samples that are not made, as far as that is known."""
+    if view.stage == "work" and not queued:
+        given = {
+            index
+            for worker in workers
+            if worker.batch == view.batch or worker.batch is None
+            for index in worker.outstanding
         }
+        left = [index for index in view.indices if index in given]
+        if left:
+            return left
+    return list(view.indices)
 
 
-@dataclass(frozen=True)
-class _Report:
-    """Report of a stall."""
-
-    _view: EpochView
-    _seconds: float
-    _workers: Sequence[WorkerState]
-    _queues: dict[str, int]
-
-    @cached_property
-    def _outstanding(self) -> list[int]:
-        """Return the indices of the batch's samples that are not made, as far as that is known."""
-        if self._view.stage == "work" and not self._queues["chunks_queued"]:
-            given = {
-                index
-                for worker in self._workers
-                if worker.batch == self._view.batch or worker.batch is None
-                for index in worker.outstanding
-            }
-            left = [index for index in self._view.indices if index in given]
-            if left:
-                return left
-        return list(self._view.indices)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the attributes of the log record."""
-        return {
-            "stage": self._view.stage,
-            "batch": self._view.batch,
-            "seconds": self._seconds,
-            "outstanding": self._outstanding,
-            "queues": self._queues,
-            "under_way": self._view.under_way,
-            "workers": [asdict(worker) for worker in self._workers],
-        }
-
-    def text(self) -> str:
-        """Return the message."""
-        view, queues = self._view, self._queues
-        lines = [
-            f"no progress for {self._seconds:.1f} s: the caller waits for batch {view.batch} of this epoch, which is "
-            f"{_STAGES.get(view.stage, view.stage)}",
-            f"outstanding: {len(self._outstanding)} samples, index {_some(self._outstanding)}",
-            f"batches in flight: {queues['batches']} of {view.prefetch}, {view.ready} of them ready; chunks "
-            f"that wait for a worker: {queues['chunks_queued']}; slab memory: {queues['memory_bytes'] >> 10:,} of "
-            f"{queues['memory_limit_bytes'] >> 10:,} KiB, {queues['memory_held_bytes'] >> 10:,} KiB held by the caller",
-        ]
-        for worker in self._workers:
-            lines.append(f"{worker.name}: {_doing(worker)}")
-            if worker.stack is not None:
-                lines.append(worker.stack)
-        if view.stage in ("plan", "fetch"):
-            for name, stack in stacks_of("aioloader-read").items():
-                lines += [f"thread {name}:", stack]
-        return "\n".join(lines)
+def report(
+    view: EpochView, seconds: float, workers: Sequence[WorkerState], queues: dict[str, int]
+) -> tuple[str, dict[str, Any]]:
+    """Return the message about a stall, and the attributes of its log record."""
+    outstanding = _outstanding(view, workers, queues["chunks_queued"])
+    lines = [
+        f"no progress for {seconds:.1f} s: the caller waits for batch {view.batch} of this epoch, which is "
+        f"{_STAGES.get(view.stage, view.stage)}",
+        f"outstanding: {len(outstanding)} samples, index {_some(outstanding)}",
+        f"batches in flight: {queues['batches']} of {view.prefetch}, {view.ready} of them ready; chunks "
+        f"that wait for a worker: {queues['chunks_queued']}; slab memory: {queues['memory_bytes'] >> 10:,} of "
+        f"{queues['memory_limit_bytes'] >> 10:,} KiB, {queues['memory_held_bytes'] >> 10:,} KiB held by the caller",
+    ]
+    for worker in workers:
+        lines.append(f"{worker.name}: {_doing(worker)}")
+        if worker.stack is not None:
+            lines.append(worker.stack)
+    if view.stage in ("plan", "fetch"):
+        for name, stack in stacks_of("aioloader-read").items():
+            lines += [f"thread {name}:", stack]
+    facts = {
+        "stage": view.stage,
+        "batch": view.batch,
+        "seconds": seconds,
+        "outstanding": outstanding,
+        "queues": queues,
+        "under_way": view.under_way,
+        "workers": [asdict(worker) for worker in workers],
+    }
+    return "\n".join(lines), facts
 
 
 def _doing(worker: WorkerState) -> str:

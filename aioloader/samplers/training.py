@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,27 +97,7 @@ class WeightedRandomSampler(SeededSampler):
         return self._kept[2]
 
 
-@runtime_checkable
-class Labelled(Protocol):
-    """Dataset with the label of every sample: a method ``labels()``, or an attribute `labels`."""
-
-    @property
-    def labels(self) -> Any:
-        """Return the labels, or a function that returns them."""
-        ...
-
-
-@runtime_checkable
-class Targeted(Protocol):
-    """Dataset with the label of every sample in an attribute, as torch's have."""
-
-    @property
-    def targets(self) -> Any:
-        """Return the labels."""
-        ...
-
-
-def class_labels(source: Labelled | MapDataset[Any] | npt.ArrayLike) -> npt.NDArray[Any]:
+def class_labels(source: MapDataset[Any] | npt.ArrayLike) -> npt.NDArray[Any]:
     """Return the label of every sample, (n,).
 
     Args:
@@ -128,11 +108,12 @@ def class_labels(source: Labelled | MapDataset[Any] | npt.ArrayLike) -> npt.NDAr
         TypeError: it is neither.
         ValueError: there is not one label for each sample, or there are no labels.
     """
-    found: Any = source.labels if isinstance(source, Labelled) else source
+    # Datasets of any class have them, as a method or an attribute of one of these names.
+    found: Any = getattr(source, "labels", source)
     if callable(found):
         found = found()
-    elif found is source and isinstance(source, Targeted):
-        found = source.targets
+    elif found is source:
+        found = getattr(source, "targets", source)
     if isinstance(found, (str, bytes)) or not hasattr(found, "__len__"):
         raise TypeError(
             f"a {type(source).__name__} has no labels: pass an array with the label of every sample"
@@ -193,7 +174,7 @@ class ClassBalancedSampler(SeededSampler):
 
     def __init__(
         self,
-        labels: Labelled | MapDataset[Any] | npt.ArrayLike,
+        labels: MapDataset[Any] | npt.ArrayLike,
         num_samples: int | None = None,
         seed: int | None = None,
     ) -> None:
@@ -235,7 +216,7 @@ class PKSampler(SeededSampler):
 
     def __init__(
         self,
-        dataset: Labelled | MapDataset[Any] | npt.ArrayLike,
+        dataset: MapDataset[Any] | npt.ArrayLike,
         p: int,
         k: int,
         num_batches: int | None = None,

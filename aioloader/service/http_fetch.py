@@ -46,7 +46,7 @@ from aioloader.service.allowed import HostRule, check_addresses
 from aioloader.service.schedule import Room, Turn
 from aioloader.service.web_urls import WebAddress, redirected
 from aioloader.storage.cache.base import Cache, MemoryCache, PlacedSpans
-from aioloader.storage.cache.lookup import file_key
+from aioloader.storage.cache.source import file_key
 from aioloader.storage.remote.failures import RETRIED_STATUSES, backoff_s
 
 if TYPE_CHECKING:

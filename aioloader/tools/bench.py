@@ -75,8 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit code."""
-    from aioloader.formats.opening import recognize
-    from aioloader.foundation.host_limits import available_cores
     from aioloader.observability.progress import ProgressBar
 
     recognize(options.path)  # its errors come before the progress bar

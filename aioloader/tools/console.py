@@ -142,7 +142,6 @@ class LateProgress:
 
     def begin(self, count: int) -> None:
         """Show the bar of the next part, which has `count` images; nothing if it has none."""
-        from aioloader.observability.progress import ProgressBar
 
         self._close()
         self._bar = ProgressBar(self._label, count) if count else None

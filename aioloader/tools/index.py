@@ -16,7 +16,7 @@ from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, Format, in_words, usual_formats
 from aioloader.sample_index.store import cached_index, index_beside, load_index, shard_state, write_index
 from aioloader.storage.urls import is_url, redact_url
-from aioloader.tools.console import UsageError, natural, size_text
+from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,6 @@ def _print_samples(reports: list[SampleIndexReport]) -> None:
 
 
 def _idx(path: str, out: str | None) -> None:
-    from aioloader.tools.console import read_progress
     from aioloader.tools.rec2idx import write_index
 
     with read_progress("scanning", path) as tick:
@@ -166,7 +165,6 @@ def _idx(path: str, out: str | None) -> None:
 
 
 def _crops(options: argparse.Namespace) -> int:
-    from aioloader.tools.console import LateProgress, failure_line
     from aioloader.tools.crops import index_crops
 
     with LateProgress("indexing") as progress:
@@ -201,7 +199,6 @@ def _crops(options: argparse.Namespace) -> int:
 
 
 def _lines(report: CropReport) -> Iterator[str]:
-    from aioloader.storage.urls import is_url
 
     if report.fault:
         return

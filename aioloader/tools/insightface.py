@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 import recordio
+from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import DecodeError, LoaderError, SampleError
-from aioloader.formats.insightface.dataset import InsightFaceDataset
 from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded

@@ -28,7 +28,7 @@ from aioloader.packing.encoding import library_versions
 from aioloader.packing.options import PackOptions
 from aioloader.packing.plan import Plan, make_plan, other_shards, stem_of
 from aioloader.packing.report import PackBusyError, Packed, PackError, PackReport
-from aioloader.packing.run import Job, journal_of
+from aioloader.packing.run import Job, can_go_on, journal_of
 from aioloader.packing.run import run as run_job
 from aioloader.packing.sources import Source, find_source, list_images
 from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, sibling
@@ -324,7 +324,6 @@ def _note(text: str) -> None:
 
 
 def _print_hint(error: BaseException, done: int, options: argparse.Namespace) -> None:
-    from aioloader.packing.run import can_go_on
 
     if isinstance(error, FileNotFoundError):
         if options.kind is None and options.source.lower().endswith(".lst"):

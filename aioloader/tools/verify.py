@@ -18,14 +18,13 @@ from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_va
 from aioloader.datasets.redecoded import own_extra
 from aioloader.datasets.resolve import version_at
 from aioloader.errors import SampleFormatError
-from aioloader.formats.base import RECORD_SUFFIX, record_format
+from aioloader.formats.base import RECORD_SUFFIX, format_of_name
 from aioloader.formats.inspection import fetch_each
-from aioloader.formats.shards import record_files_at
-from aioloader.loader.sync_loader import DataLoader
-from aioloader.storage.urls import redact_url
-from aioloader.tools.console import UsageError, natural
-from aioloader.tools.crop_check import check_index
-from aioloader.tools.crops import images_of_folder, keyed
+from aioloader.formats.recordio.inspect import ValidImages, ValidRecords
+from aioloader.formats.shards import is_folder, record_files_at, shard_sets
+from aioloader.storage.urls import name_of, redact_url
+from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
+from aioloader.tools.crops import check_index, images_of_folder, keyed, make_all
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -36,12 +35,13 @@ if TYPE_CHECKING:
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, ItemLocation
-    from aioloader.tools.crop_check import CropCheck
+    from aioloader.tools.crops import CropCheck
 
 
 __all__ = (
     "ImageCheck",
     "ShardReport",
+    "ValidImages",
     "add_arguments",
     "check",
     "check_samples",
@@ -61,7 +61,6 @@ def check_entries(dataset: FileDataset, options: argparse.Namespace) -> CropChec
         options: of the command.
     """
     from aioloader.crop_index.writer import can_build
-    from aioloader.tools.console import LateProgress
 
     rebuild = options.decode and can_build()
     with LateProgress("checking entries") as progress:
@@ -84,7 +83,6 @@ def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
         path: the file or folder that it belongs to.
         decode: the caller wanted the entries to be made again.
     """
-    from aioloader.tools.console import failure_line
 
     if checked.fault:
         print(f"{checked.path}: {checked.fault}", file=sys.stderr)
@@ -121,7 +119,6 @@ def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
 
 def print_images(path: str, checked: ImageCheck) -> None:
     """Print the result of decoding the images of a file or folder."""
-    from aioloader.tools.console import failure_line
 
     for error in checked.errors:
         print(failure_line(error, path), file=sys.stderr)
@@ -173,7 +170,6 @@ def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Ch
 
 
 def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> Checked:
-    from aioloader.tools.console import read_progress
 
     path = dataset.paths[number]
     with read_progress("reading", path) as tick:
@@ -221,8 +217,6 @@ def _entries(dataset: ShardDataset, checked: Checked, options: argparse.Namespac
 
 def _images(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
     """Decode all samples; return the result for each shard."""
-    from aioloader.storage.urls import redact_url
-    from aioloader.tools.console import LateProgress
 
     with LateProgress("decoding") as progress:
         progress.begin(len(dataset))
@@ -287,10 +281,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit code."""
     from aioloader.crop_index.layout import folder_index
-    from aioloader.formats.base import format_of_name
     from aioloader.formats.opening import format_at, recognize
-    from aioloader.formats.shards import is_folder, shard_sets
-    from aioloader.storage.urls import name_of
     from recordio.__main__ import run_command
 
     def work() -> int:
@@ -318,9 +309,6 @@ def run(options: argparse.Namespace) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.formats.opening import recognize
-    from aioloader.formats.shards import is_folder
-    from aioloader.storage.urls import redact_url
-    from aioloader.tools.console import LateProgress, read_progress
     from recordio import verify
     from recordio.__main__ import print_report
 
@@ -331,9 +319,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
-    dataset: FileDataset = (
-        record_format().valid_records(report, path, images=False) if folder is None else folder
-    )
+    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
     checked_index = check_entries(dataset, options)
     if checked_index is not None:
         facts["crop_index"] = checked_index.facts()
@@ -344,7 +330,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.decode:
         return code, facts
     if folder is None:
-        dataset = record_format().valid_records(report, path, images=True)
+        dataset = ValidImages(report, path)
     else:
         if not len(folder):
             recognize(path)  # an error that describes the folder
@@ -360,9 +346,6 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if not options.json:
         print_images(redact_url(path), checked)
     return max(code, int(bool(checked.errors))), facts
-
-
-_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +382,7 @@ def check(
     """Decode every image of a dataset, and check its label.
 
     Args:
-        dataset: dataset of images and labels, such as those of `Format.valid_records`.
+        dataset: dataset of images and labels, such as `ValidImages`.
         num_workers: workers of the loader; None: one per core.
         executor: "process", "thread" or "inline".
         tick: called with the number of images done so far.
@@ -407,50 +390,8 @@ def check(
     Raises:
         ValueError: an option is not allowed.
     """
-    errors = decode_all(
-        dataset.transform(_check_label), num_workers=num_workers, executor=executor, tick=tick
-    )
+    errors = make_all(dataset.transform(_check_label), num_workers=num_workers, executor=executor, tick=tick)
     return ImageCheck(len(dataset), errors)
-
-
-def decode_all(
-    dataset: Dataset,
-    *,
-    num_workers: int | None,
-    executor: str,
-    tick: Callable[[int], Any] | None,
-    add: Callable[[Array], object] | None = None,
-) -> list[SampleError]:
-    """Make every sample of a dataset once.
-
-    Args:
-        dataset: its samples are integers.
-        num_workers, executor, tick: as for `check`.
-        add: called with each batch, (n,); valid during the call only.
-
-    Returns:
-        the errors of the samples that could not be made, in the order of the dataset.
-
-    Raises:
-        ValueError: an option is not allowed.
-    """
-    count = len(dataset)
-    if not count:
-        return []
-    done = 0
-    loader: DataLoader[Array]
-    batch: Array
-    with DataLoader(dataset, _BATCH, num_workers=num_workers, executor=executor, on_error="skip") as loader:
-        for batch in loader:
-            done += len(batch)
-            if add is not None:
-                add(batch)
-            if tick is not None:
-                tick(done + loader.stats().skipped)
-        errors = loader.errors
-    if tick is not None:
-        tick(count)
-    return sorted(errors, key=lambda error: error.index)
 
 
 def find_files(words: list[str]) -> list[str]:
@@ -704,7 +645,7 @@ def check_samples(
         np.add.at(counts, batch >> _COUNT_BITS, batch & _MOST_IMAGES)
 
     images = keyed(dataset, decoder)
-    errors = decode_all(images, num_workers=num_workers, executor=executor, tick=tick, add=add)
+    errors = make_all(images, num_workers=num_workers, executor=executor, tick=tick, add=add)
     of_shard: list[list[SampleError]] = [[] for _ in dataset.paths]
     for error in errors:
         of_shard[dataset.tables.locate(error.index)[0]].append(error)

@@ -10,11 +10,9 @@ from recordio import MAGIC
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.datasets.files import FileDataset
     from aioloader.formats.collection import Collection
     from aioloader.formats.inspection import Inspection, Options
     from aioloader.formats.recordio.dataset import ImageRecordDataset
-    from recordio import Report
 
 
 class RecordIOFormat(Format):
@@ -50,12 +48,6 @@ class RecordIOFormat(Format):
         from aioloader.formats.recordio.inspect import inspect_records
 
         return inspect_records(path, paths, options)
-
-    def valid_records(self, report: Report, path: str, *, images: bool) -> FileDataset:
-        """Return the valid records of a file."""
-        from aioloader.formats.recordio.valid import ValidImages, ValidRecords
-
-        return (ValidImages if images else ValidRecords)(report, path)
 
 
 FORMAT = RecordIOFormat()

@@ -17,8 +17,7 @@ from aioloader.crop_index.writer import CropIndexWriter, can_build
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.decodes import CUT
 from aioloader.tools import crops as tool
-from aioloader.tools.crop_check import check_index
-from aioloader.tools.crops import index_crops
+from aioloader.tools.crops import check_index, index_crops
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 

@@ -118,3 +118,23 @@ def test_an_executor_needs_the_required_members_only(waits):
         stats = loader.stats()
     assert (stats.workers, stats.restarts, stats.tuning) == (2, 0, "")
     assert waits or stats.executor == "Minimal"
+
+
+class Counting(Minimal):
+    """An executor with some of the other members of `aioloader.abc.Executor`, too."""
+
+    kind = "cluster"
+    restarts = 3
+    tuning = "Two were enough."
+    most = 7
+
+    async def workers_now(self):
+        return []
+
+
+def test_an_executor_tells_what_it_can():
+    with DataLoader(Numbers(40), 4, executor=Counting()) as loader:
+        assert labels(list(loader)) == [list(range(start, start + 4)) for start in range(0, 40, 4)]
+        stats = loader.stats()
+    assert (stats.executor, stats.restarts, stats.tuning) == ("cluster", 3, "Two were enough.")
+    assert stats.prefetch == 14

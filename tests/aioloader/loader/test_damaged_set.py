@@ -14,8 +14,7 @@ import simplejpeg
 
 import recordio
 from aioloader import DataLoader, ImageRecordDataset
-from aioloader.formats.recordio.valid import ValidImages
-from aioloader.tools.verify import check
+from aioloader.tools.verify import ValidImages, check
 
 MAGIC = struct.pack("<I", recordio.MAGIC)
 SIZES = [2_000, pytest.param(100_000, marks=pytest.mark.slow)]

@@ -25,12 +25,23 @@ NAMES = sorted(
     {
         name
         for module in (aioloader.abc, resolve)
-        for protocol in vars(module).values()
-        if getattr(protocol, "_is_protocol", False)
-        for name in (*vars(protocol), *getattr(protocol, "__annotations__", ()))
+        for part in vars(module).values()
+        if isinstance(part, type) and part.__module__ == module.__name__
+        for name in (*vars(part), *vars(part).get("__annotations__", ()))
         if not name.startswith("_")
     }
-    | {"batch_size", "sampler", "batch_sampler", "rank", "num_replicas", "shard", "classes", "shape", "dtype"}
+    | {
+        "by_rows",
+        "batch_size",
+        "sampler",
+        "batch_sampler",
+        "rank",
+        "num_replicas",
+        "shard",
+        "classes",
+        "shape",
+        "dtype",
+    }
 )
 
 

@@ -18,7 +18,7 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, WorkerError
 from aioloader.errors import StalledError
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, WorkerState
-from aioloader.pipeline.watchdog import EpochView, _Report
+from aioloader.pipeline.watchdog import EpochView, report
 
 EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module and its imports at every start.
@@ -329,7 +329,7 @@ def test_a_report_says_why_a_worker_may_start_slowly():
     queues = dict.fromkeys(
         ("batches", "chunks_queued", "memory_bytes", "memory_held_bytes", "memory_limit_bytes"), 0
     )
-    text = _Report(view, 30.0, [WorkerState("process 7", "starting")], queues).text()
+    text = report(view, 30.0, [WorkerState("process 7", "starting")], queues)[0]
     assert (
         "process 7: starting: it imports the program's modules, which takes long where other programs use"
         in text

@@ -22,7 +22,7 @@ from aioloader.crop_index.layout import FOLDER, RECORDS, fetched_index, record_i
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import CropIndexWarning, ObjectChangedError, SampleError
-from aioloader.formats.recordio import partial_reads
+from aioloader.formats.recordio import dataset as partial_reads
 from aioloader.storage.remote import source
 from aioloader.storage.remote.opening import describe
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_record_files

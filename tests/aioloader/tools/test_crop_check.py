@@ -17,10 +17,9 @@ from aioloader.crop_index import writer as building
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
-from aioloader.formats.recordio.valid import ValidRecords
+from aioloader.formats.recordio.inspect import ValidRecords
 from aioloader.jpeg.crop_entry import HEAD, EntryHead
-from aioloader.tools.crop_check import CropCheck, check_index
-from aioloader.tools.crops import images_of_folder
+from aioloader.tools.crops import CropCheck, check_index, images_of_folder
 from tests.aioloader.crop_index.samples import IMAGES, write_image_folder, write_record_files
 
 needs_numba = pytest.mark.skipif(not building.can_build(), reason="numba makes entries again")
