@@ -33,7 +33,7 @@ def claim(executor: Any, owner: object) -> Executor:
 
 
 def _own(name: str) -> Any:
-    """Return a property: an attribute or method of the caller's executor, or the default where it has none."""
+    """Return a property: an attribute of the caller's executor, or the default where it has none."""
 
     def find(self: ForeignExecutor) -> Any:
         return getattr(self.given if hasattr(self.given, name) else super(ForeignExecutor, self), name)
@@ -50,16 +50,15 @@ class ForeignExecutor(Executor):
 
     def __init__(self, given: Any) -> None:
         self.given = given
+        for name in ("open", "serving", "run", "close", "activity", "workers_now"):
+            if hasattr(given, name):
+                setattr(self, name, getattr(given, name))
 
     @property
     def kind(self) -> Any:
         return self.given.kind if hasattr(self.given, "kind") else type(self.given).__name__
 
     workers = _own("workers")
-    open = _own("open")
-    serving = _own("serving")
-    run = _own("run")
-    close = _own("close")
     spills = _own("spills")
     maps_files = _own("maps_files")
     ready = _own("ready")
@@ -69,5 +68,3 @@ class ForeignExecutor(Executor):
     tuning = _own("tuning")
     concurrency = _own("concurrency")
     queued = _own("queued")
-    activity = _own("activity")
-    workers_now = _own("workers_now")
