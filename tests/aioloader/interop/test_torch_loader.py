@@ -5,14 +5,10 @@ import json
 import pytest
 
 import aioloader
-from tests.aioloader.interop.torch_samples import Samples, collate_objects
+from tests.aioloader.interop.torch_samples import MARKS, Samples, collate_objects
 from tests.aioloader.loader.samples import Numbers
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 class Own(Exception):

@@ -7,13 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from tests.aioloader.interop.torch_samples import Samples
+from tests.aioloader.interop.torch_samples import MARKS, Samples
 
 pytestmark = [
-    pytest.mark.torch,
+    *MARKS,
     pytest.mark.own_workers,  # a generator of this module, which is imported in a worker, goes on from test to test
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
 ]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.aioloader.interop.torch_samples import (
+    MARKS,
     Colour,
     Point,
     Record,
@@ -18,11 +19,7 @@ from tests.aioloader.interop.torch_samples import (
     outcome,
 )
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 def column_samples(torch):

@@ -9,13 +9,9 @@ import pytest
 
 import aioloader
 from tests.aioloader.interop.test_torch_loader import Own
-from tests.aioloader.interop.torch_samples import Samples, check
+from tests.aioloader.interop.torch_samples import MARKS, Samples, check
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module", params=["fork", "spawn"])

@@ -14,13 +14,9 @@ import pytest
 
 import aioloader
 from tests.aioloader.cluster import wait_until
-from tests.aioloader.interop.torch_samples import Samples
+from tests.aioloader.interop.torch_samples import MARKS, Samples
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 settings = types.ModuleType("aioloader_test_settings")
 settings.scale = 1

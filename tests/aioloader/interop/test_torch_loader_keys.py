@@ -5,13 +5,9 @@ import enum
 import numpy as np
 import pytest
 
-from tests.aioloader.interop.torch_samples import Samples, check, same
+from tests.aioloader.interop.torch_samples import MARKS, Samples, check, same
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 class Echo:

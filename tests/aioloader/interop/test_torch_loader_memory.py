@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from aioloader.executors.file_maps import FilePlace
 from aioloader.executors.sent_memory import SharedPlace
 from tests.aioloader.executors.test_sent_memory import needs_table, sent
+from tests.aioloader.interop.torch_samples import MARKS
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.aioloader.interop.torch_samples import Samples, outcome, same
+from tests.aioloader.interop.torch_samples import MARKS, Samples, outcome, same
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])

@@ -16,13 +16,9 @@ import cloudpickle
 import pytest
 
 from aioloader import WorkerError
-from tests.aioloader.interop.torch_samples import Samples
+from tests.aioloader.interop.torch_samples import MARKS, Samples
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 import aioloader
+from tests.aioloader.interop.torch_samples import MARKS
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,14 @@ import enum
 import types
 
 import numpy as np
+import pytest
+
+# Of the modules that start workers of torch's loader.
+MARKS = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
+]
 
 Point = collections.namedtuple("Point", "x y")
 
