@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioloader.packing.sources import Source
 
 
-_VERSION = 2
+_VERSION = 3
 _ERROR = {"index", "position", "path", "key", "stage", "reason", "by", "cause"}
 
 
@@ -227,17 +227,6 @@ class Existing:
     listed: bool
     classes: tuple[str, ...]
 
-    def as_option(self) -> dict[str, Any]:
-        """Return the facts that an interrupted run is resumed by, as JSON values."""
-        return {
-            "records": self.records,
-            "bytes": self.nbytes,
-            "next_key": self.next_key,
-            "index": self.index,
-            "listed": self.listed,
-            "classes": list(self.classes),
-        }
-
 
 def existing(output: Packed, journal: Path, source: Source) -> Existing:
     """Return what the file of an output has.
@@ -253,14 +242,7 @@ def existing(output: Packed, journal: Path, source: Source) -> Existing:
     """
     begun = begun_arguments(journal, publishing=True).get("append")
     if isinstance(begun, dict):
-        return Existing(
-            begun["records"],
-            begun["bytes"],
-            begun["next_key"],
-            begun["index"],
-            begun["listed"],
-            tuple(begun["classes"]),
-        )
+        return Existing(**{**begun, "classes": tuple(begun["classes"])})
     assert output.idx is not None
     assert output.lst is not None
     if not output.rec.exists():

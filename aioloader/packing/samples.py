@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,10 +24,14 @@ from aioloader.storage.urls import is_url, name_of, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
 
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array, IntArray, ItemLocation
     from aioloader.packing.encoding import Encoded, Encoding
+
+    # Image, labels, and other fields as JSON.
+    _Parts: TypeAlias = tuple[Any, tuple[float, ...], str | None]
 
 _UNLABELLED = (0.0,)
 _ADVICE = (
@@ -74,7 +78,7 @@ class Samples:
     ) -> None:
         self._dataset = dataset
         self._paths = tuple(paths)
-        self._parts: _Parts
+        self._parts: _FieldParts | _ParsedParts
         if isinstance(dataset, ShardDataset):
             label = dataset.label_field if labelled else None
             self._parts = _FieldParts(dataset.reader, dataset.image_field, label, fields)
@@ -153,22 +157,12 @@ class Samples:
 # -- parts of a sample -------------------------------------------------------------------------------------------------
 
 
-class _Parts(Protocol):
-    """Function from the bytes of a sample to its image, its labels and its other fields as JSON."""
-
-    def __call__(
-        self, data: memoryview, extra: Any, location: ItemLocation
-    ) -> tuple[Any, tuple[float, ...], str | None]: ...
-
-
 @dataclass(frozen=True)
 class _ParsedParts:
     decoder: ImageDecoder
     labelled: bool
 
-    def __call__(
-        self, data: memoryview, extra: Any, location: ItemLocation
-    ) -> tuple[Any, tuple[float, ...], str | None]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> _Parts:
         image, label = self.decoder.parse(data, extra, location)
         return image, label_numbers(label, location) if self.labelled else _UNLABELLED, None
 
@@ -180,9 +174,7 @@ class _FieldParts:
     label: str | None
     fields: tuple[str, ...]
 
-    def __call__(
-        self, data: memoryview, extra: Any, location: ItemLocation
-    ) -> tuple[Any, tuple[float, ...], str | None]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> _Parts:
         labelled = () if self.label is None else (self.label,)
         image, *values = self.reader.read(data, extra, location, (self.image, *labelled, *self.fields))
         labels: tuple[float, ...] = _UNLABELLED
@@ -244,7 +236,7 @@ class _SampleEncoder(Decoder[EncodedSample]):
         encode: encodes the image.
     """
 
-    parts: _Parts
+    parts: _FieldParts | _ParsedParts
     encode: Encoding
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> EncodedSample:

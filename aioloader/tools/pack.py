@@ -618,7 +618,7 @@ def _arguments(found: Source, old: Existing | None, options: PackOptions) -> dic
         del arguments["crops"]
     arguments |= {**options.order, "on_error": options.on_error, "max_errors": options.max_errors}
     if old is not None:
-        arguments["append"] = old.as_option()
+        arguments["append"] = asdict(old)
     arguments["root"] = None if options.root is None else str(options.root)
     if options.synsets is not None:
         arguments["synsets"] = list(options.synsets)

@@ -293,7 +293,7 @@ def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) 
         journal.write_bytes(journal.read_bytes().replace(b'"arguments":{', b'"arguments":{"tile":true,'))
         expected = (0, "it was begun with other options (tile)")
     else:
-        journal.write_bytes(journal.read_bytes().replace(b'"journal":2', b'"journal":9'))
+        journal.write_bytes(journal.read_bytes().replace(b'"journal":3', b'"journal":9'))
         expected = (0, "it was begun by another version of aioloader")
     assert begun_with(source, place / "set") == expected
     begun_with(source, tmp_path / "whole" / "set")
