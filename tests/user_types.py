@@ -70,3 +70,15 @@ def of_loaders() -> None:
     with aioloader.images("photos", blocking=True) as lines:
         for images, labels in lines:
             print(images.mean(), labels.max())
+
+
+def of_options() -> None:
+    """Options that several classes have, by their names."""
+    tars = aioloader.TarDataset(
+        "train.tar", fields=("jpg", "json"), exif="ignore", cache="memory", cache_limit="4GB"
+    )
+    folder = aioloader.ImageFolderDataset("photos", 1, synsets=["cat", "dog"], max_pixels=None)
+    loader = aioloader.DataLoader(dataset=tars, batch_size=4, drop_last=True, executor="thread")
+    assert_type(loader.batch_size, "int | None")
+    service = aioloader.ImageService(None, allow=("path",), root="photos", timeout=None)
+    print(len(folder), service.closed)

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     from aioloader.crop_index.lookup import FolderCrops, RecordCrops
@@ -59,35 +60,66 @@ def decode_here(data: Any, *, flag: int, exif: str, max_pixels: int | None, path
     return decode_image(data, flag=flag, exif=exif, max_pixels=max_pixels, scratch=_scratch(), path=path)
 
 
-def check_image_options(
-    flag: int, exif: str, max_pixels: int | None, label_dtype: Any
-) -> np.dtype[Any] | None:
-    """Validate the options of image datasets in the constructor, before the first sample is read.
+class ImageKeywords(TypedDict, total=False):
+    """Keywords of every dataset of images, for type checkers; `ImageOptions` has their defaults."""
 
-    Returns:
-        `label_dtype` as a dtype, or None.
+    exif: str
+    max_pixels: int | None
+    label_dtype: Any
+    dct_scaling: bool
+    crop_index: str | os.PathLike[str] | None
+    cache: str | os.PathLike[str] | None
+    cache_limit: int | str | None
+
+
+class ShardKeywords(ImageKeywords, total=False):
+    """Those of a dataset over shards."""
+
+    flag: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """Options of every dataset of images, checked before the first sample is read; see `ImageRecordDataset`.
 
     Raises:
         ValueError: an option is not allowed.
         TypeError: `flag` is a function.
     """
-    if callable(flag):
-        raise TypeError(
-            "flag must be 1 (colour), 0 (grey) or -1 (as stored), got a function: use "
-            "dataset.transform_first(transform), or dataset.transform(fn) for all fields"
-        )
-    if flag not in (0, 1, -1):
-        raise ValueError(f"flag must be 1 (colour), 0 (grey) or -1 (as stored), got {flag!r}")
-    if exif not in ("apply", "ignore"):
-        raise ValueError(f"exif must be 'apply' or 'ignore', got {exif!r}")
-    if max_pixels is not None and max_pixels < 1:
-        raise ValueError(f"max_pixels must be at least 1, or None for no limit, got {max_pixels!r}")
-    if label_dtype is None:
-        return None
-    dtype: np.dtype[Any] = np.dtype(label_dtype)
-    if dtype.kind not in "iuf":
-        raise ValueError(f"label_dtype must be an integer or floating-point dtype, got {dtype}")
-    return dtype
+
+    flag: int = 1
+    exif: str = "apply"
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
+    label_dtype: Any = None
+    dct_scaling: bool = False
+    crop_index: str | os.PathLike[str] | None = AUTO
+    cache: str | os.PathLike[str] | None = None
+    cache_limit: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if callable(self.flag):
+            raise TypeError(
+                "flag must be 1 (colour), 0 (grey) or -1 (as stored), got a function: use "
+                "dataset.transform_first(transform), or dataset.transform(fn) for all fields"
+            )
+        if self.flag not in (0, 1, -1):
+            raise ValueError(f"flag must be 1 (colour), 0 (grey) or -1 (as stored), got {self.flag!r}")
+        if self.exif not in ("apply", "ignore"):
+            raise ValueError(f"exif must be 'apply' or 'ignore', got {self.exif!r}")
+        if self.max_pixels is not None and self.max_pixels < 1:
+            raise ValueError(f"max_pixels must be at least 1, or None for no limit, got {self.max_pixels!r}")
+        if self.dtype is not None and self.dtype.kind not in "iuf":
+            raise ValueError(f"label_dtype must be an integer or floating-point dtype, got {self.dtype}")
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """Return `label_dtype` as a dtype, or None."""
+        return None if self.label_dtype is None else np.dtype(self.label_dtype)
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Return the options that all decoders of images have, by their names."""
+        return {"flag": self.flag, "exif": self.exif, "max_pixels": self.max_pixels}
 
 
 def check_labelled(label: str | None, what: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
-from aioloader.datasets.decoding import check_image_options
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
 from aioloader.errors import LoaderError, SampleFormatError
@@ -24,14 +24,14 @@ from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.sample_index.store import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-    from typing import Self
+    from typing import Self, Unpack
 
     from aioloader.abc import ByteSource, Decoder
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.sample_index.store import SampleIndex
     from aioloader.storage.remote.transport import Version
 
@@ -238,25 +238,16 @@ class ShardDataset(FileDataset):
         image: str,
         label: str | None,
         fields: str | Sequence[str] | None,
-        flag: int = 1,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
-        super().__init__(cache, cache_limit)
+        self._options = given = ImageOptions(**options)
+        super().__init__(given.cache, given.cache_limit)
         self.paths = tuple(paths)
         self._fields = None if fields is None else field_names(fields)
         self._image = image
         self._label = label
-        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
-        self._label_dtype = None if dtype is None else dtype.name
-        self._image_options: dict[str, Any] = {"flag": flag, "exif": exif, "max_pixels": max_pixels}
-        self._dct_scaling = bool(dct_scaling)
-        self._crop_index = crop_index
+        self._label_dtype = None if given.dtype is None else given.dtype.name
+        self._crop_index = given.crop_index
         self._crops: RecordCrops | None = None
         self._tables: ShardTables | None = None
         self._progress: ScanProgress | None = None
@@ -267,7 +258,7 @@ class ShardDataset(FileDataset):
             from aioloader.storage.remote.opening import describe_all
 
             self._versions = describe_all(self.paths)
-        if crop_index != AUTO:
+        if given.crop_index != AUTO:
             self._open_crops()
 
     # -- what a format defines -------------------------------------------------------------------------------------
@@ -437,7 +428,7 @@ class ShardDataset(FileDataset):
     @property
     def decoder(self) -> Decoder[Any]:
         if self._fields is not None:
-            return FieldsDecoder(reader=self._reader(), fields=self._fields, **self._image_options)
+            return FieldsDecoder(reader=self._reader(), fields=self._fields, **self._options.decoding)
         return self._image_decoder()
 
     def _image_decoder(self) -> ShardImageDecoder:
@@ -447,9 +438,9 @@ class ShardDataset(FileDataset):
             label=self._label,
             labelled=self._label is not None,
             label_dtype=self._label_dtype,
-            dct_scaling=self._dct_scaling,
+            dct_scaling=bool(self._options.dct_scaling),
             crops=self._open_crops(),
-            **self._image_options,
+            **self._options.decoding,
         )
 
     def _open_crops(self) -> RecordCrops | None:
@@ -485,7 +476,7 @@ class ShardDataset(FileDataset):
 
     def image_decoder(self) -> ShardImageDecoder:
         return ShardImageDecoder(
-            reader=self._reader(), image=self._image, label=None, labelled=False, **self._image_options
+            reader=self._reader(), image=self._image, label=None, labelled=False, **self._options.decoding
         )
 
     def crop_files(self) -> CropFiles:

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import ByteSource
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import WHOLE_FILE, ItemLocation, ReadPlan, Spans
+from aioloader.foundation.validation import advises
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+    from typing import Unpack
 
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -42,16 +46,25 @@ class EncodedDataset(ShardDataset):
 
     Args:
         paths: the files, or the folder, for errors.
+        image: name of the field of the image.
         label: None: samples without labels.
-        options: ``fields``, ``flag``, ``exif``, ``max_pixels``, ``label_dtype``, ``dct_scaling`` and ``crop_index`` of
-            `TarDataset`; the fields are "image" and "label".
+        fields: see `TarDataset`; the fields are "image" and "label".
+        flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
+        cache, cache_limit: not allowed, because no files are read here.
 
     Raises:
         ValueError: an option is not allowed.
     """
 
+    @advises({}, ImageOptions)
     def __init__(
-        self, paths: str | os.PathLike[str] | Sequence[str], *, label: str | None = LABEL, **options: Any
+        self,
+        paths: str | os.PathLike[str] | Sequence[str],
+        *,
+        image: str = IMAGE,
+        label: str | None = LABEL,
+        fields: str | Sequence[str] | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
         given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
         if options.get("cache") is not None:
@@ -61,9 +74,9 @@ class EncodedDataset(ShardDataset):
         has_labels = type(self).labels is not EncodedDataset.labels
         super().__init__(
             [os.fspath(path) for path in given],
-            image=options.pop(IMAGE, IMAGE),
+            image=image,
             label=label if has_labels else None,
-            fields=options.pop("fields", None),
+            fields=fields,
             **options,
         )
 

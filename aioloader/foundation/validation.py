@@ -87,6 +87,18 @@ def _positions_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(item.name for item in inspect.signature(function).parameters.values() if item.kind in kinds)
 
 
+def _named(function: Any, options: Callable[..., Any]) -> None:
+    """Let a function's signature show the parameters of `options` in place of ``**options``."""
+    signature = inspect.signature(function)
+    own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+    others = [
+        item
+        for item in inspect.signature(options).parameters.values()
+        if item.name not in signature.parameters
+    ]
+    function.__signature__ = signature.replace(parameters=own + others)
+
+
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of a function's or method's parameters that can be passed by keyword, except ``self``."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -94,18 +106,22 @@ def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(item.name for item in parameters if item.kind in kinds and item.name != "self")
 
 
-def advises(advice: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def advises(
+    advice: Mapping[str, str], options: Callable[..., Any] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a method raise a TypeError that names the caller's class for arguments that it does not have.
 
     The error has advice for keywords of other libraries, and the most similar name for the others. For too many
-    positional arguments it has their values, because their order is that of another library. The signature stays the
-    same.
+    positional arguments it has their values, because their order is that of another library.
 
     Args:
         advice: what to use instead, by keyword.
+        options: class whose arguments the method takes as ``**options``; the signature has them by name.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        if options is not None:
+            _named(function, options)
         known = keywords_of(function)
         places = _positions_of(function)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.crop_index.layout import FOLDER, CropFiles, folder_key
 from aioloader.crop_index.lookup import AUTO, relative_name
-from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, check_labelled
+from aioloader.datasets.decoding import ImageFileDecoder, ImageOptions, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path
@@ -20,13 +20,15 @@ from aioloader.formats.image_files import OWN, ImageFiles, checked_synsets, find
 from aioloader.formats.opening import of_several_splits
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.foundation.validation import advises
 from aioloader.storage.urls import is_url, join, path_of, redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from aioloader.abc import ByteSource
+    from aioloader.datasets.decoding import ImageKeywords
     from aioloader.storage.remote.transport import Version
 
 _MOST_EXAMPLES = 3
@@ -50,19 +52,11 @@ class ImageFolderDataset(FileDataset):
             where empty folders do not exist.
         flag: 1 for colour; 0 for grey, (height, width, 1); -1 for the channels and bits of each file.
         transform: deprecated; use ``.transform(fn)``.
-        exif: "apply" turns images upright, "ignore" leaves them as stored.
-        max_pixels: larger images are refused before they are decoded; None for no limit.
         label_dtype: dtype of the labels; None: int64.
         label: None: the samples are all images of the folder and of folders in it, each alone, without a label.
         synsets: names of the classes in the order of their numbers; None: all folders.
-        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
-            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
-            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
-        crop_index: the crop index of the folder (`aioloader index --crops`), with which a crop of a JPEG is decoded
-            without the rest of the image, pixels unchanged. "auto": the one at its usual place, if it exists; None:
-            none; or its path. Used by loaders only.
-        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
-        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
+        exif, max_pixels, dct_scaling, cache, cache_limit: see `ImageRecordDataset`.
+        crop_index: see `ImageRecordDataset`; the index of the folder.
 
     Attributes:
         synsets: names of the classes.
@@ -88,40 +82,36 @@ class ImageFolderDataset(FileDataset):
     _chosen: list[str] | None = None
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         root: str | os.PathLike[str],
         flag: int = 1,
         transform: Callable[..., Any] | None = None,
         *,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
         label: str | None = AUTO,
         synsets: Sequence[str] | None = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ImageKeywords],
     ) -> None:
-        super().__init__(cache, cache_limit)
+        given = ImageOptions(flag=flag, **options)
+        super().__init__(given.cache, given.cache_limit)
         self._own_stage = stage_of_argument(self, transform)
-        self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
+        self._label_dtype = given.dtype or np.dtype(np.int64)
         self._labelled = labelled = check_labelled(label, "images of a folder")
         if synsets is not None and not labelled:
             raise ValueError(
                 "synsets number the labels, and label=None reads images without labels: leave out one"
             )
         self._decoder = ImageFileDecoder(
-            flag, exif, max_pixels, dct_scaling=bool(dct_scaling), labelled=labelled
+            **given.decoding, dct_scaling=bool(given.dct_scaling), labelled=labelled
         )
         self._root = pinned_path(path_of(root))
         self._versions: dict[str, Version] = {}
-        self._crops = ItemCrops(crop_index, self._root)
+        self._crops = ItemCrops(given.crop_index, self._root)
         self.synsets: list[str] = []
         self._chosen = checked_synsets(synsets)
         self._list_images(self._root)
-        if crop_index != AUTO:
+        if given.crop_index != AUTO:
             self._crops.open(self._paths)
 
     def _list_images(self, root: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import LayoutError
@@ -30,11 +31,14 @@ from aioloader.formats.insightface.layout import (
 from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.validation import advises
 from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from aioloader.datasets.decoding import ImageKeywords
     from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 
 REC = "train.rec"
@@ -69,20 +73,15 @@ class InsightFaceDataset(ImageRecordDataset):
     _first_label = True
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         path: str | os.PathLike[str],
         flag: int = 1,
         *,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label: str | None = AUTO,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
         direct: bool = False,
+        **options: Unpack[ImageKeywords],
     ) -> None:
         rec = pinned_path(path_of(path))
         far = is_url(rec)
@@ -92,19 +91,9 @@ class InsightFaceDataset(ImageRecordDataset):
             rec = os.path.join(rec, REC)
         if not far and not os.path.exists(rec):
             raise RecordFileNotFoundError(f"there is no record file {rec!r}", path=rec)
-        super().__init__(
-            rec,
-            flag,
-            exif=exif,
-            max_pixels=max_pixels,
-            label=label,
-            label_dtype="int64" if label_dtype is None else label_dtype,
-            dct_scaling=dct_scaling,
-            crop_index=crop_index,
-            cache=cache,
-            cache_limit=cache_limit,
-            direct=direct,
-        )
+        if options.get("label_dtype") is None:
+            options["label_dtype"] = "int64"
+        super().__init__(rec, flag, label=label, direct=direct, **options)
         self._idx_path = beside(rec, ".idx")
         if not far and not os.path.exists(self._idx_path):
             raise IndexNotFoundError(

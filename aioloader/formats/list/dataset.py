@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO
-from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value, label_vector
+from aioloader.datasets.decoding import ImageFileDecoder, ImageOptions, label_value, label_vector
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path, pinned_paths
@@ -21,13 +21,15 @@ from aioloader.formats.folder.dataset import whole_files
 from aioloader.formats.foreign import is_image_name
 from aioloader.formats.packed_files import Entries, inside_root, open_text, read_list
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.foundation.validation import advises
 from aioloader.storage.urls import is_url, join, path_of, redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from aioloader.abc import ByteSource
+    from aioloader.datasets.decoding import ImageKeywords
 
 _LABELS_LOOKED_AT = 1000
 _CLASSES = 1 << 63  # greater whole numbers are quantities, and no classes
@@ -72,17 +74,9 @@ class ImageListDataset(FileDataset):
             or the first that has names of images.
         label: column of the label in a table, or several columns; "auto": "label", "target" or "class", or the only
             other column. None: the samples are images alone, without labels.
-        exif: "apply" turns images upright, "ignore" leaves them as stored.
-        max_pixels: larger images are refused before they are decoded; None for no limit.
         label_dtype: dtype of all labels; None: by the rules above.
-        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
-            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
-            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
-        crop_index: the crop index of the folder (`aioloader index --crops`), with which a crop of a JPEG is decoded
-            without the rest of the image, pixels unchanged. "auto": the one at its usual place, if it exists; None:
-            none; or its path. Used by loaders only.
-        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
-        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
+        exif, max_pixels, dct_scaling, cache, cache_limit: see `ImageRecordDataset`.
+        crop_index: see `ImageRecordDataset`; the index of the folder.
 
     Raises:
         FileNotFoundError: there is no such file, or no crop index at the path given.
@@ -94,6 +88,7 @@ class ImageListDataset(FileDataset):
     _list_rule = LIST_RULE
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         root: str | os.PathLike[str] | None = None,
@@ -102,19 +97,13 @@ class ImageListDataset(FileDataset):
         *,
         image: str | None = None,
         label: str | Sequence[str] | None = AUTO,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ImageKeywords],
     ) -> None:
-        super().__init__(cache, cache_limit)
-        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
+        given = ImageOptions(flag=flag, **options)
+        super().__init__(given.cache, given.cache_limit)
         self._labelled = label is not None
         self._decoder = ImageFileDecoder(
-            flag, exif, max_pixels, dct_scaling=bool(dct_scaling), labelled=self._labelled
+            **given.decoding, dct_scaling=bool(given.dct_scaling), labelled=self._labelled
         )
         self._root = pinned_path(path_of(os.curdir if root is None else root))
         self.synsets: list[str] = []
@@ -146,9 +135,9 @@ class ImageListDataset(FileDataset):
         paths = entries.paths if root is None else inside_root_all(entries.paths, entries.keys)
         self._paths = pinned_paths(_all_under(folder, paths))
         labels = entries.labels if self._labelled else np.zeros(len(paths), np.int64)
-        self._labels = _label_array(labels, self._key_of, dtype)
-        self._crops = ItemCrops(crop_index, self._root)
-        if crop_index != AUTO:
+        self._labels = _label_array(labels, self._key_of, given.dtype)
+        self._crops = ItemCrops(given.crop_index, self._root)
+        if given.crop_index != AUTO:
             self._crops.open(lambda: self._paths)
 
     def _key_of(self, index: int) -> object:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
@@ -30,17 +30,19 @@ from aioloader.formats.mds.sets import (
     open_set,
 )
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
+from aioloader.foundation.validation import advises
 from aioloader.sample_index.store import SampleIndex, open_index
 from aioloader.storage.cache.disk import CacheOptions
 from aioloader.storage.cache.unpacked import PackedFile, UnpackedFiles, file_blocks
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import cache_name, is_url, redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from typing import Unpack
 
     from aioloader.abc import ByteSource, Decoder
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.formats.mds.index import MDSColumn
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.remote.transport import Version
@@ -204,6 +206,7 @@ class MDSDataset(ShardDataset):
     opens_whole = True  # a compressed shard is decompressed
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -211,14 +214,7 @@ class MDSDataset(ShardDataset):
         image: str | Sequence[str] = "image",
         label: str | None = "label",
         fields: str | Sequence[str] | None = None,
-        flag: int = 1,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
         images = (image,) if isinstance(image, str) else tuple(image)
         if fields is None and len(images) != 1:
@@ -230,20 +226,15 @@ class MDSDataset(ShardDataset):
         self._sizes_of_sets = {each.folder: len(each.files) for each in sets}
         self._is_packed = any(file.is_packed for file in files)
         self._image_names = images
-        self._unpacked = self._unpacked_sets({each.folder: each.version for each in sets}, cache, cache_limit)
+        self._unpacked = self._unpacked_sets(
+            {each.folder: each.version for each in sets}, options.get("cache"), options.get("cache_limit")
+        )
         super().__init__(
             [file.path for file in files],
             image=images[0] if images else "image",
             label=label,
             fields=fields,
-            flag=flag,
-            exif=exif,
-            max_pixels=max_pixels,
-            label_dtype=label_dtype,
-            dct_scaling=dct_scaling,
-            crop_index=crop_index,
-            cache=cache,
-            cache_limit=cache_limit,
+            **options,
         )
         self._field_reader = MDSFieldReader(self._columns, self._images_of(self._columns))
 

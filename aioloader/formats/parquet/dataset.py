@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from aioloader.crop_index.lookup import AUTO, BlockCrops, RecordCrops
-from aioloader.datasets.decoding import label_vector
+from aioloader.datasets.decoding import ImageOptions, label_vector
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTables
@@ -34,17 +34,17 @@ from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
-from aioloader.foundation.validation import at_least, parse_nbytes
+from aioloader.foundation.validation import advises, at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.storage.urls import redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Sequence
-    from typing import Self
+    from typing import Self, Unpack
 
     from aioloader.abc import ByteSource
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.datasets.fields import FieldReader
     from aioloader.storage.remote.transport import Version
 
@@ -200,6 +200,7 @@ class ParquetDataset(ShardDataset):
     _known_labels: tuple[ShardTables, Array] | None = None
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -209,14 +210,7 @@ class ParquetDataset(ShardDataset):
         fields: str | Sequence[str] | None = None,
         shuffle_blocks: int | str | None = AUTO,
         blocks_limit: int | str | None = None,
-        flag: int = 1,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
         if isinstance(shuffle_blocks, str) and shuffle_blocks != AUTO:
             raise ValueError(f"shuffle_blocks must be a number, 'auto' or None, got {shuffle_blocks!r}")
@@ -233,14 +227,7 @@ class ParquetDataset(ShardDataset):
             image=images[0] if images else _IMAGE,
             label=label,
             fields=fields,
-            flag=flag,
-            exif=exif,
-            max_pixels=max_pixels,
-            label_dtype=label_dtype,
-            dct_scaling=dct_scaling,
-            crop_index=crop_index,
-            cache=cache,
-            cache_limit=cache_limit,
+            **options,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from aioloader.crop_index.lookup import AUTO, RecordCrops, fetch_indexes, open_r
 from aioloader.datasets.decoding import (
     PARTS,
     RECORD_FIELDS,
+    ImageOptions,
     ImageRecordDecoder,
     RecordDecoder,
-    check_image_options,
     check_labelled,
 )
 from aioloader.datasets.files import FileDataset, opens_offline
@@ -36,6 +36,7 @@ from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, SpanKind, Spans
+from aioloader.foundation.validation import advises
 from aioloader.jpeg.crop_entry import CropEntryError
 from aioloader.jpeg.crop_window import needed_rows, read_head, row_bytes
 from aioloader.rng import Rng
@@ -43,13 +44,15 @@ from aioloader.sample_index.store import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import doubtful, unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, stored_box
+from aioloader.transforms.decode import stored_box
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from aioloader.abc import ByteSource, Decoder
+    from aioloader.datasets.decoding import ImageKeywords
     from aioloader.storage.remote.transport import Version
     from aioloader.transforms.fused import NeededRegion
 
@@ -373,33 +376,26 @@ class ImageRecordDataset(RecordFileDataset):
     _crops: RecordCrops | None = None
     _crops_looked_up = False
 
+    @advises({}, ImageOptions)
     def __init__(
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         flag: int = 1,
         transform: Callable[..., Any] | None = None,
         *,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label: str | None = AUTO,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
         direct: bool = False,
+        **options: Unpack[ImageKeywords],
     ) -> None:
-        super().__init__(path, cache=cache, cache_limit=cache_limit, direct=direct)
+        self._options = given = ImageOptions(flag=flag, **options)
+        super().__init__(path, cache=given.cache, cache_limit=given.cache_limit, direct=direct)
         self._own_stage = stage_of_argument(self, transform)
-        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
-        self._image_options = (flag, exif, max_pixels)
-        self._dct_scaling = bool(dct_scaling)
-        self._label_dtype = None if dtype is None else dtype.name
+        self._label_dtype = None if given.dtype is None else given.dtype.name
         self._labelled = check_labelled(label, "records")
         # Every label of a record is a float64, so that none that nobody asked for is an error.
         self._scalar_dtype: str | None = self._label_dtype if self._labelled else "float64"
-        self._crop_index = crop_index
-        if crop_index != AUTO:
+        self._crop_index = given.crop_index
+        if given.crop_index != AUTO:
             self._open_crops()
 
     def _open_crops(self, *, fetch: bool = False) -> RecordCrops | None:
@@ -434,10 +430,8 @@ class ImageRecordDataset(RecordFileDataset):
         crops = None if region is None else self._open_crops(fetch=True)
         if region is None or crops is None:
             return None
-        _, exif, max_pixels = self._image_options
-        return CropReads(
-            crops=crops, region=region, seed=seed, upright=exif == "apply", max_pixels=max_pixels
-        )
+        upright, max_pixels = self._options.exif == "apply", self._options.max_pixels
+        return CropReads(crops=crops, region=region, seed=seed, upright=upright, max_pixels=max_pixels)
 
     @property
     def decoder(self) -> ImageRecordDecoder:
@@ -446,10 +440,10 @@ class ImageRecordDataset(RecordFileDataset):
             self._scalar_dtype = self._find_scalar_dtype()
         vector_dtype = (self._label_dtype or "float32") if self._labelled else "float64"
         return ImageRecordDecoder(
-            *self._image_options,
+            **self._options.decoding,
             scalar_dtype=self._scalar_dtype,
             vector_dtype=vector_dtype,
-            dct_scaling=self._dct_scaling,
+            dct_scaling=bool(self._options.dct_scaling),
             crops=self._open_crops(),
             first_label=self._first_label,
             labelled=self._labelled,
@@ -458,7 +452,7 @@ class ImageRecordDataset(RecordFileDataset):
     def image_decoder(self) -> ImageRecordDecoder:
         # Every label of a record is a float64.
         return ImageRecordDecoder(
-            *self._image_options, scalar_dtype="float64", vector_dtype="float64", labelled=False
+            **self._options.decoding, scalar_dtype="float64", vector_dtype="float64", labelled=False
         )
 
     def _find_scalar_dtype(self) -> str:

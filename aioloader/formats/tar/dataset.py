@@ -13,6 +13,7 @@ import numpy as np
 
 from aioloader.abc import ByteSource
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
@@ -23,15 +24,17 @@ from aioloader.formats.tar.fields import IMAGES, KEY, TarFieldReader, compact_pl
 from aioloader.formats.tar.index import KIND, scan_tar, tar_samples
 from aioloader.formats.tar.samples import OUTSIDE, SamplePieces
 from aioloader.foundation.types import ReadPlan, Spans
+from aioloader.foundation.validation import advises
 from aioloader.storage.cache.unpacked import file_blocks
 from aioloader.storage.layout import ALIGNMENT
 from aioloader.storage.urls import redact_url
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+    from typing import Unpack
 
     from aioloader.abc import Decoder
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.formats.tar.samples import Pieces, TarSamples
     from aioloader.foundation.types import Array, IntArray, StorageStats
     from aioloader.sample_index.store import SampleIndex
@@ -122,6 +125,7 @@ class TarDataset(ShardDataset):
     index_kind = KIND
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -129,14 +133,7 @@ class TarDataset(ShardDataset):
         image: str | Sequence[str] | None = None,
         label: str | None = AUTO,
         fields: str | Sequence[str] | None = None,
-        flag: int = 1,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
         images = (_IMAGE,) if image is None else field_names(image)
         if fields is None and len(images) > 1:
@@ -152,14 +149,7 @@ class TarDataset(ShardDataset):
             image=images[0],
             label=label,
             fields=fields,
-            flag=flag,
-            exif=exif,
-            max_pixels=max_pixels,
-            label_dtype=label_dtype,
-            dct_scaling=dct_scaling,
-            crop_index=crop_index,
-            cache=cache,
-            cache_limit=cache_limit,
+            **options,
         )
 
     # -- samples -------------------------------------------------------------------------------------------------------

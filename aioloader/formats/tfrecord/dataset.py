@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
 from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
@@ -17,15 +17,16 @@ from aioloader.datasets.shards import record_files
 from aioloader.formats.tfrecord.fields import FIRST_NBYTES, ExampleReader, read_labels
 from aioloader.formats.tfrecord.framing import crc32c_function
 from aioloader.formats.tfrecord.records import KIND, check_records, record_lengths, scan_records
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from aioloader.foundation.validation import advises
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Sequence
-    from typing import Self
+    from typing import Self, Unpack
 
     from aioloader.abc import ByteSource
+    from aioloader.datasets.decoding import ShardKeywords
     from aioloader.errors import SampleFormatError
     from aioloader.foundation.types import IntArray
     from aioloader.sample_index.store import SampleIndex
@@ -74,6 +75,7 @@ class TFRecordDataset(ShardDataset):
     index_kind = KIND
 
     @opens_offline
+    @advises({}, ImageOptions)
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -82,14 +84,7 @@ class TFRecordDataset(ShardDataset):
         label: str | None = "image/class/label",
         fields: str | Sequence[str] | None = None,
         check_crc: bool = False,
-        flag: int = 1,
-        exif: str = "apply",
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        label_dtype: Any = None,
-        dct_scaling: bool = False,
-        crop_index: str | os.PathLike[str] | None = AUTO,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        **options: Unpack[ShardKeywords],
     ) -> None:
         images = field_names(image)
         if fields is None and len(images) > 1:
@@ -105,14 +100,7 @@ class TFRecordDataset(ShardDataset):
             image=images[0],
             label=label,
             fields=fields,
-            flag=flag,
-            exif=exif,
-            max_pixels=max_pixels,
-            label_dtype=label_dtype,
-            dct_scaling=dct_scaling,
-            crop_index=crop_index,
-            cache=cache,
-            cache_limit=cache_limit,
+            **options,
         )
 
     def _open_table(self, path: str, version: Version | None) -> ShardTable:

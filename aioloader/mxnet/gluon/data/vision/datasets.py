@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
-from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
+from aioloader.datasets.decoding import ImageFileDecoder
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.stage import stage_of_argument
@@ -112,16 +112,14 @@ class ImageRecordDataset(WithTransform, datasets.ImageRecordDataset, RecordFileD
 
     @property
     def _flag(self) -> int:
-        return self._image_options[0]
+        return self._options.flag
 
     @_flag.setter
     def _flag(self, flag: int) -> None:
-        _, exif, max_pixels = self._image_options
-        check_image_options(flag, exif, max_pixels, None)
-        self._image_options = (flag, exif, max_pixels)
+        self._options = replace(self._options, flag=flag)
 
     def contents(self) -> Sequence[Any]:
-        return *super().contents(), self.own_stage, self._image_options
+        return *super().contents(), self.own_stage, self._options
 
     @property
     def decoder(self) -> Any:
