@@ -1,6 +1,7 @@
 """Griffe extension for the reference: converts docstrings from reST's literal blocks, good in `help()`, to Markdown."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -29,3 +30,48 @@ class Docstrings(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+class NamedOptions(griffe.Extension):
+    """Extension that adds the options that the decorators of functions name to their parameters.
+
+    `aioloader.foundation.validation` has both decorators; it does the same for `inspect.signature`.
+    """
+
+    def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
+        for function in _functions(pkg):
+            for decorator in function.decorators:
+                call = decorator.value
+                if (
+                    isinstance(call, griffe.ExprCall)
+                    and call.canonical_path in _DECORATORS
+                    and call.arguments
+                ):
+                    _name_options(function, call, loader)
+
+
+_DECORATORS = tuple(f"aioloader.foundation.validation.{name}" for name in ("takes", "advises"))
+
+
+def _functions(module: griffe.Module | griffe.Class) -> Iterator[griffe.Function]:
+    for member in module.members.values():
+        if isinstance(member, griffe.Function):
+            yield member
+        elif isinstance(member, (griffe.Module, griffe.Class)):
+            yield from _functions(member)
+
+
+def _name_options(function: griffe.Function, call: griffe.ExprCall, loader: griffe.GriffeLoader) -> None:
+    takes = call.canonical_path == _DECORATORS[0]
+    if not takes and len(call.arguments) < 2:
+        return
+    options = loader.modules_collection[call.arguments[0 if takes else 1].canonical_path]
+    own = [each for each in function.parameters if each.kind is not griffe.ParameterKind.var_keyword]
+    own = own[:1] if takes else own
+    kind = griffe.ParameterKind.positional_or_keyword if takes else griffe.ParameterKind.keyword_only
+    for name, field in options.attributes.items():
+        if name == "_":  # the fields after it are keywords
+            kind = griffe.ParameterKind.keyword_only
+        elif "property" not in field.labels and name not in {each.name for each in own}:
+            own.append(griffe.Parameter(name, annotation=field.annotation, kind=kind, default=field.value))
+    function.parameters = griffe.Parameters(*own)

@@ -9,7 +9,7 @@ import os
 import re
 import reprlib
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -139,6 +139,33 @@ def advises(
             return function(*args, **kwargs)
 
         return checked
+
+    return wrap
+
+
+def takes(
+    options: Callable[P, R], advice: Mapping[str, str]
+) -> Callable[[Callable[[Any, R], None]], Callable[Concatenate[Any, P], None]]:
+    """Make a constructor with one parameter, the object of a dataclass, take the arguments of that class.
+
+    Type checkers, editors and `inspect.signature` see them by name. For others it raises the errors of `advises`.
+
+    Args:
+        options: the dataclass.
+        advice: what to use instead of arguments of other libraries, by keyword.
+    """
+
+    def wrap(function: Callable[[Any, R], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(function)
+        def init(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            function(self, options(*args, **kwargs))
+
+        owner = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shown: Any = init
+        shown.__signature__ = inspect.signature(options).replace(
+            parameters=[owner, *inspect.signature(options).parameters.values()]
+        )
+        return advises(advice)(init)
 
     return wrap
 

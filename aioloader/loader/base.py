@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError, error_report
-from aioloader.executors.process.pool import WorkerPool
 from aioloader.explain import explain
 from aioloader.foundation.error_log import ErrorLog
-from aioloader.foundation.validation import advises
-from aioloader.loader.options import LoaderOptions, chosen_batchify, chosen_last_batch
+from aioloader.foundation.validation import takes
+from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-
-    from aioloader.abc import Executor
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
@@ -37,71 +32,12 @@ OF_TORCH = {
 class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`: their signature, which is the same, and what does not wait."""
 
-    @advises(OF_TORCH)
-    def __init__(
-        self,
-        dataset: Any,  # the caller's, of any class
-        batch_size: int | None = None,
-        *,
-        shuffle: bool = False,
-        sampler: Any = None,
-        batch_sampler: Any = None,
-        last_batch: str | None = None,
-        drop_last: bool | None = None,
-        batchify_fn: Callable[..., Any] | None = None,
-        collate_fn: Callable[..., Any] | None = None,
-        num_workers: int | str | None = None,
-        seed: int | None = 0,
-        executor: str | Executor | WorkerPool = "process",
-        prefetch: int | None = None,
-        timeout: float = 120,
-        shard: Any = None,
-        on_error: str = "raise",
-        max_errors: int | None = None,
-        max_error_rate: float | None = None,
-        memory_limit: int | None = None,
-        even: str = "pad",
-        output: Any = "numpy",
-        device: Any = None,
-        pin_memory: bool = False,
-        progress: bool | str = False,
-        stall_timeout: float | None = 30,
-        trace: str | os.PathLike[str] | None = None,
-        in_order: bool = True,
-        watch_globals: bool = True,
-    ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
-            last_batch=chosen_last_batch(last_batch, drop_last, batch_sampler),
-            batchify_fn=chosen_batchify(batchify_fn, collate_fn),
-            num_workers=num_workers,
-            seed=seed,
-            executor="process" if isinstance(executor, WorkerPool) else executor,
-            pool=executor if isinstance(executor, WorkerPool) else None,
-            prefetch=prefetch,
-            timeout=timeout,
-            shard=shard,
-            on_error=on_error,
-            max_errors=max_errors,
-            max_error_rate=max_error_rate,
-            memory_limit=memory_limit,
-            even=even,
-            output=output,
-            device=device,
-            pin_memory=pin_memory,
-            progress=progress,
-            stall_timeout=stall_timeout,
-            trace=trace,
-            in_order=bool(in_order),
-            watch_globals=watch_globals,
-        )
-        self._dataset = dataset
+    @takes(LoaderOptions, OF_TORCH)
+    def __init__(self, options: LoaderOptions) -> None:
+        self._dataset = options.dataset
         self._given = options
         self._errors = ErrorLog()
-        self._runtime = LoaderRuntime(dataset, options, self._errors)
+        self._runtime = LoaderRuntime(options.dataset, options, self._errors)
         self._set_up()
 
     def _set_up(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.executors.owners import check_executor
+from aioloader.executors.process.pool import WorkerPool
 from aioloader.foundation.dealing import check_shard, rank_and_world
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.abc import Executor
-    from aioloader.executors.process.pool import WorkerPool
 
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
@@ -109,24 +109,28 @@ def check_kind_of_samplers(sampler: Any, batch_sampler: Any) -> None:
         raise not_indices(type(sampler).__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LoaderOptions:
-    """Options of `AsyncDataLoader` and `DataLoader`, in the order of their signature.
+    """Arguments of `AsyncDataLoader` and `DataLoader`, whose signature these fields are.
 
     Raises:
         ValueError: a value is not allowed, or two options exclude each other (the rules are Gluon's).
         TypeError: a value is of the wrong type.
     """
 
+    dataset: Any  # the caller's, of any class
     batch_size: int | None = None
+    _: KW_ONLY
     shuffle: bool = False
     sampler: Any = None
-    last_batch: str | None = None
     batch_sampler: Any = None
-    batchify_fn: Callable[[list[Any]], Any] | None = None
+    last_batch: str | None = None
+    drop_last: bool | None = None
+    batchify_fn: Callable[..., Any] | None = None
+    collate_fn: Callable[..., Any] | None = None
     num_workers: int | str | None = None
     seed: int | None = 0
-    executor: str | Executor = "process"
+    executor: str | Executor | WorkerPool = "process"
     prefetch: int | None = None
     timeout: float = 120
     shard: Any = None
@@ -143,9 +147,17 @@ class LoaderOptions:
     trace: str | os.PathLike[str] | None = None
     in_order: bool = True
     watch_globals: bool = True
-    pool: WorkerPool | None = None
 
     def __post_init__(self) -> None:
+        chosen = {
+            "last_batch": chosen_last_batch(self.last_batch, self.drop_last, self.batch_sampler),
+            "batchify_fn": chosen_batchify(self.batchify_fn, self.collate_fn),
+            # They are other ways to pass these two.
+            "drop_last": None,
+            "collate_fn": None,
+        }
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
         at_least("timeout", self.timeout, 0, exclusive=True)
         at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
         if self.batch_sampler is None:
@@ -189,7 +201,7 @@ class LoaderOptions:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
-        else:
+        elif self.pool is None:
             check_executor(self.executor)
         self._check_functions()
         one_of("on_error", self.on_error, ("raise", "skip", "replace"))
@@ -285,6 +297,21 @@ class LoaderOptions:
             )
 
     @property
+    def pool(self) -> WorkerPool | None:
+        """Return the pool whose processes are the workers; None: the loader starts its own."""
+        return self.executor if isinstance(self.executor, WorkerPool) else None
+
+    @property
+    def own(self) -> Executor | None:
+        """Return the executor that is the caller's own, or None."""
+        return None if isinstance(self.executor, (str, WorkerPool)) else self.executor
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of executor; "" for the caller's own."""
+        return "process" if self.pool is not None else self.executor if isinstance(self.executor, str) else ""
+
+    @property
     def rank_and_world(self) -> tuple[int, int]:
         """Return the rank of this process and the world size.
 
@@ -309,6 +336,6 @@ class LoaderOptions:
     @property
     def measures(self) -> bool:
         """Return True if the executor, or the number of its workers, is to be chosen by measurement."""
-        if not isinstance(self.executor, str) or self.executor == "inline" or self.num_workers == 0:
+        if self.kind in ("", "inline") or self.num_workers == 0:
             return False
-        return self.executor == AUTO or self.num_workers == AUTO
+        return self.kind == AUTO or self.num_workers == AUTO

@@ -131,12 +131,12 @@ class LoaderRuntime:
         # Async transforms are begun ahead, also for samples that are made inline.
         if self._waiting or self.planner.streams or self._resolved.reads_ahead:
             return False
-        return options.workers == 0 and isinstance(options.executor, str) and not options.measures
+        return options.workers == 0 and options.own is None and not options.measures
 
     @property
     def in_memory(self) -> bool:
         """Return True if opening and closing do not block, and so need no thread: the data are in memory."""
-        return self._gathers and isinstance(self.options.executor, str) and self.tracer is None
+        return self._gathers and self.options.own is None and self.tracer is None
 
     @property
     def can_block(self) -> bool:
@@ -245,17 +245,17 @@ class LoaderRuntime:
 
     def _make_executor(self) -> Executor:
         options = self.options
-        if not isinstance(options.executor, str):
-            return claim(options.executor, self)
+        if options.own is not None:
+            return claim(options.own, self)
         if options.workers == 0 or self._gathers or self._nothing_to_run:
             return InlineExecutor()
         if options.measures:
-            kinds = ("thread", "process", "inline") if options.executor == AUTO else (options.executor,)
+            kinds = ("thread", "process", "inline") if options.kind == AUTO else (options.kind,)
             fixed = options.num_workers is not None and options.num_workers != AUTO
             return AutoExecutor(
                 kinds, options.workers, options.timeout, fixed=fixed, watch=options.watch_globals
             )
-        if options.executor == "thread":
+        if options.kind == "thread":
             return ThreadExecutor(options.workers, options.timeout)
         return ProcessExecutor(options.workers, options.timeout, pool=options.pool)
 
@@ -280,7 +280,7 @@ class LoaderRuntime:
         """Return the finder of the parts of items that samples need, or None."""
         base = self._resolved.base
         # An executor of the caller's may do without the fused decoder, which alone understands parts.
-        if not isinstance(self.options.executor, str):
+        if self.options.own is not None:
             return None
         # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
         partial: PartialReads | None = base.partial_reads(self._segments[0], self.planner.seed)
@@ -320,7 +320,7 @@ class LoaderRuntime:
             or not all(stage.native for stage in resolved.stages)
             or (isinstance(decoder, JoinedDecoder) and decoder.foreign)
         )
-        seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
+        seed_globals = options.kind not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=decoder,
             dataset=None if in_bytes or self._gathers or self.planner.streams else resolved.base,

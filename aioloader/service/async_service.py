@@ -11,21 +11,17 @@ import anyio.to_thread
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.concurrency import spawn
 from aioloader.foundation.threads import run_in_own_thread
-from aioloader.foundation.validation import advises
+from aioloader.foundation.validation import takes
 from aioloader.service.engine import ServiceEngine
 from aioloader.service.mapping import Mapping
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 from aioloader.service.packing import Packing
 from aioloader.service.stats import at_end, explain
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncIterable, Callable, Collection, Hashable, Iterable
+    from collections.abc import AsyncIterable, Callable, Hashable, Iterable
 
-    from aioloader.abc import Executor
     from aioloader.service.probe import ImageInfo
-    from aioloader.service.references import Fetch
     from aioloader.service.requests import ImageRequests
     from aioloader.service.stats import ServiceStats
 
@@ -93,34 +89,8 @@ class AsyncImageService:
     It is open inside ``async with``, once. All methods belong to the event loop in which it was entered.
     """
 
-    @advises({})
-    def __init__(
-        self,
-        processor: Callable[..., Any] | None = None,
-        *,
-        num_workers: int | None = None,
-        executor: str | Executor = "process",
-        memory_limit: int | None = None,
-        cache_limit: int = 0,
-        max_pending: int = 1024,
-        overflow: str = "wait",
-        timeout: float | None = 60,
-        max_bytes: int = 64 << 20,
-        max_pixels: int | None = DEFAULT_MAX_PIXELS,
-        max_frames: int | None = None,
-        allow: Collection[str] = ("bytes", "data"),
-        root: str | os.PathLike[str] | None = None,
-        hosts: Collection[str] | None = None,
-        fetch: Fetch | None = None,
-        user_agent: str | None = None,
-        url_cache: str | os.PathLike[str] | None = None,
-        url_cache_limit: int | str | None = None,
-        output: str = "numpy",
-        exif: str | None = None,
-        trace: str | os.PathLike[str] | None = None,
-    ) -> None:
-        # All arguments, by their names.
-        options = ServiceOptions(**{name: value for name, value in locals().items() if name != "self"})
+    @takes(ServiceOptions, {})
+    def __init__(self, options: ServiceOptions) -> None:
         self._engine = ServiceEngine(options)
         self._ended: anyio.Event | None = None  # the supervisor was started
         self._used = False

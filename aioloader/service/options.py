@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import MissingPackageError
 from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, one_of
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     import os
@@ -27,36 +28,37 @@ CANNOT_BE_PICKLED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ServiceOptions:
-    """Options of an image service; see `AsyncImageService`.
+    """Arguments of `AsyncImageService` and `ImageService`, whose signature these fields are.
 
     Raises:
         TypeError, ValueError: an option is wrong.
         MissingPackageError: the package for `output` is not installed.
     """
 
-    processor: Callable[..., Any] | None
-    num_workers: int | None
-    executor: str | Executor
-    memory_limit: int | None
-    cache_limit: int
-    max_pending: int
-    overflow: str
-    timeout: float | None
-    max_bytes: int
-    max_pixels: int | None
-    max_frames: int | None
-    allow: Collection[str]
-    root: str | os.PathLike[str] | None
-    hosts: Collection[str] | None
-    fetch: Fetch | None
-    user_agent: str | None
-    url_cache: str | os.PathLike[str] | None
-    url_cache_limit: int | str | None
-    output: str
-    exif: str | None
-    trace: str | os.PathLike[str] | None
+    processor: Callable[..., Any] | None = None
+    _: KW_ONLY
+    num_workers: int | None = None
+    executor: str | Executor = "process"
+    memory_limit: int | None = None
+    cache_limit: int = 0
+    max_pending: int = 1024
+    overflow: str = "wait"
+    timeout: float | None = 60
+    max_bytes: int = 64 << 20
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
+    max_frames: int | None = None
+    allow: Collection[str] = ("bytes", "data")
+    root: str | os.PathLike[str] | None = None
+    hosts: Collection[str] | None = None
+    fetch: Fetch | None = None
+    user_agent: str | None = None
+    url_cache: str | os.PathLike[str] | None = None
+    url_cache_limit: int | str | None = None
+    output: str = "numpy"
+    exif: str | None = None
+    trace: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         at_least("num_workers", self.num_workers, 1)

@@ -13,10 +13,10 @@ import anyio
 
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
-from aioloader.foundation.validation import advises
+from aioloader.foundation.validation import takes
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
-from aioloader.service.options import CANNOT_BE_PICKLED
+from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
 
 if TYPE_CHECKING:
     from aioloader.service.mapping import FedIterator
@@ -136,13 +136,6 @@ class _Life:
         self._portal.stop()
 
 
-def _signature_of(
-    method: Callable[Concatenate[Any, Q], None],
-) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Q], None]]:
-    """Return a decorator of methods that take the arguments of another one."""
-    return functools.wraps(method)
-
-
 def _blocking(
     method: Callable[Concatenate[AsyncImageService, Q], Awaitable[T]],
 ) -> Callable[Concatenate[ImageService, Q], T]:
@@ -191,10 +184,9 @@ class ImageService:
     `AsyncImageService`. A service that is garbage-collected ends its workers.
     """
 
-    @advises({})
-    @_signature_of(AsyncImageService.__init__)
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._service = AsyncImageService(*args, **options)
+    @takes(ServiceOptions, {})
+    def __init__(self, options: ServiceOptions) -> None:
+        self._service = AsyncImageService(**vars(options))
         self._life: _Life | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 

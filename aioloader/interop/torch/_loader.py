@@ -146,30 +146,16 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
+        # All arguments that torch's own class has, by their names.
+        given = dict(locals())
+        for name in ("self", "__class__", "snapshot_every_n_steps"):
+            del given[name]
         if isinstance(dataset, Stream):
             raise TypeError(
                 "torch's DataLoader cannot load an aioloader.IterableDataset: pass it to "
                 "aioloader.DataLoader(dataset, batch_size, output='torch')"
             )
-        super().__init__(
-            dataset,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
-            num_workers=num_workers,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            drop_last=drop_last,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            generator=generator,
-            prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            in_order=in_order,
-        )
+        super().__init__(**given)
         self._engine: sync.DataLoader[Any] | None = None
         self._order: Order | None = None
         self._made_of: tuple[Any, ...] = ()

@@ -151,7 +151,7 @@ class ImageIter(SampleSteps, DataIter):
         max_errors: float | None = None,
         **kwargs: Any,
     ) -> None:
-        self._num_workers = LoaderOptions(batch_size=batch_size, num_workers=num_workers).workers
+        self._num_workers = LoaderOptions(None, batch_size, num_workers=num_workers).workers
         super().__init__(int(batch_size))
         require(
             path_imgrec or path_imglist or isinstance(imglist, list),

@@ -229,7 +229,8 @@ class DataLoader:
             raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
         # MXNet's rules for arguments that exclude each other are those of the loader's options.
         LoaderOptions(
-            batch_size=batch_size,
+            dataset,
+            batch_size,
             shuffle=shuffle,
             sampler=sampler,
             last_batch=last_batch,
