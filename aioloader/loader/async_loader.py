@@ -48,7 +48,7 @@ def _check_entered(entered: bool) -> None:
 async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlinePipeline | EpochRunner:
     """Start the work of an epoch in the running event loop."""
     await runtime.aopen()
-    if epoch.skips:
+    if epoch.skip is not None:
         await run_in_own_thread("aioloader-plan", epoch.skip)
     started = runtime.start(epoch)
     if isinstance(started, EpochRunner):

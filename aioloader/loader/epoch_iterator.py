@@ -16,7 +16,6 @@ from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.plan import ComputedListPlan, EpochPlan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from aioloader.pipeline.collate import Delivery
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
-    from aioloader.pipeline.plan import BatchPlan, ListPlan
+    from aioloader.pipeline.plan import BatchPlan, ComputedListPlan, EpochPlan, ListPlan
 
 B = TypeVar("B")
 
@@ -200,19 +199,12 @@ class Epoch:
     @property
     def computed(self) -> bool:
         """Return True if the batches can be planned long before they are made: nobody notices when they are."""
-        return isinstance(self._plan, ComputedListPlan) or (
-            isinstance(self._plan, EpochPlan) and self._plan.computed
-        )
+        return self._plan is not None and self._plan.computed
 
     @property
-    def skips(self) -> bool:
-        """Return True if the plan computes the batches before its first one, which may take seconds: see `skip`."""
-        return isinstance(self._plan, ComputedListPlan) and self._plan.skips
-
-    def skip(self) -> None:
-        """Compute the batches before the first one. From any thread; blocking."""
-        if isinstance(self._plan, ComputedListPlan):
-            self._plan.skip()
+    def skip(self) -> Callable[[], None] | None:
+        """Return the function that computes the batches before the first one (blocking), if there are any."""
+        return self._plan.skip if self._plan is not None and self._plan.skips else None
 
     def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
         """Record a delivery and convert its batch; return False if it contains nothing for the caller.

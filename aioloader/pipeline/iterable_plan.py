@@ -17,7 +17,7 @@ import numpy as np
 
 from aioloader.errors import LoaderError
 from aioloader.pipeline.async_map import GRACE_S, GraceScope, is_ours
-from aioloader.pipeline.plan import BatchPlan, BatchSchedule
+from aioloader.pipeline.plan import BatchPlan, BatchSchedule, Plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ _log = logging.getLogger("aioloader")
 _YIELD_S = 0.002
 
 
-class IterablePlan:
+class IterablePlan(Plan):
     """Batches of one epoch, made from samples as they come. Used by one task.
 
     Args:
@@ -43,7 +43,7 @@ class IterablePlan:
         carried: samples that rollover brings into the epoch.
 
     Attributes:
-        left_over: the samples carried into the next epoch, after the last batch.
+        left_over: the samples carried into the next epoch, after the last batch; a state does not contain them.
         on_plan: called with every batch.
         scope: `next` is called inside it. It stays open between two calls, because the source may leave its own scopes
             open when it yields.
@@ -158,7 +158,3 @@ class IterablePlan:
             except Exception:
                 # The epoch is over, so the error cannot be raised to the caller.
                 _log.exception("the source of %s failed while it was closed", type(self._dataset).__name__)
-
-    def carry(self) -> None:
-        """Return None: rollover carries samples over, which a state does not contain."""
-        return None

@@ -370,8 +370,27 @@ class IteratedStream:
         return self._kept[start - self._start :] or None
 
 
-class EpochPlan:
-    """Batches of one epoch for one rank.
+class Plan:
+    """Base of the batches of one epoch for one rank.
+
+    Attributes:
+        computed: batches can be taken long before they are made: nobody notices when they are computed.
+        skips: it starts in the middle of the epoch, so finding the first batch may take seconds: see `skip`.
+    """
+
+    computed: bool = False
+    skips: bool = False
+
+    def skip(self) -> None:
+        """Find the first batch. From any thread; blocking."""
+
+    def carry(self) -> Any:
+        """Return what rollover passes to the next epoch, after the last batch; None: nothing."""
+        return None
+
+
+class EpochPlan(Plan):
+    """Batches of a stream.
 
     Args:
         stream: the stream.
@@ -386,11 +405,7 @@ class EpochPlan:
         self._schedule = schedule
         self._start = start
         self.rest = start
-
-    @property
-    def computed(self) -> bool:
-        """Return True if batches can be taken long before they are made: nobody notices when they are computed."""
-        return isinstance(self._stream, PositionalStream)
+        self.computed = isinstance(stream, PositionalStream)
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""
@@ -425,11 +440,10 @@ class EpochPlan:
             yield BatchPlan(number, position, *taken, consumed=first, padded=padded, left=after)
 
     def carry(self) -> Any:
-        """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
         return self._stream.carry(self.rest) if self._schedule.last_batch == "rollover" else None
 
 
-class ComputedListPlan:
+class ComputedListPlan(Plan):
     """Batches of a `ComputedBatchSampler`. `consumed` counts the batches of all ranks. Iterated once.
 
     Args:
@@ -437,10 +451,9 @@ class ComputedListPlan:
         seed: of the loader.
         epoch: the epoch.
         start: number of batches of all ranks to skip.
-
-    Attributes:
-        skips: it starts in the middle of the epoch, so finding the first batch may take seconds.
     """
+
+    computed = True
 
     def __init__(self, sampler: ComputedBatchSampler, seed: int, epoch: int, start: int = 0) -> None:
         self._batches = sampler.batches(seed, epoch, start)
@@ -451,7 +464,6 @@ class ComputedListPlan:
         self.skips = start > 0
 
     def skip(self) -> None:
-        """Find the first batch. From any thread; blocking."""
         with self._finding:
             if not self._found:
                 self._found.append(next(self._batches, None))
@@ -475,10 +487,6 @@ class ComputedListPlan:
             self._position = batch.consumed
             batch = next(self._batches, None)
 
-    def carry(self) -> None:
-        """Return None: every batch belongs to one epoch."""
-        return None
-
 
 def _first_position(batches: object) -> int:
     """Return the number of samples before the first batch of a batch sampler of any class."""
@@ -488,8 +496,8 @@ def _first_position(batches: object) -> int:
     return first if isinstance(first, int) else 0
 
 
-class ListPlan:
-    """Batches of a batch sampler. `consumed` counts the batches of all ranks. Iterated once.
+class ListPlan(Plan):
+    """Batches of a batch sampler, which keeps its own carry. `consumed` counts those of all ranks. Iterated once.
 
     The constructor calls the sampler's ``__iter__``; its batches are read later, where they are made.
 
@@ -576,7 +584,3 @@ class ListPlan:
         except TypeError:  # also an array or a tensor of one number, which looks like an iterable
             raise not_batches(self._name) from None
         return np.asarray([_index(index, self._name) for index in each], dtype=np.int64)
-
-    def carry(self) -> None:
-        """Return None: a batch sampler keeps its own carry."""
-        return None
