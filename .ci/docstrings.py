@@ -32,6 +32,20 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = as_markdown(obj.docstring.value)
 
 
+class SharedArguments(griffe.Extension):
+    """Extension that describes the arguments of a class that has those of another one, as `describe_arguments` does."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        for each in _members(pkg):
+            if not isinstance(each, griffe.Class) or each.docstring is None:
+                continue
+            other = re.search(r"All arguments are those of\s+`(\w+)`", each.docstring.value)
+            if other is not None:
+                source = pkg.modules_collection[each.resolve(other[1])].docstring.value
+                arguments = source.partition("\nArgs:\n")[2].partition("\n\n")[0]
+                each.docstring.value += f"\n\nArgs:\n{arguments}\n"
+
+
 class NamedOptions(griffe.Extension):
     """Extension that adds the options that the decorators of functions name to their parameters.
 
@@ -39,8 +53,8 @@ class NamedOptions(griffe.Extension):
     """
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
-        for function in _functions(pkg):
-            for decorator in function.decorators:
+        for function in _members(pkg):
+            for decorator in function.decorators if isinstance(function, griffe.Function) else ():
                 call = decorator.value
                 if (
                     isinstance(call, griffe.ExprCall)
@@ -53,12 +67,12 @@ class NamedOptions(griffe.Extension):
 _DECORATORS = tuple(f"aioloader.foundation.validation.{name}" for name in ("takes", "advises"))
 
 
-def _functions(module: griffe.Module | griffe.Class) -> Iterator[griffe.Function]:
-    for member in module.members.values():
-        if isinstance(member, griffe.Function):
+def _members(parent: griffe.Module | griffe.Class) -> Iterator[griffe.Object]:
+    for member in parent.members.values():
+        if isinstance(member, griffe.Object):
             yield member
-        elif isinstance(member, (griffe.Module, griffe.Class)):
-            yield from _functions(member)
+        if isinstance(member, (griffe.Module, griffe.Class)):
+            yield from _members(member)
 
 
 def _name_options(function: griffe.Function, call: griffe.ExprCall, loader: griffe.GriffeLoader) -> None:

@@ -170,6 +170,13 @@ def takes(
     return wrap
 
 
+def describe_arguments(cls: type, other: type) -> None:
+    """Add the section "Args" of the docstring of another class, whose arguments a class has, to that of the class."""
+    if cls.__doc__ and other.__doc__:  # there are none with -OO
+        arguments = inspect.cleandoc(other.__doc__).partition("\nArgs:\n")[2].partition("\n\n")[0]
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\nArgs:\n{arguments}\n"
+
+
 def is_async(fn: Any) -> bool:
     """Return True if a call of `fn` returns an awaitable, as far as that is visible without calling it.
 

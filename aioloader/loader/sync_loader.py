@@ -19,6 +19,8 @@ import anyio.lowlevel
 from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
+from aioloader.foundation.validation import describe_arguments
+from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import Epoch, EpochIterator
 from aioloader.loader.portal import Portal
@@ -191,57 +193,7 @@ class DataLoader(BaseLoader, Generic[B]):
     ``with`` is optional: a loader that is garbage-collected ends its workers. It works inside a running event loop (a
     notebook), and blocks that loop while it waits. The event loop of the core runs in a thread of the loader.
 
-    Args:
-        dataset: any object with ``__len__`` and ``__getitem__``; the core reads the byte datasets of
-            `aioloader.datasets`; any other dataset runs in the executor as a whole.
-        batch_size: samples of a batch; required unless `batch_sampler` is given.
-        shuffle: a new order in each epoch, computed from `seed` and the epoch's number.
-        sampler: iterable of indices, with ``len``; excludes `shuffle`.
-        batch_sampler: iterable of lists of indices; excludes `batch_size`, `shuffle`, `sampler` and `last_batch`.
-        last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
-        drop_last: True is ``last_batch="discard"``, False "keep"; excludes `last_batch`.
-        batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
-        collate_fn: another name of `batchify_fn`; one of them at most.
-        num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
-            The cost of one event loop for each image hardly depends on it (see the page Distributed training).
-        seed: 0 <= seed < 2**64; None draws one and records it in the state.
-        executor: "process", "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
-            `aioloader.abc.Executor`; or a `aioloader.executors.WorkerPool`, whose processes go from loader to loader.
-        prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
-            work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and
-            each chunk costs the event loop time.
-        timeout: seconds without progress on a sample after which its worker is ended and the sample fails; and seconds
-            to wait for the answer of a server.
-        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed. In
-            each step every rank gets one batch, of a batch sampler too, which must yield the same batches everywhere.
-        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
-            "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
-            filled with one from elsewhere in the dataset), so every batch is full.
-        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; None: any number.
-        max_error_rate: the share of an epoch's samples that may fail, less than 1; checked after 1,000 samples and at
-            the end of the epoch; None: any.
-        memory_limit: bytes of slab memory, for batches in flight and batches that the caller keeps; None: a quarter of
-            the memory that this process may use.
-        even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
-        output: type of the delivered batches. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
-            if the package can share it, in the same structure, strings and objects as they are; or a function that
-            takes the batch as numpy arrays, in this thread, and returns the batch to deliver.
-        device: device of the delivered batches: a torch device or its name, for tensors (without ``output="torch"``
-            too); with ``output="jax"`` a JAX device, or "gpu" or "gpu:1". To a CUDA device batches are copied from
-            pinned memory, on a separate stream, while the work before them goes on.
-        pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
-            is a warning.
-        progress: True: a progress bar on standard error if that is a terminal, or in a notebook: tqdm's or rich's
-            where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
-        stall_timeout: seconds without any progress, while the caller waits for a batch, after which the logger
-            "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
-            the workers; or, before the first batch, where the loader opens the dataset. None: never.
-        trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
-        in_order: False delivers batches as they are ready, so that a slow one holds up no other. Their content is the
-            same, and an epoch has each of them once; a state then names those that were taken, and is resumed with the
-            same batch size and shard. A receipt covers the batches up to the first one that is missing.
-        watch_globals: warn (`ForeignRandomnessWarning`) of code of yours that draws from random generators where
-            that is not reproducible.
+    All arguments are those of `AsyncDataLoader`.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
@@ -290,6 +242,9 @@ class DataLoader(BaseLoader, Generic[B]):
 
     def __aiter__(self) -> NoReturn:
         raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
+
+
+describe_arguments(DataLoader, AsyncDataLoader)
 
 
 def _shutdown(runtime: LoaderRuntime, portal_cell: list[Portal]) -> None:

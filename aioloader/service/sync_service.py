@@ -13,7 +13,7 @@ import anyio
 
 from aioloader.errors import ServiceClosedError
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
-from aioloader.foundation.validation import takes
+from aioloader.foundation.validation import describe_arguments, takes
 from aioloader.loader.portal import Portal
 from aioloader.service.async_service import AsyncImageService
 from aioloader.service.options import CANNOT_BE_PICKLED, ServiceOptions
@@ -241,6 +241,9 @@ class ImageService:
     def explain(self) -> str:
         """Return a text that describes the counters; see `AsyncImageService.explain`."""
         return self._service.explain()
+
+
+describe_arguments(ImageService, AsyncImageService)
 
 
 class ImageIterator(Iterator[T]):
