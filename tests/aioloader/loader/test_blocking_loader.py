@@ -10,28 +10,12 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
+from aioloader import ArrayDataset, DataLoader
 from aioloader.loader import sync_loader
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", "process"]
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_blocking_and_async_loaders_give_the_same_batches(executor):
-    options = {"shuffle": True, "last_batch": "rollover", **pool(executor, 2), "seed": 5}
-
-    async def collect():
-        async with AsyncDataLoader(Numbers(23), 5, **options) as loader:
-            return [[batch async for batch in loader] for _ in range(3)]
-
-    expected = asyncio.run(collect())
-    with DataLoader(Numbers(23), 5, **options) as loader:
-        found = [list(loader) for _ in range(3)]
-    assert [labels(epoch) for epoch in found] == [labels(epoch) for epoch in expected]
-    for batch, other in zip(sum(found, []), sum(expected, []), strict=True):
-        assert np.array_equal(batch[0], other[0])
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -63,38 +47,9 @@ def test_inline_and_in_memory_data_need_no_thread():
         assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_sample_error_comes_at_its_place_and_the_loader_stays_usable(executor):
-    with DataLoader(Numbers(20, fail=[12]), 5, **pool(executor, 2)) as loader:
-        for _ in range(2):
-            batches = []
-            with pytest.raises(SampleError) as caught:
-                for batch in loader:
-                    batches.append(batch)
-            assert labels(batches) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-            assert caught.value.index == 12
-            assert type(caught.value.__cause__) is LookupError
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_break_then_a_new_loop_is_the_next_epoch(executor):
-    with DataLoader(Numbers(30), 5, **pool(executor, 2), shuffle=True) as loader:
-        first = next(iter(loader))[1].tolist()
-        second = labels(loader)
-    with DataLoader(Numbers(30), 5, num_workers=0, shuffle=True) as loader:
-        assert labels(loader)[0] == first
-        assert labels(loader) == second
-
-
 async def test_it_works_inside_a_running_loop():
     with DataLoader(Numbers(10), 5, num_workers=1) as loader:
         assert labels(loader) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-
-
-def test_several_iterators_may_live_at_once():
-    with DataLoader(Numbers(12), 4, executor="thread", num_workers=2) as loader:
-        pairs = list(zip(loader, loader, strict=True))
-    assert [labels(pair) for pair in pairs] == [[[s, s + 1, s + 2, s + 3]] * 2 for s in (0, 4, 8)]
 
 
 def test_an_iterator_keeps_its_loader_alive():

@@ -224,19 +224,6 @@ def test_a_batchify_function_is_named():
     assert text.startswith("The transform pad is the limit.")
 
 
-async def test_an_async_transform_is_named():
-    async def caption(image, label):
-        await anyio.sleep(0.02)
-        return image, label
-
-    data = SimpleDataset(Pausing(40, 0.0)).transform(caption, concurrency=2)
-    async with AsyncDataLoader(data, 4, executor="thread", num_workers=2) as loader:
-        async for _ in loader:
-            pass
-        assert loader.explain().startswith("The transform caption is the limit.")
-        assert loader.stats().stages["await:caption"].busy_s >= 0.8
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 async def test_a_source_that_is_slow_is_storage(num_workers):
     async def source():

@@ -59,17 +59,6 @@ def test_a_failing_service_is_the_error_of_an_async_loop(when, run_on):
     assert len(got) == 10 or when != "exit"
 
 
-@pytest.mark.parametrize("when", ["enter", "during", "exit"])
-def test_a_failing_service_is_the_error_of_a_blocking_loop(when):
-    got = []
-    with DataLoader(Numbers(40), 4, executor=Broken(when)) as loader:
-        with pytest.raises(ConnectionError, match="the cluster is gone"):
-            for batch in loader:
-                got.append(batch)
-    assert len(got) <= {"enter": 0, "during": 3, "exit": 10}[when]
-    assert len(got) == 10 or when != "exit"
-
-
 def test_the_next_epoch_of_a_loader_whose_executor_recovers():
     executor = Broken("during")
     with DataLoader(Numbers(40), 4, executor=executor) as loader:

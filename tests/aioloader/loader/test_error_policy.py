@@ -35,10 +35,10 @@ EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 class Damaged:
     """Dataset of numbers, some of which fail."""
 
-    def __init__(self, n, bad, kind="array"):
+    def __init__(self, n, bad, text=False):
         self.n = n
         self.bad = frozenset(bad)
-        self.kind = kind
+        self.text = text
 
     def __len__(self):
         return self.n
@@ -46,16 +46,12 @@ class Damaged:
     def __getitem__(self, index):
         if index in self.bad:
             raise ValueError(f"{index} is damaged")
-        if self.kind == "text":
+        if self.text:
             return {"text": f"sample {index}", "number": index}
-        if self.kind == "ragged":
-            return np.full(1 + index % 3, index)[:1]
         return np.full((2, 3), index, np.float32), index
 
 
-def numbers(batches, kind="array"):
-    if kind == "text":
-        return [batch["number"].tolist() for batch in batches]
+def numbers(batches):
     return [batch[1].tolist() for batch in batches]
 
 
@@ -86,32 +82,6 @@ def test_replace_keeps_every_batch_full(executor):
     assert [label for _, labels in batches for label in labels.tolist()] == expected
     for images, labels in batches:
         np.testing.assert_array_equal(images, np.broadcast_to(labels[:, None, None], (8, 2, 3)))
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_texts_are_replaced_too(executor):
-    dataset = Damaged(12, {0, 7}, "text")
-    with DataLoader(dataset, 4, **pool(executor, 2), on_error="replace") as loader:
-        batches = list(loader)
-    assert numbers(batches, "text") == [[1, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
-    assert [batch["text"] for batch in batches] == [
-        [f"sample {n}" for n in batch] for batch in numbers(batches, "text")
-    ]
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_batchify_function_gets_full_batches(executor):
-    dataset = Damaged(20, {2, 3, 19})
-    with DataLoader(
-        dataset,
-        5,
-        executor=executor,
-        num_workers=None if executor == "inline" else 2,
-        on_error="replace",
-        batchify_fn=lambda samples: [number for _, number in samples],
-    ) as loader:
-        assert list(loader) == [[0, 1, 4, 4, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 15]]
-        assert [error.replaced_by for error in loader.errors] == [4, 4, 15]
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
@@ -145,9 +115,19 @@ def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_single_samples_are_replaced_too(executor):
-    with DataLoader(Damaged(6, {2}), 1, **pool(executor, 2), on_error="replace") as loader:
+def test_samples_of_every_kind_are_replaced(executor):
+    options = {**pool(executor, 2), "on_error": "replace"}
+    with DataLoader(Damaged(12, {0, 7}, text=True), 4, **options) as loader:
+        batches = list(loader)
+    found = [batch["number"].tolist() for batch in batches]
+    assert found == [[1, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
+    assert [batch["text"] for batch in batches] == [[f"sample {n}" for n in batch] for batch in found]
+    with DataLoader(Damaged(6, {2}), 1, **options) as loader:
         assert numbers(loader) == [[0], [1], [3], [3], [4], [5]]
+    options["batchify_fn"] = lambda samples: [number for _, number in samples]
+    with DataLoader(Damaged(20, {2, 3, 19}), 5, **options) as loader:
+        assert list(loader) == [[0, 1, 4, 4, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 15]]
+        assert [error.replaced_by for error in loader.errors] == [4, 4, 15]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

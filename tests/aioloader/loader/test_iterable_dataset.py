@@ -166,16 +166,6 @@ def test_an_error_of_the_source_ends_the_pass_at_its_place(backend, last_batch, 
     assert numbers.closed == 1
 
 
-def test_the_blocking_loader_raises_it_too():
-    with DataLoader(
-        IterableDataset(Numbers(fail_at=5, error=RequestFailure())), 3, executor="inline"
-    ) as loader:
-        batches = iter(loader)
-        assert [next(batches).tolist() for _ in range(2)] == [[0, 1, 2], [3, 4]]
-        with pytest.raises(RequestFailure):
-            next(batches)
-
-
 async def test_a_source_that_looks_like_being_cancelled_is_in_error():
     async def source():
         yield 1

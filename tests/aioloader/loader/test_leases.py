@@ -95,35 +95,3 @@ def test_a_batch_takes_the_memory_of_its_rows_once_the_samples_are_known(executo
             pass
         gc.collect()
         assert loader.stats().memory_bytes <= 1.2 * (images.nbytes + numbers.nbytes)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_tensor_and_its_slice_keep_the_batch(executor):
-    torch = pytest.importorskip("torch")
-    loader = DataLoader(Numbers(60), 10, **pool(executor, 2), memory_limit=1 << 20)
-    whole, parts, pointers = [], [], []
-    for images, _ in loader:
-        tensor = torch.from_numpy(images)
-        pointers.append(tensor.data_ptr() == images.ctypes.data)
-        whole.append(tensor)
-        parts.append(torch.from_numpy(images)[4:6, 1])
-    del images, tensor
-    churn(loader)
-    loader.close()
-    del loader
-    gc.collect()
-    with DataLoader(Numbers(60), 10, **pool(executor, 2)) as other:
-        churn(other)
-    assert all(pointers)
-    assert [each[:, 0, 0].tolist() for each in whole] == [list(range(s, s + 10)) for s in range(0, 60, 10)]
-    assert [each[:, 2].tolist() for each in parts] == [[s + 4, s + 5] for s in range(0, 60, 10)]
-
-
-def test_progress_is_shown_on_standard_error(capsys):
-    with DataLoader(Numbers(10), 5, num_workers=0, progress="plain") as loader:
-        list(loader)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "epoch 0" in shown.err
-    assert "10/10" in shown.err

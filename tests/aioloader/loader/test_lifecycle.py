@@ -18,6 +18,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError
 from aioloader.executors import InlineExecutor
+from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.combinations import combinations
 from tests.conftest import LOOKS
@@ -307,12 +308,7 @@ def test_an_interpreter_that_ends_with_a_live_loader_just_ends():
         batches = iter(loader)
         print(next(batches).tolist())
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
 
 
@@ -382,7 +378,5 @@ def test_closing_needs_no_garbage_collector(executor):
         use()
         print(before == held(), held()[1])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
-    )
+    done = run_program(code)
     assert (done.stdout, done.stderr) == ("True 0\n", "")

@@ -1,4 +1,4 @@
-"""Tests of resources that run out or disappear during loading: memory, disks, files, descriptors, time."""
+"""Tests of resources that run out or disappear during loading: memory, disks, files, descriptors."""
 
 import contextlib
 import errno
@@ -14,7 +14,6 @@ import pytest
 
 import recordio
 from aioloader import DataLoader, RecordFileDataset, SimpleDataset
-from aioloader.errors import StalledError
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.packing.lists import Listed, write_list
 from aioloader.tools.pack import pack
@@ -268,26 +267,6 @@ def test_a_program_without_standard_streams_loads(executor, tmp_path):
     assert done.returncode == 0
     found = [list(range(n, n + 10)) for n in range(0, 40, 10)]
     assert told.read_text() == repr((found, 0))
-
-
-# -- time --------------------------------------------------------------------------------------------------------------
-
-
-class Stopping(Numbers):
-    """Dataset whose item 5 stops its process, as a debugger does."""
-
-    def __getitem__(self, index):
-        if index == 5:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return super().__getitem__(index)
-
-
-@pytest.mark.slow
-def test_a_worker_that_was_stopped_is_ended_after_the_timeout(leftovers):
-    with DataLoader(Stopping(12), 4, num_workers=2, timeout=0.6, on_error="skip") as loader:
-        assert labels(loader) == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
-        (error,) = loader.errors
-    assert (error.index, type(error.__cause__)) == (5, StalledError)
 
 
 def test_without_any_room_on_its_disk_a_loader_goes_on_without_a_cache(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import AsyncDataLoader, DataLoader, SampleError
+from aioloader import AsyncDataLoader, DataLoader
 from aioloader.batchify import Group, Pad, Patches, Ragged, Stack
 from aioloader.errors import BatchShapeError
 from aioloader.foundation.pytree import flatten
@@ -255,14 +255,6 @@ def test_an_epoch_that_is_cancelled_leaves_nothing(run_on: Any, leftovers: Any) 
     assert run_on(main) == list(range(200))
 
 
-def test_an_error_of_the_dataset_is_raised_as_ever() -> None:
-    with (
-        DataLoader(Pictures(20, fail=(7,)), 5, batchify_fn=Patches(2, 2), num_workers=2) as loader,
-        pytest.raises(SampleError, match="index 7"),
-    ):
-        list(loader)
-
-
 COSTS = np.array([int(np.prod(Pictures(100).shape(index))) for index in range(100)])
 
 
@@ -322,23 +314,6 @@ def test_a_budget_is_resumed_in_the_middle(stop: int, epoch: int) -> None:
 def flat_of_epoch(loader: Any, epoch: int) -> list[int]:
     loader.set_epoch(epoch)
     return flat(loader)
-
-
-def test_an_async_loader_resumes_a_budget(run_on: Any, no_blocking: None, leftovers: Any) -> None:
-    sampler = aioloader.samplers.BudgetBatchSampler(COSTS, 1000)
-    whole = [batch.indices.tolist() for batch in sampler.batches(0, 0)]
-
-    async def main() -> None:
-        options = {"batch_sampler": sampler, "batchify_fn": Ragged(), "num_workers": 1}
-        async with AsyncDataLoader(Pictures(100), **options) as loader:
-            async for _ in loader:
-                state = loader.state_dict()
-                break
-        async with AsyncDataLoader(Pictures(100), **options) as loader:
-            loader.load_state_dict(state)
-            assert [labels.tolist() async for _, labels in loader] == whole[1:]
-
-    run_on(main)
 
 
 def test_a_state_of_another_budget_is_refused() -> None:

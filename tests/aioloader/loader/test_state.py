@@ -80,16 +80,6 @@ def test_len_is_what_the_next_pass_delivers_after_a_resume_too(
         assert len(list(second)) == told
 
 
-def test_a_state_works_with_another_executor():
-    with loader(executor="thread", num_workers=2) as first:
-        batches = iter(first)
-        taken = flat([next(batches), next(batches)])
-        state = first.state_dict()
-    with loader(executor="process", num_workers=1) as second:
-        second.load_state_dict(state)
-        assert taken + flat(second) == flat(loader())
-
-
 def test_after_the_last_batch_the_state_is_the_next_epoch():
     first = loader()
     list(first)
