@@ -86,18 +86,6 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_samples_are_those_without_an_index(
-    kind: Callable[..., aioloader.Dataset], tmp_path: Path, cuts: list[object]
-) -> None:
-    expected, _ = _batches(kind(tmp_path, crop_index=None))
-    assert cuts == []
-    found, bad = _batches(kind(tmp_path))
-    assert sum(cut is not None for cut in cuts) > len(IMAGES)
-    assert bad == {}
-    _assert_same(found, expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_workers_find_entries_and_count_those_that_do_not_fit(
     kind: Callable[..., aioloader.Dataset], executor: str, tmp_path: Path

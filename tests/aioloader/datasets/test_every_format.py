@@ -213,16 +213,6 @@ def test_an_epoch_is_resumed_with_other_ranks_and_workers(made: SetFormat, folde
             loader.check_receipt(sum(part[2] for part in first + rest[:1]))
 
 
-def test_receipts_of_three_ranks_add_up_to_the_epoch(made: SetFormat, folder: Path) -> None:
-    dataset = made.open(folder)
-    parts = [run_rank(dataset, rank, 3, executor="inline") for rank in range(3)]
-    assert sorted(label for part in parts for label in part[0]) == list(range(COUNT))
-    with DataLoader(dataset, 2, shuffle=True, seed=3, executor="inline") as loader:
-        loader.check_receipt(sum(part[2] for part in parts))
-        assert labels_in(loader) != list(range(COUNT))
-        assert loader.receipt() == sum(part[2] for part in parts)
-
-
 def test_no_sample_is_lost_with_a_worker_that_is_killed(
     made: SetFormat, folder: Path, leftovers: object
 ) -> None:

@@ -1,6 +1,5 @@
 """Tests of image folders and image lists."""
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -157,18 +156,6 @@ def test_a_root_that_is_no_folder_is_an_error(root: Path, name: str, error: Any)
         ImageFolderDataset(root / name)
 
 
-def test_broken_and_vanished_images_fail_on_access(root: Path) -> None:
-    dataset = ImageFolderDataset(root)
-    (root / "ant" / "1.jpeg").write_bytes(b"not an image")
-    (root / "cat" / "a.png").unlink()
-
-    with pytest.raises(ValueError, match="cannot decode"):
-        dataset[0]
-    with pytest.raises(FileNotFoundError):
-        dataset[1]
-    assert dataset[2][1] == 1
-
-
 def test_items_can_be_replaced(root: Path, pixels: Any) -> None:
     dataset = ImageFolderDataset(root)
     assert dataset[0][1] == 0
@@ -186,6 +173,7 @@ def test_the_users_home_is_expanded(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_folders_and_lists_can_be_pickled(root: Path) -> None:
+    assert len(pickle.loads(pickle.dumps(ImageListDataset(root, [])))) == 0
     for dataset in (ImageFolderDataset(root), ImageListDataset(root, [[3, "cat/a.png"]])):
         dataset[0]
         copy = pickle.loads(pickle.dumps(dataset))
@@ -256,10 +244,6 @@ def test_paths_must_not_lead_out_of_the_root(root: Path, path: str) -> None:
         ImageListDataset(root, [[1, path]])
 
 
-def test_paths_may_turn_round_within_the_root(root: Path) -> None:
-    assert ImageListDataset(root, [[1, "cat/../ant/./1.jpeg"]])[0][1] == 1
-
-
 def test_numbers_of_labels_must_agree(root: Path) -> None:
     with pytest.raises(ValueError, match="entry '2' has 2 labels, but the first one has 1"):
         ImageListDataset(root, [[1, "cat/a.png"], [1, 2, "cat/a.png"]])
@@ -269,11 +253,6 @@ def test_label_dtype_decides(root: Path) -> None:
     assert ImageListDataset(root, [[1, 2, "cat/a.png"]], label_dtype="int16")[0][1].dtype == np.int16
     with pytest.raises(ValueError, match=r"entry '1': the label 0\.5 does not fit"):
         ImageListDataset(root, [[0.5, "cat/a.png"]], label_dtype="int64")
-
-
-def test_an_empty_list_has_no_items(root: Path) -> None:
-    assert len(ImageListDataset(root, [])) == 0
-    assert os.path.isdir(root)
 
 
 def test_a_link_in_the_folder_does_not_let_a_list_climb_out(root: Path, tmp_path_factory: Any) -> None:

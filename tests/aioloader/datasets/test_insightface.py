@@ -146,28 +146,6 @@ def test_images_without_labels_still_have_identities(
         dataset.labels()
 
 
-def test_shards_share_the_images(faces: Any) -> None:
-    dataset = InsightFaceDataset(faces())
-    seen: list[int] = []
-    for rank in range(2):
-        with DataLoader(dataset, 1, shuffle=True, shard=(rank, 2), num_workers=0) as loader:
-            seen += [int(image[0, 0, 0, 0]) for image, _ in loader]
-    assert sorted(seen) == list(range(10))
-
-
-def test_a_stopped_pass_goes_on_where_it_was(faces: Any) -> None:
-    folder = faces(order="header last")
-    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
-        whole = [labels.tolist() for _, labels in loader]
-    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
-        loader.load_state_dict(state)
-        assert [labels.tolist() for _, labels in loader] == whole[1:]
-
-
 def test_opening_does_not_hold_up_the_loop(faces: Any, no_blocking: None) -> None:
     dataset = InsightFaceDataset(faces())
 

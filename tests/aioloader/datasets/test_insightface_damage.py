@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import recordio
-from aioloader import DataLoader, LayoutError, SampleError, images
+from aioloader import LayoutError, images
 from aioloader.datasets import InsightFaceDataset
 from tests.aioloader.datasets.faces import LABELS, numbers_record, plain_set, write_records
 
@@ -154,22 +154,6 @@ def test_keys_that_are_text_are_refused(faces: Any) -> None:
     idx.write_text(idx.read_text().replace("3\t", "three\t", 1))
     with pytest.raises(LayoutError, match="keys must be whole numbers"):
         len(InsightFaceDataset(folder))
-
-
-def test_a_damaged_image_is_the_error_of_its_sample(faces: Any) -> None:
-    folder = faces()
-    rec = folder / "train.rec"
-    offset = int(rec.with_suffix(".idx").read_text().splitlines()[4].split("\t")[1])
-    data = bytearray(rec.read_bytes())
-    data[offset + 40 : offset + 60] = bytes(20)
-    rec.write_bytes(data)
-    with DataLoader(InsightFaceDataset(folder), 10, num_workers=0, on_error="skip") as loader:
-        ((_, labels),) = list(loader)
-        assert labels.tolist() == [0, 0, 0, 1, 2, 2, 2, 2, 3]
-        (error,) = loader.errors
-    assert (error.index, error.key, error.offset) == (3, 4, offset)
-    with DataLoader(InsightFaceDataset(folder), 10, num_workers=0) as loader, pytest.raises(SampleError):
-        list(loader)
 
 
 def test_a_label_that_is_no_identity_names_the_option(tmp_path: Path, png: Any) -> None:

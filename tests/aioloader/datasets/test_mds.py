@@ -262,17 +262,6 @@ def assert_same(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_batches_do_not_depend_on_workers(
-    photos: Path, executor: str, workers: int, leftovers: object
-) -> None:
-    dataset = MDSDataset(photos).transform_first(aioloader.transforms.RandomResizedCrop(4))
-    expected = batches_of(dataset, executor="inline")
-    assert sorted(label for _, labels in expected for label in labels.tolist()) == list(range(23))
-    assert_same(batches_of(dataset, **pool(executor, workers)), expected)
-
-
 def test_compressed_shards_have_the_same_batches(photos: Path, packed: Path, leftovers: object) -> None:
     expected = batches_of(MDSDataset(photos), executor="inline")
     dataset = MDSDataset(packed)
@@ -280,33 +269,6 @@ def test_compressed_shards_have_the_same_batches(photos: Path, packed: Path, lef
     if any(packed.glob("*.gz")):
         assert_same(batches_of(dataset, executor="process", num_workers=2), expected)
     assert dataset.labels().tolist() == list(range(23))
-
-
-def test_an_epoch_is_resumed_with_other_ranks_and_workers(photos: Path) -> None:
-    def run(
-        rank: int, ranks: int, steps: int | None, state: Any, **options: Any
-    ) -> tuple[list[int], Any, Any]:
-        with DataLoader(
-            MDSDataset(photos), 2, shuffle=True, seed=3, shard=(rank, ranks), **options
-        ) as loader:
-            if state is not None:
-                loader.load_state_dict(state)
-            labels: list[int] = []
-            for count, batch in enumerate(loader, 1):
-                labels += batch[1].tolist()
-                if count == steps:
-                    break
-            return labels, json.loads(json.dumps(loader.state_dict())), loader.receipt()
-
-    first = [run(rank, 3, 2, None, executor="process", num_workers=2) for rank in range(3)]
-    rest = [run(rank, 2, None, first[0][1], executor="thread", num_workers=1) for rank in range(2)]
-    labels = [label for part in first + rest for label in part[0]]
-    assert set(labels) == set(range(23))
-    receipts = [part[2] for part in first + rest]
-    with DataLoader(MDSDataset(photos), 2, shuffle=True, seed=3, num_workers=0) as loader:
-        loader.check_receipt(sum(receipts))
-        with pytest.raises(aioloader.ReceiptError):
-            loader.check_receipt(sum(receipts[1:]))
 
 
 # -- damage ----------------------------------------------------------------------------------------------------------
@@ -344,18 +306,6 @@ def test_a_damaged_sample_is_named_or_skipped(photos: Path, executor: str) -> No
     assert (only.path, only.offset, only.key) == (error.path, offset, "3")
 
 
-def test_damaged_pixels_concern_one_sample(photos: Path) -> None:
-    def wrong_pixels(sample: bytearray) -> None:
-        sample[30:60] = bytes(30)
-
-    damage_sample(photos, 0, 1, wrong_pixels)
-    dataset = MDSDataset(photos)
-    with pytest.raises(ValueError, match="png"):
-        dataset[1]
-    assert int(dataset[2][1]) == 2
-    assert dataset.labels().tolist() == list(range(23))
-
-
 @pytest.mark.parametrize("nbytes", [-1, 1])
 def test_a_shard_of_another_size_is_refused(photos: Path, nbytes: int) -> None:
     path = photos / "shard.00001.mds"
@@ -378,16 +328,6 @@ def test_a_shard_that_is_missing_or_has_a_damaged_table_is_named(photos: Path) -
     with pytest.raises(FileNotFoundError) as missing:
         MDSDataset(photos)[0]
     assert missing.value.filename == str(path)
-
-
-def test_a_shard_truncated_after_opening_fails_sample_by_sample(photos: Path) -> None:
-    dataset = MDSDataset(photos)
-    assert len(dataset.tables) == 23
-    os.truncate(photos / "shard.00004.mds", 40)
-    with DataLoader(dataset, 4, num_workers=0, on_error="skip", max_errors=5) as loader:
-        labels = np.concatenate([labels for _, labels in loader]).tolist()
-        assert {error.path for error in loader.errors} == {str(photos / "shard.00004.mds")}
-    assert labels == list(range(20))
 
 
 # -- compressed shards -----------------------------------------------------------------------------------------------
@@ -575,13 +515,6 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ImportError, match=r"pip install .aioloader\[mds\]"):
         MDSDataset(tmp_path, cache=tmp_path / "cache").labels()
-
-
-def test_a_thousand_shards(tmp_path: Path) -> None:
-    write_set(
-        tmp_path, {"image": "bytes", "label": "int"}, [{"image": b"", "label": number(1)}] * 1000, per_shard=1
-    )
-    assert len(MDSDataset(tmp_path).tables) == 1000
 
 
 # -- checks of whole shards ------------------------------------------------------------------------------------------

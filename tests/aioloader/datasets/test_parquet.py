@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
 from aioloader.datasets.resolve import shuffle_sampler
 from aioloader.errors import ParquetError, ResumeError, SampleError
@@ -377,19 +376,6 @@ def test_without_pyarrow_the_error_names_the_extra(
 # --- loaders ---
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-@pytest.mark.parametrize("workers", [1, 3])
-def test_every_executor_makes_the_same_batches(
-    files: list[Path], executor: str, workers: int, leftovers: object
-) -> None:
-    dataset = ParquetDataset(files, shuffle_blocks=3).transform_first(
-        aioloader.transforms.RandomResizedCrop(8)
-    )
-    expected = epoch(dataset, num_workers=0)
-    assert sorted(sum(labels_of(expected), [])) == list(range(COUNT))
-    assert_same(epoch(dataset, **pool(executor, workers)), expected)
-
-
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_an_async_loader_makes_the_same_batches(
     files: list[Path], executor: str, run_on: RunOn, no_blocking: None, leftovers: object
@@ -402,10 +388,6 @@ def test_an_async_loader_makes_the_same_batches(
             return [(batch[0].copy(), batch[1].copy()) async for batch in loader]
 
     assert_same(run_on(main), expected)
-
-
-def test_order_without_shuffle_is_that_of_the_files(files: list[Path]) -> None:
-    assert sum(labels_of(epoch(ParquetDataset(files), shuffle=False)), []) == list(range(COUNT))
 
 
 def test_workers_do_not_import_pyarrow(files: list[Path], leftovers: object) -> None:
@@ -539,17 +521,6 @@ def test_a_state_of_another_window_is_refused(files: list[Path]) -> None:
     for other in (ParquetDataset(files, shuffle_blocks=4), ParquetDataset(files, shuffle_blocks=None)):
         with DataLoader(other, 5, shuffle=True, num_workers=0) as loader, pytest.raises(ResumeError):
             loader.load_state_dict(state)
-
-
-def test_receipts_of_three_ranks_are_those_of_the_epoch(files: list[Path]) -> None:
-    dataset = ParquetDataset(files, shuffle_blocks=3)
-    receipts = []
-    for rank in range(3):
-        with DataLoader(dataset, 4, shuffle=True, shard=(rank, 3), even="drop", num_workers=0) as loader:
-            list(loader)
-            receipts.append(loader.receipt())
-    with DataLoader(dataset, 4, shuffle=True, shard=(0, 3), even="drop", num_workers=0) as loader:
-        loader.check_receipt(receipts[0] + receipts[1] + receipts[2])
 
 
 # --- errors ---

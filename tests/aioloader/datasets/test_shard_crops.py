@@ -85,16 +85,6 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
             assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-def test_crops_by_entries_are_those_without(shards: list[Path], executor: str) -> None:
-    expected, without = batches(ToyDataset(shards, crop_index=None))
-    found, stats = batches(ToyDataset(shards), executor)
-    assert_same(found, expected)
-    assert cuts(stats) > len(IMAGES)
-    assert cuts(without) == 0
-    assert not stats.bad_entries
-
-
 def test_an_index_is_found_at_a_place_that_is_named(shards: list[Path], tmp_path: Path) -> None:
     expected, _ = batches(ToyDataset(shards, crop_index=None))
     elsewhere = tmp_path / "elsewhere"

@@ -85,15 +85,6 @@ def test_batches_are_those_of_the_samples(shards: list[Path], executor: str, lef
             loader.load_state_dict(state)
 
 
-def test_torch_style_batches_are_those_of_the_samples(shards: list[Path]) -> None:
-    dataset = ToyDataset(shards)
-    order = [12, 0, -1, 5, 6]
-    for found, index in zip(dataset.__getitems__(order), order, strict=True):
-        image, label = dataset[index]
-        assert found[1] == label
-        assert np.array_equal(found[0], image)
-
-
 def test_each_shard_is_scanned_once(shards: list[Path], cache: Path) -> None:
     first, second = ToyDataset(shards), ToyDataset(shards)
     assert (len(first), len(second)) == (13, 13)
@@ -192,20 +183,6 @@ def test_samples_are_dicts_of_the_fields_asked_for(tmp_path: Path) -> None:
         ToyDataset(path, fields=["image", "nothing"])[0]
 
 
-def test_damaged_samples_are_named_and_the_others_delivered(shards: list[Path]) -> None:
-    data = bytearray(shards[3].read_bytes())
-    dataset = ToyDataset(shards)
-    offset = dataset.location(9).offset
-    assert offset is not None
-    data[offset] ^= 1
-    shards[3].write_bytes(data)
-    with DataLoader(dataset, 4, num_workers=0, on_error="skip") as loader:
-        assert [int(label) for _, labels in loader for label in labels] == [*range(9), *range(10, 13)]
-        (error,) = loader.errors
-    assert isinstance(error.__cause__, SampleFormatError)
-    assert (error.index, error.key, error.path, error.offset) == (9, "3", str(shards[3]), offset)
-
-
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_shard_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
     shards: list[Path], executor: str, leftovers: object
@@ -264,35 +241,6 @@ def test_a_deleted_shard_is_an_error_of_its_samples(shards: list[Path]) -> None:
     with DataLoader(dataset, 3, num_workers=0) as loader, pytest.raises(SampleError) as caught:
         list(loader)
     assert caught.value.path == str(shards[3])
-
-
-@pytest.mark.parametrize("cached", [{"cache": "memory"}, {"cache": "folder"}])
-def test_a_cache_delivers_the_same_samples(
-    shards: list[Path], cached: dict[str, Any], tmp_path: Path
-) -> None:
-    if cached["cache"] == "folder":
-        cached = {"cache": tmp_path / "bytes"}
-    dataset = ToyDataset(shards, **cached)
-    with DataLoader(dataset, 4, shuffle=True, num_workers=0) as loader:
-        for epoch in range(2):
-            labels, pixels = [], []
-            for images, numbers in loader:
-                labels += numbers.tolist()
-                pixels += images[:, 0, 0, 0].tolist()
-            assert sorted(labels) == list(range(13))
-            assert pixels == labels
-            if epoch:
-                assert loader.stats().hit_rate == pytest.approx(0.5)
-
-
-def test_views_and_replacements_work_over_shards(shards: list[Path]) -> None:
-    dataset = ToyDataset(shards).filter(lambda sample: int(sample[1]) % 2 == 0).shard(2, 0)
-    assert [int(dataset[n][1]) for n in range(len(dataset))] == [0, 2, 4, 6]
-    twice = ToyDataset(shards).transform_first(lambda image: image[:8, :8] + 1)
-    with DataLoader(twice, 13, num_workers=0) as loader:
-        ((images, labels),) = list(loader)
-    assert images.shape == (13, 8, 8, 3)
-    assert images[:, 0, 0, 0].tolist() == (labels + 1).tolist()
 
 
 def test_a_sample_behind_its_shard_is_refused_before_it_is_read() -> None:

@@ -12,7 +12,6 @@ import simplejpeg
 import aioloader
 import recordio
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError
-from tests.executors import pool
 
 SIZES = (5, 0, 1, 7)
 
@@ -44,21 +43,6 @@ def test_records_follow_one_another(shards: list[Path], given: str) -> None:
     assert [int(again[index][1]) for index in (0, 5, 12)] == [0, 5, 12]
     location = dataset.location(6)
     assert (location.key, location.path) == (0, str(shards[3]))
-
-
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-def test_batches_are_those_of_the_records(shards: list[Path], executor: str, leftovers: object) -> None:
-    options = {"batch_size": 4, "shuffle": True, **pool(executor, 2)}
-    with DataLoader(ImageRecordDataset(shards), **options) as loader:
-        found = np.concatenate([labels for _, labels in loader])
-        pixels = np.concatenate([images[:, 0, 0, 0] for images, _ in loader])
-        state = loader.state_dict()
-    assert sorted(found.tolist()) == list(range(13))
-    assert found.tolist() != list(range(13))
-    assert sorted(pixels.tolist()) == list(range(13))
-    with DataLoader(ImageRecordDataset(shards[::-1]), **options) as loader:
-        with pytest.raises(aioloader.ResumeError):
-            loader.load_state_dict(state)
 
 
 def test_an_error_names_the_file(shards: list[Path]) -> None:

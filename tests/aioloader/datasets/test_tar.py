@@ -423,41 +423,7 @@ def test_a_compressed_tar_is_refused_with_the_command_that_helps(
         len(TarDataset(path))
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-def test_a_tar_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
-    photos: Path, executor: str, leftovers: object
-) -> None:
-    dataset = TarDataset(photos / "train-*.tar")
-    offset = dataset.location(13).offset
-    assert offset is not None
-    workers = 0 if executor == "inline" else 1
-    with DataLoader(
-        dataset, 2, **pool(executor, workers), on_error="skip", prefetch=1, max_errors=99
-    ) as loader:
-        batches = iter(loader)
-        found = next(batches)[1].tolist()
-        os.truncate(photos / "train-2.tar", offset + 20)
-        for _, labels in batches:
-            found += labels.tolist()
-        errors = list(loader.errors)
-    assert found == [label for label in range(23) if label not in (13, 14)]
-    assert [(error.key, error.path) for error in errors] == [
-        (f"train/00{number}", str(photos / "train-2.tar")) for number in (13, 14)
-    ]
-
-
 # -- indexes ---------------------------------------------------------------------------------------------------------
-
-
-def test_each_tar_is_scanned_once(photos: Path, scans: list[str]) -> None:
-    names = [f"train-{shard}.tar" for shard in range(5)]
-    for _ in range(2):
-        assert len(TarDataset(photos / "train-*.tar")) == 23
-    assert scans == names
-    assert index_state(str(photos / "train-0.tar"), None, tar_index.KIND) is IndexState.CACHED
-    write_tar(photos / "train-0.tar", members_of([photo(0)]))
-    assert len(TarDataset(photos / "train-*.tar")) == 19
-    assert scans == [*names, "train-0.tar"]
 
 
 def test_an_index_next_to_the_tar_is_read(photos: Path, scans: list[str]) -> None:
