@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -112,3 +112,16 @@ class _Outcome:
             self.failed.append(error)
         else:
             self.passed += 1
+
+
+def on_both_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test in a new event loop, once of asyncio and once of trio; decorators of cases go above it."""
+
+    @functools.wraps(test)
+    def run(*args: Any, run_on: Any, **fixtures: Any) -> None:
+        run_on(functools.partial(test, *args, **fixtures))
+
+    signature = inspect.signature(test)
+    loop = inspect.Parameter("run_on", inspect.Parameter.KEYWORD_ONLY)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), loop])  # type: ignore[attr-defined]  # read by pytest
+    return run

@@ -24,6 +24,7 @@ from recordio import (
     testing,
 )
 from recordio.aio import AsyncRecordReader, AsyncRecordWriter
+from tests.cases import on_both_loops
 from tests.recordio.sources import Memory, Unsized
 
 RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 2_500_000, b"last"]
@@ -128,48 +129,43 @@ def test_iteration_reads_all_records(run_on: Run, rec: Path, indexed: Path) -> N
     assert run_on(everything, rec, indexed.with_suffix(".idx")) == RECORDS
 
 
-def test_reading_by_position_and_key(run_on: Run, indexed: Path) -> None:
-    async def main() -> None:
-        async with AsyncRecordReader(indexed) as reader:
-            assert len(reader) == 5
-            assert list(reader.keys) == [0, 10, 20, 30, 40]
-            assert await reader.read(1) == b"abc"
-            assert await reader.read(-1) == b"last"
-            assert await reader.read_key(20) == RECORDS[2]
-            assert await reader.read_many([4, 3, 0, 4]) == [RECORDS[n] for n in (4, 3, 0, 4)]
-            assert await reader.read_many([]) == []
-            with pytest.raises(IndexError):
-                await reader.read(5)
-            with pytest.raises(KeyError):
-                await reader.read_key(5)
-
-    run_on(main)
+@on_both_loops
+async def test_reading_by_position_and_key(indexed: Path) -> None:
+    async with AsyncRecordReader(indexed) as reader:
+        assert len(reader) == 5
+        assert list(reader.keys) == [0, 10, 20, 30, 40]
+        assert await reader.read(1) == b"abc"
+        assert await reader.read(-1) == b"last"
+        assert await reader.read_key(20) == RECORDS[2]
+        assert await reader.read_many([4, 3, 0, 4]) == [RECORDS[n] for n in (4, 3, 0, 4)]
+        assert await reader.read_many([]) == []
+        with pytest.raises(IndexError):
+            await reader.read(5)
+        with pytest.raises(KeyError):
+            await reader.read_key(5)
 
 
-def test_without_an_index_the_file_is_scanned_at_first_use(run_on: Run, rec: Path) -> None:
-    async def main() -> None:
-        async with AsyncRecordReader(rec) as reader:
-            with pytest.raises(errors.ClosedError, match="load"):
-                len(reader)
-            assert await reader.read(3) == RECORDS[3]
-            assert len(reader) == 5
-
-    run_on(main)
+@on_both_loops
+async def test_without_an_index_the_file_is_scanned_at_first_use(rec: Path) -> None:
+    async with AsyncRecordReader(rec) as reader:
+        with pytest.raises(errors.ClosedError, match="load"):
+            len(reader)
+        assert await reader.read(3) == RECORDS[3]
+        assert len(reader) == 5
 
 
 @pytest.mark.parametrize("source", [Memory, AsyncMemory])
-def test_any_source_can_be_read(run_on: Run, source: Any) -> None:
-    async def main() -> None:
-        target = source(testing.frame(RECORDS))
-        assert await everything(target) == RECORDS
-        async with AsyncRecordReader(target) as reader:
-            assert await reader.read_many([2, 1]) == [RECORDS[2], RECORDS[1]]
-        assert getattr(target, "closed", True)
-
-    run_on(main)
+@on_both_loops
+async def test_any_source_can_be_read(source: Any) -> None:
+    target = source(testing.frame(RECORDS))
+    assert await everything(target) == RECORDS
+    async with AsyncRecordReader(target) as reader:
+        assert await reader.read_many([2, 1]) == [RECORDS[2], RECORDS[1]]
+    assert getattr(target, "closed", True)
 
 
-def test_urls_go_to_the_async_opener(run_on: Run, indexed: Path) -> None:
+@on_both_loops
+async def test_urls_go_to_the_async_opener(indexed: Path) -> None:
     sources: list[AsyncMemory] = []
 
     def opener(url: str) -> AsyncMemory:
@@ -178,57 +174,48 @@ def test_urls_go_to_the_async_opener(run_on: Run, indexed: Path) -> None:
 
     recordio.register_opener("amem", lambda url: Memory(b""), async_opener=opener)
 
-    async def main() -> None:
-        async with AsyncRecordReader(f"amem://{indexed}") as reader:
-            assert await reader.read_key(10) == b"abc"
-        assert all(source.closed for source in sources)
-        with pytest.raises(IndexNotFoundError):
-            await everything(f"amem://{indexed}", "amem:///no.idx")
-
-    run_on(main)
+    async with AsyncRecordReader(f"amem://{indexed}") as reader:
+        assert await reader.read_key(10) == b"abc"
+    assert all(source.closed for source in sources)
+    with pytest.raises(IndexNotFoundError):
+        await everything(f"amem://{indexed}", "amem:///no.idx")
 
 
-def test_missing_files_and_damage_are_named(run_on: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(FileNotFoundError):
-            await everything(tmp_path / "no.rec")
-        damaged = tmp_path / "damaged.rec"
-        damaged.write_bytes(testing.frame([b"one"]) + b"garbage.")
-        with pytest.raises(IndexNotFoundError):
-            await everything(damaged, tmp_path / "no.idx")
-        async with AsyncRecordReader(damaged) as reader:
-            records = reader.__aiter__()
-            assert await records.__anext__() == b"one"
-            with pytest.raises(CorruptRecordError) as caught:
-                await records.__anext__()
-        assert caught.value.offset == 12
-
-    run_on(main)
+@on_both_loops
+async def test_missing_files_and_damage_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await everything(tmp_path / "no.rec")
+    damaged = tmp_path / "damaged.rec"
+    damaged.write_bytes(testing.frame([b"one"]) + b"garbage.")
+    with pytest.raises(IndexNotFoundError):
+        await everything(damaged, tmp_path / "no.idx")
+    async with AsyncRecordReader(damaged) as reader:
+        records = reader.__aiter__()
+        assert await records.__anext__() == b"one"
+        with pytest.raises(CorruptRecordError) as caught:
+            await records.__anext__()
+    assert caught.value.offset == 12
 
 
-def test_many_tasks_read_at_once(run_on: Run, indexed: Path) -> None:
-    async def main() -> None:
-        async with AsyncRecordReader(indexed) as reader, anyio.create_task_group() as group:
+@on_both_loops
+async def test_many_tasks_read_at_once(indexed: Path) -> None:
+    async with AsyncRecordReader(indexed) as reader, anyio.create_task_group() as group:
 
-            async def check(number: int) -> None:
-                assert await reader.read(number) == RECORDS[number]
+        async def check(number: int) -> None:
+            assert await reader.read(number) == RECORDS[number]
 
-            for number in range(40):
-                group.start_soon(check, number % 5)
-
-    run_on(main)
+        for number in range(40):
+            group.start_soon(check, number % 5)
 
 
-def test_closing_during_a_read_lets_it_finish(run_on: Run, indexed: Path) -> None:
-    async def main() -> None:
-        reader = AsyncRecordReader(indexed)
-        await reader.load()
-        await reader.aclose()
-        await reader.aclose()
-        with pytest.raises(errors.ClosedError):
-            await reader.read(0)
-
-    run_on(main)
+@on_both_loops
+async def test_closing_during_a_read_lets_it_finish(indexed: Path) -> None:
+    reader = AsyncRecordReader(indexed)
+    await reader.load()
+    await reader.aclose()
+    await reader.aclose()
+    with pytest.raises(errors.ClosedError):
+        await reader.read(0)
 
 
 async def test_nothing_blocks_the_loop(no_blocking: None, rec: Path, indexed: Path, tmp_path: Path) -> None:
@@ -251,14 +238,12 @@ async def test_a_cancelled_read_leaves_the_reader_usable(indexed: Path) -> None:
         assert await reader.read(3) == RECORDS[3]
 
 
-def test_an_async_reader_is_pickled_as_its_path(run_on: Run, indexed: Path) -> None:
-    async def main() -> None:
-        async with AsyncRecordReader(indexed) as reader:
-            copy = pickle.loads(pickle.dumps(reader))
-        async with copy:
-            assert await copy.read(1) == b"abc"
-
-    run_on(main)
+@on_both_loops
+async def test_an_async_reader_is_pickled_as_its_path(indexed: Path) -> None:
+    async with AsyncRecordReader(indexed) as reader:
+        copy = pickle.loads(pickle.dumps(reader))
+    async with copy:
+        assert await copy.read(1) == b"abc"
 
 
 # --- writing ---
@@ -311,20 +296,18 @@ async def test_a_cancelled_write_is_not_lost_and_not_doubled(tmp_path: Path) -> 
     assert list(RecordReader(path)) == records
 
 
-def test_a_writer_refuses_before_opening_after_closing_and_pickling(run_on: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        writer = AsyncRecordWriter(tmp_path / "a.rec")
-        with pytest.raises(errors.ClosedError):
-            await writer.write(b"early")
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            pickle.dumps(writer)
-        async with writer:
-            with pytest.raises(errors.PayloadTypeError):
-                await writer.write("text")  # type: ignore[arg-type]
-        with pytest.raises(errors.ClosedError):
-            await writer.write(b"late")
-
-    run_on(main)
+@on_both_loops
+async def test_a_writer_refuses_before_opening_after_closing_and_pickling(tmp_path: Path) -> None:
+    writer = AsyncRecordWriter(tmp_path / "a.rec")
+    with pytest.raises(errors.ClosedError):
+        await writer.write(b"early")
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(writer)
+    async with writer:
+        with pytest.raises(errors.PayloadTypeError):
+            await writer.write("text")  # type: ignore[arg-type]
+    with pytest.raises(errors.ClosedError):
+        await writer.write(b"late")
 
 
 def test_the_async_module_is_there_after_a_plain_import() -> None:
@@ -337,41 +320,37 @@ def test_the_async_module_is_there_after_a_plain_import() -> None:
 
 
 @pytest.mark.parametrize("with_index", [True, False], ids=["index", "stream"])
-def test_a_record_longer_than_the_limit_is_refused(run_on: Run, tmp_path: Path, with_index: bool) -> None:
+@on_both_loops
+async def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, with_index: bool) -> None:
     path = tmp_path / "a.rec"
     with RecordWriter(path, index=with_index) as writer:
         for record in (b"short", b"x" * 21):
             writer.write(record)
 
-    async def main() -> None:
-        async with AsyncRecordReader(path, max_record_bytes=20) as reader:
-            assert await reader.read(0) == b"short"
-            with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
-                await reader.read(1)
-            with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
-                _ = [record async for record in reader]
-
-    run_on(main)
+    async with AsyncRecordReader(path, max_record_bytes=20) as reader:
+        assert await reader.read(0) == b"short"
+        with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
+            await reader.read(1)
+        with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
+            _ = [record async for record in reader]
 
 
-def test_an_index_that_is_too_large_is_refused_and_its_source_closed(run_on: Run) -> None:
+@on_both_loops
+async def test_an_index_that_is_too_large_is_refused_and_its_source_closed() -> None:
     class Endless(AsyncMemory):
         async def size(self) -> int:
             return 1 << 40
 
     source = Endless(b"")
 
-    async def main() -> None:
-        def opener(url: str) -> Any:
-            return source if url.endswith(".idx") else AsyncMemory(testing.frame([b"a"]))
+    def opener(url: str) -> Any:
+        return source if url.endswith(".idx") else AsyncMemory(testing.frame([b"a"]))
 
-        recordio.register_opener("endless", lambda url: Memory(b""), async_opener=opener)
-        with pytest.raises(errors.CorruptIndexError, match="no more than"):
-            async with AsyncRecordReader("endless://x.rec") as reader:
-                await reader.read(0)
-        assert source.closed
-
-    run_on(main)
+    recordio.register_opener("endless", lambda url: Memory(b""), async_opener=opener)
+    with pytest.raises(errors.CorruptIndexError, match="no more than"):
+        async with AsyncRecordReader("endless://x.rec") as reader:
+            await reader.read(0)
+    assert source.closed
 
 
 # --- which loop it is ---

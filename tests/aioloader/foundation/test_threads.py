@@ -9,6 +9,7 @@ import pytest
 
 from aioloader.foundation.concurrency import RefCount, loop_notifier
 from aioloader.foundation.threads import Threads
+from tests.cases import on_both_loops
 
 
 @pytest.fixture
@@ -18,14 +19,11 @@ def threads():
     threads.close()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_results_and_errors_come_back(threads, backend):
-    async def main():
-        assert await threads.run(divmod, 7, 2) == (3, 1)
-        with pytest.raises(ZeroDivisionError):
-            await threads.run(divmod, 7, 0)
-
-    anyio.run(main, backend=backend)
+@on_both_loops
+async def test_results_and_errors_come_back(threads):
+    assert await threads.run(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(divmod, 7, 0)
 
 
 async def test_no_more_threads_than_the_limit(threads):

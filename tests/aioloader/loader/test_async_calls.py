@@ -14,6 +14,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
 from tests.aioloader.loader.samples import BACKENDS, collect, everything, numbers, turns_of_the_loop
+from tests.cases import on_both_loops
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -99,8 +100,8 @@ async def test_two_passes_share_one_limit():
 user = contextvars.ContextVar("user")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_callers_loop_and_context_variables_are_seen(backend):
+@on_both_loops
+async def test_the_callers_loop_and_context_variables_are_seen():
     seen = set()
 
     async def look(x):
@@ -108,13 +109,10 @@ def test_the_callers_loop_and_context_variables_are_seen(backend):
         seen.add((user.get(), threading.current_thread(), anyio.lowlevel.current_token().native_token))
         return x
 
-    async def main():
-        user.set("ann")
-        async with AsyncDataLoader(numbers().transform(look), 4, executor="thread") as loader:
-            await collect(loader)
-        assert seen == {("ann", threading.current_thread(), anyio.lowlevel.current_token().native_token)}
-
-    anyio.run(main, backend=backend)
+    user.set("ann")
+    async with AsyncDataLoader(numbers().transform(look), 4, executor="thread") as loader:
+        await collect(loader)
+    assert seen == {("ann", threading.current_thread(), anyio.lowlevel.current_token().native_token)}
 
 
 @pytest.mark.parametrize("outer", [None, "asyncio", "trio"])
@@ -188,29 +186,26 @@ def test_draws_before_an_await_are_those_of_a_chain_without_it():
 # --- several loaders ---
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_several_loaders_in_one_loop(backend):
-    async def main():
-        async def triple(x):
-            await anyio.lowlevel.checkpoint()
-            return 3 * x
+@on_both_loops
+async def test_several_loaders_in_one_loop():
+    async def triple(x):
+        await anyio.lowlevel.checkpoint()
+        return 3 * x
 
-        plain = AsyncDataLoader(numbers(20), 3, executor="thread", num_workers=1)
-        awaited = AsyncDataLoader(numbers(20).transform(triple), 3, executor="inline")
-        in_memory = AsyncDataLoader(np.arange(20), 3)
-        async with plain, awaited, in_memory:
-            sums = []
-            others = aiter(awaited)
-            third = aiter(in_memory)
-            async for batch in plain:  # in step
-                assert (3 * batch == await anext(others)).all()
-                assert (batch == await anext(third)).all()
-                sums.append(int(batch.sum()))
-            assert sum(sums) == 190
-            with pytest.raises(StopAsyncIteration):
-                await anext(others)
-
-    anyio.run(main, backend=backend)
+    plain = AsyncDataLoader(numbers(20), 3, executor="thread", num_workers=1)
+    awaited = AsyncDataLoader(numbers(20).transform(triple), 3, executor="inline")
+    in_memory = AsyncDataLoader(np.arange(20), 3)
+    async with plain, awaited, in_memory:
+        sums = []
+        others = aiter(awaited)
+        third = aiter(in_memory)
+        async for batch in plain:  # in step
+            assert (3 * batch == await anext(others)).all()
+            assert (batch == await anext(third)).all()
+            sums.append(int(batch.sum()))
+        assert sum(sums) == 190
+        with pytest.raises(StopAsyncIteration):
+            await anext(others)
 
 
 # --- reports ---

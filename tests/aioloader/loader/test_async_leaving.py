@@ -8,8 +8,8 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset
-from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers, turns_of_the_loop
-from tests.cases import with_cases
+from tests.aioloader.loader.samples import ONE_QUICK, collect, numbers, turns_of_the_loop
+from tests.cases import on_both_loops, with_cases
 from tests.executors import pool
 
 # --- transforms ---
@@ -118,8 +118,8 @@ async def test_a_timeout_around_anext_loses_nothing():
         assert [batch.tolist() async for batch in batches] == [[4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever(backend):
+@on_both_loops
+async def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever():
     begun = []
     left = False
 
@@ -131,20 +131,16 @@ def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever(backend):
             return -1  # bad practice
         return x
 
-    async def main():
-        nonlocal left
-        dataset = numbers(400).transform(stubborn, concurrency=2)
-        async with AsyncDataLoader(dataset, 4, executor="inline", prefetch=20) as loader:
-            async for _ in loader:
-                left = True
-                before = len(begun)
-                await anyio.wait_all_tasks_blocked()
-                break
-            with anyio.fail_after(5):
-                await loader.aclose()
-        assert len(begun) <= before + 4 + 2
-
-    anyio.run(main, backend=backend)
+    dataset = numbers(400).transform(stubborn, concurrency=2)
+    async with AsyncDataLoader(dataset, 4, executor="inline", prefetch=20) as loader:
+        async for _ in loader:
+            left = True
+            before = len(begun)
+            await anyio.wait_all_tasks_blocked()
+            break
+        with anyio.fail_after(5):
+            await loader.aclose()
+    assert len(begun) <= before + 4 + 2
 
 
 def test_a_loop_that_ends_in_the_middle_leaves_nothing(leftovers):
@@ -313,8 +309,8 @@ async def test_who_never_ends_is_not_waited_for(what, caplog):
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_source_may_keep_scopes_of_its_own_open_between_samples(backend):
+@on_both_loops
+async def test_a_source_may_keep_scopes_of_its_own_open_between_samples():
     closed = []
 
     async def source():
@@ -332,13 +328,10 @@ def test_a_source_may_keep_scopes_of_its_own_open_between_samples(backend):
                     yield number
         closed.append(True)
 
-    async def main():
-        async with AsyncDataLoader(IterableDataset(source), 7, num_workers=0) as loader:
-            for _ in range(2):
-                assert [x for batch in await collect(loader) for x in batch.tolist()] == list(range(50))
-        assert closed == [True, True]
-
-    anyio.run(main, backend=backend)
+    async with AsyncDataLoader(IterableDataset(source), 7, num_workers=0) as loader:
+        for _ in range(2):
+            assert [x for batch in await collect(loader) for x in batch.tolist()] == list(range(50))
+    assert closed == [True, True]
 
 
 # --- sources ---

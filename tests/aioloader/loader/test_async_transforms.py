@@ -18,7 +18,7 @@ from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import StalledError
 from aioloader.transforms import Cast, Compose, RandomApply, Transform
 from tests.aioloader.loader.samples import BACKENDS, Numbers, collect, everything, labels, numbers
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -257,21 +257,19 @@ def test_what_cannot_be_awaited_is_refused(make, error, message):
         make()
 
 
-def test_one_sample_is_awaited_by_get(run_on):
+@on_both_loops
+async def test_one_sample_is_awaited_by_get():
     def odd(x):
         assert threading.current_thread() is not threading.main_thread()
         return x + 1
 
-    async def main():
-        dataset = numbers().transform(odd).transform(Doubler()).transform(odd)
-        assert await dataset.get(3) == 9
-        assert await dataset.take(5).sample(aioloader.samplers.IntervalSampler(5, 2)).get(1) == 7
-        assert await SimpleDataset(dataset).get(0) == 3
-        assert await numbers().get(4) == 4
-        with pytest.raises(IndexError):
-            await dataset.get(12)
-
-    run_on(main)
+    dataset = numbers().transform(odd).transform(Doubler()).transform(odd)
+    assert await dataset.get(3) == 9
+    assert await dataset.take(5).sample(aioloader.samplers.IntervalSampler(5, 2)).get(1) == 7
+    assert await SimpleDataset(dataset).get(0) == 3
+    assert await numbers().get(4) == 4
+    with pytest.raises(IndexError):
+        await dataset.get(12)
 
 
 # --- errors ---

@@ -12,7 +12,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SimpleDataset
 from aioloader.errors import ResumeError
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 
 COUNT, BATCH = 40, 4
 WAIT_S = 20.0
@@ -156,17 +156,15 @@ def test_an_error_ends_the_epoch() -> None:
         list(loader)
 
 
-def test_an_async_loader_leaves_nothing(run_on: Any, leftovers: Any) -> None:
-    async def main() -> None:
-        dataset = SimpleDataset(list(range(COUNT))).transform(np.float64)
-        async with AsyncDataLoader[Any](dataset, BATCH, num_workers=2, in_order=False) as loader:
-            for _ in range(2):
-                seen = [batch.tolist() async for batch in loader]
-                assert sorted(seen) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]
-            async for _ in loader:
-                break
-
-    run_on(main)
+@on_both_loops
+async def test_an_async_loader_leaves_nothing(leftovers: Any) -> None:
+    dataset = SimpleDataset(list(range(COUNT))).transform(np.float64)
+    async with AsyncDataLoader[Any](dataset, BATCH, num_workers=2, in_order=False) as loader:
+        for _ in range(2):
+            seen = [batch.tolist() async for batch in loader]
+            assert sorted(seen) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]
+        async for _ in loader:
+            break
 
 
 def test_a_stream_has_an_order() -> None:

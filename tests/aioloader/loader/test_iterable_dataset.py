@@ -12,7 +12,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SampleError
 from tests.aioloader.loader.samples import BACKENDS, collect
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 from tests.executors import pool
 
 WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
@@ -111,24 +111,19 @@ def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
     assert ({*batches[0][2].tolist()} == {os.getpid()}) == (executor != "process")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_samples_are_taken_only_as_fast_as_batches_are(backend, prefetch):
-    async def main():
-        numbers = Numbers()
-        async with AsyncDataLoader(
-            IterableDataset(numbers), 5, executor="inline", prefetch=prefetch
-        ) as loader:
-            taken = 0
-            async for _ in loader:
-                taken += 1
-                await anyio.wait_all_tasks_blocked()
-                assert numbers.given == 5 * (taken + prefetch)
-                if taken == 3:
-                    break
-        assert numbers.closed == 1
-
-    anyio.run(main, backend=backend)
+@on_both_loops
+async def test_samples_are_taken_only_as_fast_as_batches_are(prefetch):
+    numbers = Numbers()
+    async with AsyncDataLoader(IterableDataset(numbers), 5, executor="inline", prefetch=prefetch) as loader:
+        taken = 0
+        async for _ in loader:
+            taken += 1
+            await anyio.wait_all_tasks_blocked()
+            assert numbers.given == 5 * (taken + prefetch)
+            if taken == 3:
+                break
+    assert numbers.closed == 1
 
 
 def test_the_blocking_loader_runs_no_further_ahead():
@@ -212,27 +207,24 @@ def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
 # --- sources ---
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_stream_goes_on_in_the_next_pass_and_stays_open(backend):
-    async def main():
-        send, receive = anyio.create_memory_object_stream(100)
-        for number in range(20):
-            send.send_nowait(number)
-        async with AsyncDataLoader(IterableDataset(receive), 2, num_workers=0, prefetch=1) as loader:
-            first = []
-            async for batch in loader:
-                first += batch.tolist()
-                if len(first) == 4:
-                    break
-            await anyio.wait_all_tasks_blocked()
-            send.close()
-            rest = np.concatenate(await collect(loader)).tolist()
-        assert first == [0, 1, 2, 3]
-        assert rest[-1] == 19
-        assert receive.statistics().open_receive_streams == 1
-        receive.close()
-
-    anyio.run(main, backend=backend)
+@on_both_loops
+async def test_a_stream_goes_on_in_the_next_pass_and_stays_open():
+    send, receive = anyio.create_memory_object_stream(100)
+    for number in range(20):
+        send.send_nowait(number)
+    async with AsyncDataLoader(IterableDataset(receive), 2, num_workers=0, prefetch=1) as loader:
+        first = []
+        async for batch in loader:
+            first += batch.tolist()
+            if len(first) == 4:
+                break
+        await anyio.wait_all_tasks_blocked()
+        send.close()
+        rest = np.concatenate(await collect(loader)).tolist()
+    assert first == [0, 1, 2, 3]
+    assert rest[-1] == 19
+    assert receive.statistics().open_receive_streams == 1
+    receive.close()
 
 
 async def test_functions_are_called_for_every_pass_with_the_epoch():

@@ -10,6 +10,7 @@ import pytest
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, NotResumableError
 from tests.aioloader.loader.samples import collect
+from tests.cases import on_both_loops
 
 
 async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
@@ -49,28 +50,26 @@ def drawn(x, *, rng):
 
 
 @pytest.mark.parametrize("stop", [0, 3, 4])
-def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(run_on, stop):
+@on_both_loops
+async def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(stop):
     def loader_of():
         return AsyncDataLoader(IterableDataset(Tape(11)).transform(drawn), 3, num_workers=0, prefetch=3)
 
-    async def main():
-        async with loader_of() as loader:
-            whole = [np.stack(batch).tolist() for batch in await collect(loader)]
-        seen = []
-        async with loader_of() as loader:
-            if stop:
-                async for batch in loader:
-                    seen.append(np.stack(batch).tolist())
-                    if len(seen) == stop:
-                        await anyio.wait_all_tasks_blocked()  # by now it has advanced
-                        break
-            state = json.loads(json.dumps(loader.state_dict()))
-        async with loader_of() as loader:
-            loader.load_state_dict(state)
-            seen += [np.stack(batch).tolist() for batch in await collect(loader)]
-        assert seen == whole
-
-    run_on(main)
+    async with loader_of() as loader:
+        whole = [np.stack(batch).tolist() for batch in await collect(loader)]
+    seen = []
+    async with loader_of() as loader:
+        if stop:
+            async for batch in loader:
+                seen.append(np.stack(batch).tolist())
+                if len(seen) == stop:
+                    await anyio.wait_all_tasks_blocked()  # by now it has advanced
+                    break
+        state = json.loads(json.dumps(loader.state_dict()))
+    async with loader_of() as loader:
+        loader.load_state_dict(state)
+        seen += [np.stack(batch).tolist() for batch in await collect(loader)]
+    assert seen == whole
 
 
 async def test_states_of_other_loaders_are_refused():

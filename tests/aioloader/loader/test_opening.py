@@ -13,6 +13,7 @@ import pytest
 import aioloader
 from aioloader.errors import LoaderClosedError
 from aioloader.foundation.opening import current_opening, in_this_opening, limited
+from tests.cases import on_both_loops
 
 WAIT_S = 30.0
 
@@ -50,27 +51,25 @@ def folder(photo_folder: Path) -> SlowFolder:
 OPTIONS: dict[str, Any] = {"executor": "thread", "num_workers": 1, "batchify_fn": aioloader.batchify.AsList()}
 
 
-def test_leaving_does_not_wait_for_the_dataset(folder: SlowFolder, backend: str) -> None:
-    async def main() -> None:
-        async with aioloader.AsyncDataLoader(folder, 4, **OPTIONS) as loader:
+@on_both_loops
+async def test_leaving_does_not_wait_for_the_dataset(folder: SlowFolder) -> None:
+    async with aioloader.AsyncDataLoader(folder, 4, **OPTIONS) as loader:
 
-            async def take() -> None:
-                async for _ in loader:
-                    pass
+        async def take() -> None:
+            async for _ in loader:
+                pass
 
-            with anyio.fail_after(WAIT_S / 2):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(take)
-                    await anyio.to_thread.run_sync(folder.begun.wait)
-                    tasks.cancel_scope.cancel()
-            # The opening goes on, and the next pass uses it.
-            assert not folder.let_go.is_set()
-            folder.let_go.set()
-            assert sum([len(batch) async for batch in loader]) == len(folder)
-            assert len(folder.limits) == 1
-        assert folder.closed.is_set()
-
-    anyio.run(main, backend=backend)
+        with anyio.fail_after(WAIT_S / 2):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take)
+                await anyio.to_thread.run_sync(folder.begun.wait)
+                tasks.cancel_scope.cancel()
+        # The opening goes on, and the next pass uses it.
+        assert not folder.let_go.is_set()
+        folder.let_go.set()
+        assert sum([len(batch) async for batch in loader]) == len(folder)
+        assert len(folder.limits) == 1
+    assert folder.closed.is_set()
 
 
 def test_what_is_opened_after_the_end_is_closed(folder: SlowFolder, leftovers: Any) -> None:

@@ -11,6 +11,7 @@ from aioloader import AsyncDataLoader
 from aioloader.errors import OutputError
 from aioloader.loader.outputs import Converter
 from tests.aioloader.loader.samples import Numbers
+from tests.cases import on_both_loops
 
 
 def slow_loader(convert):
@@ -20,42 +21,38 @@ def slow_loader(convert):
     return loader
 
 
-def test_a_copy_is_not_made_in_the_loops_thread(run_on):
+@on_both_loops
+async def test_a_copy_is_not_made_in_the_loops_thread():
     threads = set()
 
     def convert(batch):
         threads.add(threading.get_ident())
         return batch[1].tolist()
 
-    async def main():
-        async with slow_loader(convert) as loader:
-            assert [batch async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-            assert loader.state_dict()["epoch"] == 1
-        assert threading.get_ident() not in threads
-
-    run_on(main)
+    async with slow_loader(convert) as loader:
+        assert [batch async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        assert loader.state_dict()["epoch"] == 1
+    assert threading.get_ident() not in threads
 
 
-def test_a_call_that_is_cancelled_during_the_copy_loses_nothing(run_on):
-    async def main():
-        scope, calls = anyio.CancelScope(), []
+@on_both_loops
+async def test_a_call_that_is_cancelled_during_the_copy_loses_nothing():
+    scope, calls = anyio.CancelScope(), []
 
-        def convert(batch):
-            if not calls:
-                anyio.from_thread.run_sync(scope.cancel)
-            calls.append(None)
-            return batch[1].tolist()
+    def convert(batch):
+        if not calls:
+            anyio.from_thread.run_sync(scope.cancel)
+        calls.append(None)
+        return batch[1].tolist()
 
-        async with slow_loader(convert) as loader:
-            batches, got = aiter(loader), []
-            with scope:
-                got.append(await anext(batches))
-            assert scope.cancel_called
-            assert loader.state_dict()["consumed"] == 4 * len(got)
-            got += [batch async for batch in batches]
-            assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-
-    run_on(main)
+    async with slow_loader(convert) as loader:
+        batches, got = aiter(loader), []
+        with scope:
+            got.append(await anext(batches))
+        assert scope.cancel_called
+        assert loader.state_dict()["consumed"] == 4 * len(got)
+        got += [batch async for batch in batches]
+        assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 async def test_a_task_that_is_cancelled_during_the_copy_loses_nothing():
@@ -79,17 +76,15 @@ async def test_a_task_that_is_cancelled_during_the_copy_loses_nothing():
         assert [batch async for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-def test_a_copy_that_fails_is_an_output_error_and_ends_the_epoch(run_on):
+@on_both_loops
+async def test_a_copy_that_fails_is_an_output_error_and_ends_the_epoch():
     def convert(batch):
         raise MemoryError("pinned")
 
-    async def main():
-        async with slow_loader(convert) as loader:
-            batches = aiter(loader)
-            with pytest.raises(OutputError, match="MemoryError: pinned") as caught:
-                await anext(batches)
-            assert caught.value.batch[1].tolist() == [0, 1, 2, 3]
-            assert await anext(batches, "over") == "over"
-            assert loader.state_dict()["consumed"] == 0
-
-    run_on(main)
+    async with slow_loader(convert) as loader:
+        batches = aiter(loader)
+        with pytest.raises(OutputError, match="MemoryError: pinned") as caught:
+            await anext(batches)
+        assert caught.value.batch[1].tolist() == [0, 1, 2, 3]
+        assert await anext(batches, "over") == "over"
+        assert loader.state_dict()["consumed"] == 0

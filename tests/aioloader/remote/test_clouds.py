@@ -18,7 +18,7 @@ from aioloader.storage.remote import configure
 from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.tools.pack import pack
 from tests.aioloader.remote.conftest import assert_same, epoch
-from tests.conftest import RunOn
+from tests.cases import on_both_loops
 from tests.executors import pool
 
 _PREFIXES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_")
@@ -103,8 +103,9 @@ def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path
 
 
 @pytest.mark.remote
-def test_a_service_makes_images_of_a_bucket(
-    cloud: tuple[str, Any], photo_folder: Path, run_on: RunOn, leftovers: Any
+@on_both_loops
+async def test_a_service_makes_images_of_a_bucket(
+    cloud: tuple[str, Any], photo_folder: Path, leftovers: Any
 ) -> None:
     url, server = cloud
     photos = sorted(photo_folder.rglob("*.*"))[:3]
@@ -112,21 +113,18 @@ def test_a_service_makes_images_of_a_bucket(
         server.put_file(url[5:], f"some%20photos/{number}.jpg", path)
     refs = [f"{url}/some photos/{number}.jpg" for number in range(3)]
 
-    async def main() -> None:
-        options: dict[str, Any] = {"allow": (url[:2],), "num_workers": 1, "executor": "thread"}
-        async with aioloader.AsyncImageService(hosts=[url], url_cache="memory", **options) as service:
-            for _ in range(2):  # from the bucket, and from the cache
-                for image, path in zip(await service.gather(refs), photos, strict=True):
-                    np.testing.assert_array_equal(image, transforms.decode_image(path.read_bytes()))
-            info = await service.probe(refs[1])
-            assert info.size == transforms.decode_image(photos[1].read_bytes()).shape[:2]
-            assert info.key is not None
-            with pytest.raises(aioloader.errors.ImageFetchError, match="missing"):
-                await service.get(f"{url}/nothing.jpg")
-            with pytest.raises(aioloader.errors.ImageNotAllowedError):
-                await service.get(f"{url[:5]}other/0.jpg")
-
-    run_on(main)
+    options: dict[str, Any] = {"allow": (url[:2],), "num_workers": 1, "executor": "thread"}
+    async with aioloader.AsyncImageService(hosts=[url], url_cache="memory", **options) as service:
+        for _ in range(2):  # from the bucket, and from the cache
+            for image, path in zip(await service.gather(refs), photos, strict=True):
+                np.testing.assert_array_equal(image, transforms.decode_image(path.read_bytes()))
+        info = await service.probe(refs[1])
+        assert info.size == transforms.decode_image(photos[1].read_bytes()).shape[:2]
+        assert info.key is not None
+        with pytest.raises(aioloader.errors.ImageFetchError, match="missing"):
+            await service.get(f"{url}/nothing.jpg")
+        with pytest.raises(aioloader.errors.ImageNotAllowedError):
+            await service.get(f"{url[:5]}other/0.jpg")
 
 
 @pytest.mark.remote

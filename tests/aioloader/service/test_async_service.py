@@ -22,7 +22,7 @@ from aioloader import AsyncImageService
 from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError, ServiceClosedError
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import with_orientation
 
 EXECUTORS = ["process", "thread"]
@@ -36,120 +36,106 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_images_equal_those_that_are_decoded_here(executor: str, run_on: Any, leftovers: Any) -> None:
+@on_both_loops
+async def test_images_equal_those_that_are_decoded_here(executor: str, leftovers: Any) -> None:
     photos = [jpeg(30 + 7 * n, 40 + 3 * n, seed=n) for n in range(9)]
     photos.append(jpeg(900, 1300))  # too large for an ordinary array
 
-    async def main() -> None:
-        async with AsyncImageService(num_workers=2, executor=executor) as service:
-            one = await service.get(photos[0])
-            assert np.array_equal(one, decode_image(photos[0]))
-            nested = await service.gather({"all": photos, "pair": (photos[1], [photos[2]])})
-            for image, photo in zip(nested["all"], photos, strict=True):
-                assert image.dtype == np.uint8
-                assert np.array_equal(image, decode_image(photo))
-            assert np.array_equal(nested["pair"][1][0], decode_image(photos[2]))
-            assert await service.gather([]) == []
-            stats = service.stats()
-            assert (stats.failed, stats.pending, stats.held_nbytes) == (0, 0, 0)
-
-    run_on(main)
+    async with AsyncImageService(num_workers=2, executor=executor) as service:
+        one = await service.get(photos[0])
+        assert np.array_equal(one, decode_image(photos[0]))
+        nested = await service.gather({"all": photos, "pair": (photos[1], [photos[2]])})
+        for image, photo in zip(nested["all"], photos, strict=True):
+            assert image.dtype == np.uint8
+            assert np.array_equal(image, decode_image(photo))
+        assert np.array_equal(nested["pair"][1][0], decode_image(photos[2]))
+        assert await service.gather([]) == []
+        stats = service.stats()
+        assert (stats.failed, stats.pending, stats.held_nbytes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_results_of_any_shape_come_from_any_function(executor: str, run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(ragged, num_workers=1, executor=executor) as service:
-            for side in (1, 5, 400, 800):
-                image = np.full((side, side, 3), 7, np.uint8)
-                made = await service.get(encode_raw(image))
-                assert made["name"] == "x"
-                assert np.array_equal(made["mean"], [7.0, 7.0, 7.0])
-                assert np.array_equal(made["rows"], image[:: 1 + number_of(image) % 3].astype(np.float32))
-
-    run_on(main)
+@on_both_loops
+async def test_results_of_any_shape_come_from_any_function(executor: str) -> None:
+    async with AsyncImageService(ragged, num_workers=1, executor=executor) as service:
+        for side in (1, 5, 400, 800):
+            image = np.full((side, side, 3), 7, np.uint8)
+            made = await service.get(encode_raw(image))
+            assert made["name"] == "x"
+            assert np.array_equal(made["mean"], [7.0, 7.0, 7.0])
+            assert np.array_equal(made["rows"], image[:: 1 + number_of(image) % 3].astype(np.float32))
 
 
-def test_an_image_that_a_caller_holds_keeps_its_values(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1) as service:
-            held = await service.get(encode_raw(np.full((300, 300, 3), 9, np.uint8)))
-            part = held[10:20, ::2]
-            for value in range(20):
-                await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
-            assert (held == 9).all()
-            del held
-            for value in range(20):
-                await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
-            assert (part == 9).all()
+@on_both_loops
+async def test_an_image_that_a_caller_holds_keeps_its_values() -> None:
+    async with AsyncImageService(num_workers=1) as service:
+        held = await service.get(encode_raw(np.full((300, 300, 3), 9, np.uint8)))
+        part = held[10:20, ::2]
+        for value in range(20):
+            await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
+        assert (held == 9).all()
+        del held
+        for value in range(20):
+            await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
         assert (part == 9).all()
+    assert (part == 9).all()
 
-    run_on(main)
 
-
-def test_memory_returns_without_the_garbage_collector(run_on: Any) -> None:
+@on_both_loops
+async def test_memory_returns_without_the_garbage_collector() -> None:
     image = encode_raw(np.zeros((400, 400, 3), np.uint8))
 
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1) as service:
-            gc.collect()
-            gc.disable()
-            try:
-                made = await service.gather([image + bytes(0), jpeg(500, 500), jpeg(501, 500)])
-                assert service.stats().memory_used > 0
-                del made
-                with pytest.raises(aioloader.ImageError):
-                    await service.gather([jpeg(502, 500), b"not an image"])
-                with anyio.move_on_after(0.001):
-                    await service.gather([jpeg(503 + n, 500) for n in range(8)])
-                async for _, images in service.map(
-                    [jpeg(520 + n, 500) for n in range(4)], refs=lambda photo: [photo]
-                ):
-                    del images
-                del _
-                await until(lambda: service.stats().memory_used == 0)
-            finally:
-                gc.enable()
-
-    run_on(main)
+    async with AsyncImageService(num_workers=1) as service:
+        gc.collect()
+        gc.disable()
+        try:
+            made = await service.gather([image + bytes(0), jpeg(500, 500), jpeg(501, 500)])
+            assert service.stats().memory_used > 0
+            del made
+            with pytest.raises(aioloader.ImageError):
+                await service.gather([jpeg(502, 500), b"not an image"])
+            with anyio.move_on_after(0.001):
+                await service.gather([jpeg(503 + n, 500) for n in range(8)])
+            async for _, images in service.map(
+                [jpeg(520 + n, 500) for n in range(4)], refs=lambda photo: [photo]
+            ):
+                del images
+            del _
+            await until(lambda: service.stats().memory_used == 0)
+        finally:
+            gc.enable()
 
 
-def test_callers_who_hold_half_of_the_memory_receive_copies(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, memory_limit=16 << 20) as service:
-            held = [await service.get(encode_raw(np.full((800, 800, 3), n, np.uint8))) for n in range(12)]
-            assert all((image == n).all() for n, image in enumerate(held))
-            assert service.stats().copies > 0
-
-    run_on(main)
+@on_both_loops
+async def test_callers_who_hold_half_of_the_memory_receive_copies() -> None:
+    async with AsyncImageService(num_workers=1, memory_limit=16 << 20) as service:
+        held = [await service.get(encode_raw(np.full((800, 800, 3), n, np.uint8))) for n in range(12)]
+        assert all((image == n).all() for n, image in enumerate(held))
+        assert service.stats().copies > 0
 
 
-def test_an_image_that_does_not_fit_into_the_memory_is_a_named_error(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, memory_limit=4 << 20) as service:
-            with pytest.raises(aioloader.ServiceMemoryError, match="more than memory_limit") as caught:
-                await service.get(encode_raw(np.zeros((1500, 1500, 3), np.uint8)))
-            assert (caught.value.memory_limit, caught.value.held) == (4 << 20, 0)
-            assert caught.value.nbytes >= 1500 * 1500 * 3
-            assert number_of(await service.get(numbered(5))) == 5
-
-    run_on(main)
+@on_both_loops
+async def test_an_image_that_does_not_fit_into_the_memory_is_a_named_error() -> None:
+    async with AsyncImageService(num_workers=1, memory_limit=4 << 20) as service:
+        with pytest.raises(aioloader.ServiceMemoryError, match="more than memory_limit") as caught:
+            await service.get(encode_raw(np.zeros((1500, 1500, 3), np.uint8)))
+        assert (caught.value.memory_limit, caught.value.held) == (4 << 20, 0)
+        assert caught.value.nbytes >= 1500 * 1500 * 3
+        assert number_of(await service.get(numbered(5))) == 5
 
 
-def test_images_that_find_no_memory_because_all_wait_for_it_are_named_errors(run_on: Any) -> None:
+@on_both_loops
+async def test_images_that_find_no_memory_because_all_wait_for_it_are_named_errors() -> None:
     """Three chunks are in work at a time, so none of them waits for one that goes on."""
 
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, memory_limit=8 << 20) as service:
-            held = await service.get(jpeg(1000, 1000))
-            large = [jpeg(1450, 1450, seed=n) for n in range(5)]
-            found = await service.gather(large, on_error="return")
-            assert {type(each) for each in found} == {aioloader.ServiceMemoryError}
-            assert found[0].held >= held.nbytes
-            del held
-            assert (await service.get(large[0])).shape == (1450, 1450, 3)
-
-    run_on(main)
+    async with AsyncImageService(num_workers=1, memory_limit=8 << 20) as service:
+        held = await service.get(jpeg(1000, 1000))
+        large = [jpeg(1450, 1450, seed=n) for n in range(5)]
+        found = await service.gather(large, on_error="return")
+        assert {type(each) for each in found} == {aioloader.ServiceMemoryError}
+        assert found[0].held >= held.nbytes
+        del held
+        assert (await service.get(large[0])).shape == (1450, 1450, 3)
 
 
 def _enlarge(image: Any) -> Any:
@@ -157,314 +143,282 @@ def _enlarge(image: Any) -> Any:
 
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
-def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(run_on: Any, executor: Any) -> None:
-    async def main() -> None:
-        options: dict[str, Any] = {"num_workers": 1, "memory_limit": 64 << 20, "executor": executor}
-        begin = time.monotonic()
-        async with AsyncImageService(_enlarge, **options) as service:
-            for size in [1, 300, 1, 3000, 2999]:
-                image = await service.get(encode_raw(np.full((size, size, 3), size % 251, np.uint8)))
-                assert image.shape == (64, 64, 3)
-                assert (image == size % 251).all()
-            assert service.stats().memory_wait_s < (time.monotonic() - begin) / 2
-
-    run_on(main)
+@on_both_loops
+async def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(executor: Any) -> None:
+    options: dict[str, Any] = {"num_workers": 1, "memory_limit": 64 << 20, "executor": executor}
+    begin = time.monotonic()
+    async with AsyncImageService(_enlarge, **options) as service:
+        for size in [1, 300, 1, 3000, 2999]:
+            image = await service.get(encode_raw(np.full((size, size, 3), size % 251, np.uint8)))
+            assert image.shape == (64, 64, 3)
+            assert (image == size % 251).all()
+        assert service.stats().memory_wait_s < (time.monotonic() - begin) / 2
 
 
 # -- sharing -----------------------------------------------------------------------------------------------------------
 
 
-def test_identical_references_in_flight_are_made_once(run_on: Any) -> None:
+@on_both_loops
+async def test_identical_references_in_flight_are_made_once() -> None:
     gate = Gate(closed=(3,))
 
-    async def main() -> None:
-        async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
-            async with anyio.create_task_group() as tasks:
-                found: list[int] = []
+    async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
+        async with anyio.create_task_group() as tasks:
+            found: list[int] = []
 
-                async def get() -> None:
-                    found.append(await service.get(numbered(3)))
+            async def get() -> None:
+                found.append(await service.get(numbered(3)))
 
-                for _ in range(8):
-                    tasks.start_soon(get)
-                await until(lambda: service.stats().joined == 7)
-                gate.open()
-            assert found == [3] * 8
-            assert gate.begun == [3]
-            await service.get(numbered(3))
-            assert gate.begun == [3, 3]  # it was not kept
-
-    run_on(main)
+            for _ in range(8):
+                tasks.start_soon(get)
+            await until(lambda: service.stats().joined == 7)
+            gate.open()
+        assert found == [3] * 8
+        assert gate.begun == [3]
+        await service.get(numbered(3))
+        assert gate.begun == [3, 3]  # it was not kept
 
 
-def test_arrays_that_several_callers_have_are_read_only(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1) as service:
-            first, second = await service.gather([numbered(3)] * 2)
-            assert not first.flags.writeable
-            assert not second.flags.writeable
-            assert np.shares_memory(first, second)
-            alone = await service.get(jpeg())
-            assert alone.flags.writeable
-
-    run_on(main)
+@on_both_loops
+async def test_arrays_that_several_callers_have_are_read_only() -> None:
+    async with AsyncImageService(num_workers=1) as service:
+        first, second = await service.gather([numbered(3)] * 2)
+        assert not first.flags.writeable
+        assert not second.flags.writeable
+        assert np.shares_memory(first, second)
+        alone = await service.get(jpeg())
+        assert alone.flags.writeable
 
 
 @pytest.mark.parametrize("key", [None, "mine"])
-def test_the_cache_returns_the_same_image(key: str | None, run_on: Any) -> None:
+@on_both_loops
+async def test_the_cache_returns_the_same_image(key: str | None) -> None:
     gate = Gate()
 
-    async def main() -> None:
-        async with AsyncImageService(gate, num_workers=1, executor="thread", cache_limit=1000) as service:
-            for _ in range(3):
-                assert await service.get(numbered(6), key=key) == 6
-            assert gate.begun == [6]
-            assert (service.stats().cache_hits, service.stats().made) == (2, 1)
-            assert await service.get(numbered(6), key=key, draw=1) == 6  # other draws, another image
-            assert gate.begun == [6, 6]
-
-    run_on(main)
+    async with AsyncImageService(gate, num_workers=1, executor="thread", cache_limit=1000) as service:
+        for _ in range(3):
+            assert await service.get(numbered(6), key=key) == 6
+        assert gate.begun == [6]
+        assert (service.stats().cache_hits, service.stats().made) == (2, 1)
+        assert await service.get(numbered(6), key=key, draw=1) == 6  # other draws, another image
+        assert gate.begun == [6, 6]
 
 
-def test_errors_are_not_kept(run_on: Any, tmp_path: Path) -> None:
+@on_both_loops
+async def test_errors_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"damaged")
 
-    async def main() -> None:
-        async with AsyncImageService(
-            num_workers=1, cache_limit=1 << 20, allow=("path",), root=tmp_path
-        ) as service:
-            with pytest.raises(aioloader.ImageError):
-                await service.get("a.jpg")
-            path.write_bytes(jpeg())
-            assert (await service.get("a.jpg")).shape == (40, 60, 3)
-            first = await service.get("a.jpg")
-            path.write_bytes(jpeg(48, 64))
-            os.utime(path, ns=(1, 1))
-            assert (await service.get("a.jpg")).shape == (48, 64, 3)
-            assert first.shape == (40, 60, 3)
-
-    run_on(main)
+    async with AsyncImageService(
+        num_workers=1, cache_limit=1 << 20, allow=("path",), root=tmp_path
+    ) as service:
+        with pytest.raises(aioloader.ImageError):
+            await service.get("a.jpg")
+        path.write_bytes(jpeg())
+        assert (await service.get("a.jpg")).shape == (40, 60, 3)
+        first = await service.get("a.jpg")
+        path.write_bytes(jpeg(48, 64))
+        os.utime(path, ns=(1, 1))
+        assert (await service.get("a.jpg")).shape == (48, 64, 3)
+        assert first.shape == (40, 60, 3)
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-def test_priorities_come_first_and_earlier_requests_before_later_ones(run_on: Any) -> None:
+@on_both_loops
+async def test_priorities_come_first_and_earlier_requests_before_later_ones() -> None:
     gate = Gate(closed=tuple(range(100, 110)))
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(gate, num_workers=1, executor="thread") as service,
-            anyio.create_task_group() as tasks,
-        ):
-            ahead = [numbered(100 + n) for n in range(3)]  # as many as are sent to the worker at a time
-            tasks.start_soon(service.gather, ahead)
-            await until(lambda: service.stats().in_work == 3)
-            for number in (1, 2):
-                tasks.start_soon(service.gather, [numbered(10 * number + n) for n in range(3)])
-                await until(lambda number=number: service.stats().queued == 3 * number)
+    async with (
+        AsyncImageService(gate, num_workers=1, executor="thread") as service,
+        anyio.create_task_group() as tasks,
+    ):
+        ahead = [numbered(100 + n) for n in range(3)]  # as many as are sent to the worker at a time
+        tasks.start_soon(service.gather, ahead)
+        await until(lambda: service.stats().in_work == 3)
+        for number in (1, 2):
+            tasks.start_soon(service.gather, [numbered(10 * number + n) for n in range(3)])
+            await until(lambda number=number: service.stats().queued == 3 * number)
 
-            async def urgent() -> None:
-                await service.get(numbered(99), priority=1)
+        async def urgent() -> None:
+            await service.get(numbered(99), priority=1)
 
-            tasks.start_soon(urgent)
-            await until(lambda: service.stats().queued == 7)
-            gate.open()
-        # trio starts the tasks of the few chunks that are sent at a time in any order.
-        place = {number: place for place, number in enumerate(gate.begun[3:])}
-        assert place[99] <= 2
-        assert all(abs(place[n] - (1 + n - 10)) <= 3 for n in (10, 11, 12))
-        assert all(abs(place[n] - (4 + n - 20)) <= 3 for n in (20, 21, 22))
-
-    run_on(main)
+        tasks.start_soon(urgent)
+        await until(lambda: service.stats().queued == 7)
+        gate.open()
+    # trio starts the tasks of the few chunks that are sent at a time in any order.
+    place = {number: place for place, number in enumerate(gate.begun[3:])}
+    assert place[99] <= 2
+    assert all(abs(place[n] - (1 + n - 10)) <= 3 for n in (10, 11, 12))
+    assert all(abs(place[n] - (4 + n - 20)) <= 3 for n in (20, 21, 22))
 
 
-def test_a_waiter_with_a_higher_priority_moves_the_image_forward(run_on: Any) -> None:
+@on_both_loops
+async def test_a_waiter_with_a_higher_priority_moves_the_image_forward() -> None:
     gate = Gate(closed=(100, 101, 102))
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(gate, num_workers=1, executor="thread") as service,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(service.gather, [numbered(100 + n) for n in range(3)])
-            await until(lambda: service.stats().in_work == 3)
-            tasks.start_soon(service.gather, [numbered(n) for n in range(4)])
-            await until(lambda: service.stats().queued == 4)
+    async with (
+        AsyncImageService(gate, num_workers=1, executor="thread") as service,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(service.gather, [numbered(100 + n) for n in range(3)])
+        await until(lambda: service.stats().in_work == 3)
+        tasks.start_soon(service.gather, [numbered(n) for n in range(4)])
+        await until(lambda: service.stats().queued == 4)
 
-            async def urgent() -> None:
-                await service.get(numbered(3), priority=5)
+        async def urgent() -> None:
+            await service.get(numbered(3), priority=5)
 
-            tasks.start_soon(urgent)
-            await until(lambda: service.stats().joined == 1)
-            gate.open()
-        # trio starts the tasks of the chunks that are sent together in any order.
-        assert 3 in gate.begun[3:6]
-        assert sorted(gate.begun[3:]) == [0, 1, 2, 3]
-        assert service.stats().queued == 0
-
-    run_on(main)
+        tasks.start_soon(urgent)
+        await until(lambda: service.stats().joined == 1)
+        gate.open()
+    # trio starts the tasks of the chunks that are sent together in any order.
+    assert 3 in gate.begun[3:6]
+    assert sorted(gate.begun[3:]) == [0, 1, 2, 3]
+    assert service.stats().queued == 0
 
 
-def test_a_slow_image_holds_no_other(run_on: Any) -> None:
+@on_both_loops
+async def test_a_slow_image_holds_no_other() -> None:
     gate = Gate(closed=(7,))
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(gate, num_workers=2, executor="thread") as service,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(service.get, numbered(7))
-            await until(lambda: gate.begun == [7])
-            assert await service.gather([numbered(n) for n in range(20, 40)]) == list(range(20, 40))
-            gate.open()
-
-    run_on(main)
+    async with (
+        AsyncImageService(gate, num_workers=2, executor="thread") as service,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(service.get, numbered(7))
+        await until(lambda: gate.begun == [7])
+        assert await service.gather([numbered(n) for n in range(20, 40)]) == list(range(20, 40))
+        gate.open()
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_overflow_raises_a_named_error(run_on: Any) -> None:
+@on_both_loops
+async def test_overflow_raises_a_named_error() -> None:
     gate = Gate(closed=(1, 2))
 
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 2, "overflow": "raise"}
-        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
-            tasks.start_soon(service.gather, [numbered(1), numbered(2)])
-            await until(lambda: service.stats().pending == 2)
-            with pytest.raises(aioloader.ServiceOverloadedError) as caught:
-                await service.get(numbered(3))
-            assert (caught.value.pending, caught.value.max_pending) == (2, 2)
-            gate.open()
-
-    run_on(main)
+    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 2, "overflow": "raise"}
+    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+        tasks.start_soon(service.gather, [numbered(1), numbered(2)])
+        await until(lambda: service.stats().pending == 2)
+        with pytest.raises(aioloader.ServiceOverloadedError) as caught:
+            await service.get(numbered(3))
+        assert (caught.value.pending, caught.value.max_pending) == (2, 2)
+        gate.open()
 
 
-def test_waiting_for_room_is_fair_and_can_be_cancelled(run_on: Any) -> None:
+@on_both_loops
+async def test_waiting_for_room_is_fair_and_can_be_cancelled() -> None:
     gate = Gate(closed=(1,))
 
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 1}
-        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
-            scopes = []
+    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 1}
+    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+        scopes = []
 
-            async def get(number: int) -> None:
-                with anyio.CancelScope() as scope:
-                    scopes.append(scope)
-                    await service.get(numbered(number))
+        async def get(number: int) -> None:
+            with anyio.CancelScope() as scope:
+                scopes.append(scope)
+                await service.get(numbered(number))
 
-            for count, number in enumerate((1, 2, 3, 4)):
-                tasks.start_soon(get, number)
-                await until(
-                    lambda count=count: (
-                        service.stats().pending + service.stats().waiting_for_admission == count + 1
-                    )
+        for count, number in enumerate((1, 2, 3, 4)):
+            tasks.start_soon(get, number)
+            await until(
+                lambda count=count: (
+                    service.stats().pending + service.stats().waiting_for_admission == count + 1
                 )
-            scopes[1].cancel()
-            await until(lambda: service.stats().waiting_for_admission == 2)
-            gate.open()
-        assert gate.begun == [1, 3, 4]
-        assert service.stats().pending == 0
-
-    run_on(main)
+            )
+        scopes[1].cancel()
+        await until(lambda: service.stats().waiting_for_admission == 2)
+        gate.open()
+    assert gate.begun == [1, 3, 4]
+    assert service.stats().pending == 0
 
 
 @pytest.mark.parametrize("phase", ["admission", "queue", "work"])
-def test_a_timeout_names_the_phase_and_frees_the_place(phase: str, run_on: Any) -> None:
+@on_both_loops
+async def test_a_timeout_names_the_phase_and_frees_the_place(phase: str) -> None:
     gate = Gate(closed=(1, 2, 3, 4))
     before = {"admission": 4, "queue": 3, "work": 0}[phase]
 
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 4}
-        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
-            for number in range(1, before + 1):
-                tasks.start_soon(service.get, numbered(number))
-            await until(lambda: service.stats().pending == before)
-            with pytest.raises(aioloader.ImageTimeoutError) as caught:
-                await service.get(numbered(4 if phase == "work" else 9), timeout=0.05)
-            assert (caught.value.phase, caught.value.timeout) == (phase, 0.05)
-            assert service.stats().pending == before
-            assert service.stats().timed_out == 1
-            gate.open()
-            assert await service.get(numbered(8)) == 8
-
-    run_on(main)
+    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 4}
+    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+        for number in range(1, before + 1):
+            tasks.start_soon(service.get, numbered(number))
+        await until(lambda: service.stats().pending == before)
+        with pytest.raises(aioloader.ImageTimeoutError) as caught:
+            await service.get(numbered(4 if phase == "work" else 9), timeout=0.05)
+        assert (caught.value.phase, caught.value.timeout) == (phase, 0.05)
+        assert service.stats().pending == before
+        assert service.stats().timed_out == 1
+        gate.open()
+        assert await service.get(numbered(8)) == 8
 
 
 @pytest.mark.parametrize("phase", ["queue", "work"])
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_cancelling_the_last_waiter_frees_the_place(
-    phase: str, executor: str, run_on: Any, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor=executor) as service:
-            await service.ready()
-            async with anyio.create_task_group() as tasks:
-                photos = [jpeg(900, 900, seed=seed) for seed in range(20)]
-                if phase == "queue":
-                    tasks.start_soon(service.gather, photos[:10])
-                    await until(lambda: service.stats().queued)
-                with anyio.CancelScope() as scope:
-                    async with anyio.create_task_group() as inner:
-                        inner.start_soon(service.gather, photos[10:])
-                        await until(lambda: service.stats().in_work)
-                        scope.cancel()
-                assert service.stats().pending <= 10
-            await until(lambda: service.stats().memory_used == 0)
-            assert number_of(await service.get(numbered(3))) == 3
-
-    run_on(main)
+@on_both_loops
+async def test_cancelling_the_last_waiter_frees_the_place(phase: str, executor: str, tmp_path: Path) -> None:
+    async with AsyncImageService(num_workers=1, executor=executor) as service:
+        await service.ready()
+        async with anyio.create_task_group() as tasks:
+            photos = [jpeg(900, 900, seed=seed) for seed in range(20)]
+            if phase == "queue":
+                tasks.start_soon(service.gather, photos[:10])
+                await until(lambda: service.stats().queued)
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as inner:
+                    inner.start_soon(service.gather, photos[10:])
+                    await until(lambda: service.stats().in_work)
+                    scope.cancel()
+            assert service.stats().pending <= 10
+        await until(lambda: service.stats().memory_used == 0)
+        assert number_of(await service.get(numbered(3))) == 3
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_error_belongs_to_its_image_alone(executor: str, run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(fails, num_workers=2, executor=executor) as service:
-            refs = [numbered(n) for n in range(10)] + [b"", b"nothing", jpeg()[:200]]
-            found = await service.gather(refs, on_error="return")
-            assert found[:10:2] == [0, 2, 4, 6, 8]
-            for number in range(1, 10, 2):
-                assert isinstance(found[number], aioloader.ImageError)
-                assert f"{number} is odd" in str(found[number])
-                assert found[number].stage == "transform:fails"
-                assert isinstance(found[number].__cause__, ValueError)
-            for error in found[10:]:
-                assert isinstance(error, aioloader.ImageError)
-                assert error.stage == "decode"
-            with pytest.raises(aioloader.ImageError, match="1 is odd"):
-                await service.gather([numbered(0), numbered(1)])
-            assert await service.get(numbered(4)) == 4
-
-    run_on(main)
+@on_both_loops
+async def test_an_error_belongs_to_its_image_alone(executor: str) -> None:
+    async with AsyncImageService(fails, num_workers=2, executor=executor) as service:
+        refs = [numbered(n) for n in range(10)] + [b"", b"nothing", jpeg()[:200]]
+        found = await service.gather(refs, on_error="return")
+        assert found[:10:2] == [0, 2, 4, 6, 8]
+        for number in range(1, 10, 2):
+            assert isinstance(found[number], aioloader.ImageError)
+            assert f"{number} is odd" in str(found[number])
+            assert found[number].stage == "transform:fails"
+            assert isinstance(found[number].__cause__, ValueError)
+        for error in found[10:]:
+            assert isinstance(error, aioloader.ImageError)
+            assert error.stage == "decode"
+        with pytest.raises(aioloader.ImageError, match="1 is odd"):
+            await service.gather([numbered(0), numbered(1)])
+        assert await service.get(numbered(4)) == 4
 
 
-def test_wrong_references_are_refused(run_on: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with AsyncImageService(
-            num_workers=1, executor="thread", max_bytes=1000, max_pixels=100
-        ) as service:
-            with pytest.raises(ImageNotAllowedError, match="allow"):
-                await service.get("/etc/passwd")
-            with pytest.raises(ImageNotAllowedError, match="http"):
-                await service.get("http://127.0.0.1/a.jpg")
-            with pytest.raises(ImageNotAllowedError):
-                await service.get(np.zeros((2, 2, 3), np.uint8))
-            with pytest.raises(ImageTooLargeError) as caught:
-                await service.get(bytes(1001))
-            assert (caught.value.what, caught.value.limit, caught.value.found) == ("bytes", 1000, 1001)
-            with pytest.raises(ImageTooLargeError, match="pixels"):
-                await service.get(encode_raw(np.zeros((11, 10, 3), np.uint8)))
-            with pytest.raises(TypeError, match="not a reference"):
-                await service.get(object())
-            with pytest.raises(ValueError, match="on_error"):
-                await service.gather([], on_error="ignore")
-
-    run_on(main)
+@on_both_loops
+async def test_wrong_references_are_refused(tmp_path: Path) -> None:
+    async with AsyncImageService(num_workers=1, executor="thread", max_bytes=1000, max_pixels=100) as service:
+        with pytest.raises(ImageNotAllowedError, match="allow"):
+            await service.get("/etc/passwd")
+        with pytest.raises(ImageNotAllowedError, match="http"):
+            await service.get("http://127.0.0.1/a.jpg")
+        with pytest.raises(ImageNotAllowedError):
+            await service.get(np.zeros((2, 2, 3), np.uint8))
+        with pytest.raises(ImageTooLargeError) as caught:
+            await service.get(bytes(1001))
+        assert (caught.value.what, caught.value.limit, caught.value.found) == ("bytes", 1000, 1001)
+        with pytest.raises(ImageTooLargeError, match="pixels"):
+            await service.get(encode_raw(np.zeros((11, 10, 3), np.uint8)))
+        with pytest.raises(TypeError, match="not a reference"):
+            await service.get(object())
+        with pytest.raises(ValueError, match="on_error"):
+            await service.gather([], on_error="ignore")
 
 
 @with_cases(
@@ -505,40 +459,33 @@ def test_an_async_processor_is_refused() -> None:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_killed_in_the_middle_costs_nothing_but_time(
-    run_on: Any, tmp_path: Path, leftovers: Any
-) -> None:
-    async def main() -> None:
-        async with AsyncImageService(KillsOnce(tmp_path, 13), num_workers=2) as service:
-            assert await service.gather([numbered(n) for n in range(30)]) == list(range(30))
-            assert service.stats().restarts == 1
-
-    run_on(main)
+@on_both_loops
+async def test_a_worker_killed_in_the_middle_costs_nothing_but_time(tmp_path: Path, leftovers: Any) -> None:
+    async with AsyncImageService(KillsOnce(tmp_path, 13), num_workers=2) as service:
+        assert await service.gather([numbered(n) for n in range(30)]) == list(range(30))
+        assert service.stats().restarts == 1
 
 
-def test_an_image_that_always_kills_its_worker_is_a_named_error(run_on: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with AsyncImageService(KillsOnce(tmp_path, 13, always=True), num_workers=1) as service:
-            found = await service.gather([numbered(n) for n in range(10, 16)], on_error="return")
-            assert [each for each in found if not isinstance(each, Exception)] == [10, 11, 12, 14, 15]
-            assert isinstance(found[3], aioloader.ImageError)
-
-    run_on(main)
+@on_both_loops
+async def test_an_image_that_always_kills_its_worker_is_a_named_error(tmp_path: Path) -> None:
+    async with AsyncImageService(KillsOnce(tmp_path, 13, always=True), num_workers=1) as service:
+        found = await service.gather([numbered(n) for n in range(10, 16)], on_error="return")
+        assert [each for each in found if not isinstance(each, Exception)] == [10, 11, 12, 14, 15]
+        assert isinstance(found[3], aioloader.ImageError)
 
 
-def test_killed_workers_are_replaced_while_they_are_idle(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1) as service:
-            await service.ready()
-            executor: Any = service._engine.executor
-            for pid in executor.pids:
-                os.kill(pid, signal.SIGKILL)
-            assert number_of(await service.get(numbered(2))) == 2
-
-    run_on(main)
+@on_both_loops
+async def test_killed_workers_are_replaced_while_they_are_idle() -> None:
+    async with AsyncImageService(num_workers=1) as service:
+        await service.ready()
+        executor: Any = service._engine.executor
+        for pid in executor.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert number_of(await service.get(numbered(2))) == 2
 
 
-def test_a_processor_that_cannot_be_loaded_is_an_error_of_the_request(run_on: Any) -> None:
+@on_both_loops
+async def test_a_processor_that_cannot_be_loaded_is_an_error_of_the_request() -> None:
     class Unloadable:
         def __call__(self, image: Any) -> Any:
             return image
@@ -546,56 +493,49 @@ def test_a_processor_that_cannot_be_loaded_is_an_error_of_the_request(run_on: An
         def __reduce__(self) -> Any:
             return (int, ("not a number",))
 
-    async def main() -> None:
-        async with AsyncImageService(Unloadable(), num_workers=1) as service:
-            with pytest.raises(aioloader.ImageServiceError, match="WorkerError"):
-                await service.get(numbered(1))
-            with pytest.raises(aioloader.WorkerError):
-                await service.ready()
-
-    run_on(main)
+    async with AsyncImageService(Unloadable(), num_workers=1) as service:
+        with pytest.raises(aioloader.ImageServiceError, match="WorkerError"):
+            await service.get(numbered(1))
+        with pytest.raises(aioloader.WorkerError):
+            await service.ready()
 
 
 # -- life --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_leaving_gives_those_who_wait_an_error_and_leaves_nothing(
-    executor: str, run_on: Any, leftovers: Any
+@on_both_loops
+async def test_leaving_gives_those_who_wait_an_error_and_leaves_nothing(
+    executor: str, leftovers: Any
 ) -> None:
-    async def main() -> None:
-        errors: list[BaseException] = []
-        async with anyio.create_task_group() as tasks:
-            async with AsyncImageService(num_workers=2, executor=executor) as service:
+    errors: list[BaseException] = []
+    async with anyio.create_task_group() as tasks:
+        async with AsyncImageService(num_workers=2, executor=executor) as service:
 
-                async def get() -> None:
-                    try:
-                        await service.gather([jpeg(700, 700, seed=n) for n in range(30)])
-                    except aioloader.ServiceClosedError as error:
-                        errors.append(error)
+            async def get() -> None:
+                try:
+                    await service.gather([jpeg(700, 700, seed=n) for n in range(30)])
+                except aioloader.ServiceClosedError as error:
+                    errors.append(error)
 
-                tasks.start_soon(get)
-                await until(lambda: service.stats().in_work)
-        assert len(errors) == 1
-        with pytest.raises(aioloader.ServiceClosedError):
-            await service.get(numbered(1))
-        with pytest.raises(aioloader.ServiceClosedError):
-            async with service:
-                pass
-        assert service.stats().workers == 2
-        assert "images made" in service.explain()
-
-    run_on(main)
+            tasks.start_soon(get)
+            await until(lambda: service.stats().in_work)
+    assert len(errors) == 1
+    with pytest.raises(aioloader.ServiceClosedError):
+        await service.get(numbered(1))
+    with pytest.raises(aioloader.ServiceClosedError):
+        async with service:
+            pass
+    assert service.stats().workers == 2
+    assert "images made" in service.explain()
 
 
-def test_a_service_that_is_not_open_says_so(run_on: Any) -> None:
-    async def main() -> None:
-        service = AsyncImageService()
-        with pytest.raises(aioloader.ServiceClosedError, match="async with"):
-            await service.get(b"")
-        await service.aclose()
-
-    run_on(main)
+@on_both_loops
+async def test_a_service_that_is_not_open_says_so() -> None:
+    service = AsyncImageService()
+    with pytest.raises(aioloader.ServiceClosedError, match="async with"):
+        await service.get(b"")
+    await service.aclose()
 
 
 def test_another_event_loop_is_refused() -> None:
@@ -626,63 +566,57 @@ def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_output_torch_gives_tensors_over_the_same_memory(run_on: Any) -> None:
+@on_both_loops
+async def test_output_torch_gives_tensors_over_the_same_memory() -> None:
     torch = pytest.importorskip("torch")
 
-    async def main() -> None:
-        async with AsyncImageService(ragged, num_workers=1, output="torch") as service:
-            made = await service.get(numbered(0, side=300))
-            assert isinstance(made["rows"], torch.Tensor)
-            assert service.stats().memory_used >= made["rows"].nbytes
-            del made
-            await until(lambda: service.stats().memory_used == 0)
-
-    run_on(main)
+    async with AsyncImageService(ragged, num_workers=1, output="torch") as service:
+        made = await service.get(numbered(0, side=300))
+        assert isinstance(made["rows"], torch.Tensor)
+        assert service.stats().memory_used >= made["rows"].nbytes
+        del made
+        await until(lambda: service.stats().memory_used == 0)
 
 
-def test_the_last_counters_show_nothing_in_work(run_on: Any) -> None:
-    async def main() -> None:
-        begun, may_end = anyio.Event(), anyio.Event()
+@on_both_loops
+async def test_the_last_counters_show_nothing_in_work() -> None:
+    begun, may_end = anyio.Event(), anyio.Event()
 
-        async def fetch(url: str) -> bytes:
-            begun.set()
-            with anyio.CancelScope(shield=True):  # closes slowly
-                await may_end.wait()
-            return numbered(1)
+    async def fetch(url: str) -> bytes:
+        begun.set()
+        with anyio.CancelScope(shield=True):  # closes slowly
+            await may_end.wait()
+        return numbered(1)
 
-        async with anyio.create_task_group() as tasks:
-            service = AsyncImageService(num_workers=1, executor="thread", allow=["https"], fetch=fetch)
-            await service.__aenter__()
+    async with anyio.create_task_group() as tasks:
+        service = AsyncImageService(num_workers=1, executor="thread", allow=["https"], fetch=fetch)
+        await service.__aenter__()
 
-            async def get() -> None:
-                with pytest.raises(ServiceClosedError):
-                    await service.get("https://example.com/a")
+        async def get() -> None:
+            with pytest.raises(ServiceClosedError):
+                await service.get("https://example.com/a")
 
-            tasks.start_soon(get)
-            await begun.wait()
-            await service.aclose()
-            stats = service.stats()
-            assert (stats.pending, stats.admitted, stats.in_work, stats.reading, stats.queued) == (0,) * 5
-            may_end.set()
-
-    run_on(main)
+        tasks.start_soon(get)
+        await begun.wait()
+        await service.aclose()
+        stats = service.stats()
+        assert (stats.pending, stats.admitted, stats.in_work, stats.reading, stats.queued) == (0,) * 5
+        may_end.set()
 
 
 # -- probe -------------------------------------------------------------------------------------------------------------
 
 
-def test_probe_reads_the_header_and_decodes_nothing(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread", max_pixels=10_000) as service:
-            info = await service.probe(jpeg(30, 50))
-            assert (info.format, info.size, info.shape, info.nbytes) == ("jpeg", (30, 50), (30, 50, 3), 4500)
-            assert service.stats().made == 0
-            with pytest.raises(aioloader.ImageError):
-                await service.probe(b"no image")
-            with pytest.raises(ImageTooLargeError):
-                await service.probe(jpeg(200, 200))
-
-    run_on(main)
+@on_both_loops
+async def test_probe_reads_the_header_and_decodes_nothing() -> None:
+    async with AsyncImageService(num_workers=1, executor="thread", max_pixels=10_000) as service:
+        info = await service.probe(jpeg(30, 50))
+        assert (info.format, info.size, info.shape, info.nbytes) == ("jpeg", (30, 50), (30, 50, 3), 4500)
+        assert service.stats().made == 0
+        with pytest.raises(aioloader.ImageError):
+            await service.probe(b"no image")
+        with pytest.raises(ImageTooLargeError):
+            await service.probe(jpeg(200, 200))
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 30])
@@ -701,22 +635,20 @@ async def test_a_service_whose_opening_is_cancelled_leaves_nothing(turns: int, l
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("shapes", ["equal", "mixed"])
-def test_small_images_of_a_chunk_are_independent_arrays(executor: str, shapes: str, run_on: Any) -> None:
+@on_both_loops
+async def test_small_images_of_a_chunk_are_independent_arrays(executor: str, shapes: str) -> None:
     """Chunks of one shape are written to rows: with turned, grey and damaged images between the others."""
     photos = [jpeg(32, 48 if shapes == "equal" else 24 + 8 * (n % 3), seed=n) for n in range(200)]
     photos[50] = with_orientation(photos[50], 6)
     photos[51] = simplejpeg.encode_jpeg(np.full((32, 48, 1), 9, np.uint8), colorspace="GRAY")
     photos[52] = photos[52][: len(photos[52]) // 2]
 
-    async def main() -> None:
-        async with AsyncImageService(num_workers=2, executor=executor) as service:
-            for _ in range(2):  # from the second time on the structure of the results is known
-                made = await service.gather(photos, on_error="return")
-                assert isinstance(made[52], ImageError)
-                for photo, image in zip(photos, made, strict=True):
-                    if photo is not photos[52]:
-                        assert np.array_equal(image, decode_image(photo))
-                        image[:] = 0  # nobody else has it
-            assert service.stats().held_nbytes == 0
-
-    run_on(main)
+    async with AsyncImageService(num_workers=2, executor=executor) as service:
+        for _ in range(2):  # from the second time on the structure of the results is known
+            made = await service.gather(photos, on_error="return")
+            assert isinstance(made[52], ImageError)
+            for photo, image in zip(photos, made, strict=True):
+                if photo is not photos[52]:
+                    assert np.array_equal(image, decode_image(photo))
+                    image[:] = 0  # nobody else has it
+        assert service.stats().held_nbytes == 0

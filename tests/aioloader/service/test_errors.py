@@ -23,7 +23,7 @@ from aioloader.errors import (
     ServiceOverloadedError,
 )
 from tests.aioloader.service.images import number_of, numbered
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 
 
 @with_cases(
@@ -89,14 +89,12 @@ def says_too_much(image: Any) -> Any:
 
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
-def test_long_texts_of_a_processor_are_cut(executor: str, run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(says_too_much, num_workers=1, executor=executor) as service:
-            found = await service.gather([numbered(n) for n in range(1, 7)], on_error="return")
-            names = ["ValueError", "KeyError", "Verbose", "ExceptionGroup", "noted", "RuntimeError"]
-            for error, name in zip(found, names, strict=True):
-                assert name in str(error)
-                assert len("".join(traceback.format_exception(error))) < 100_000
-                assert len(pickle.dumps(error)) < 100_000
-
-    run_on(main)
+@on_both_loops
+async def test_long_texts_of_a_processor_are_cut(executor: str) -> None:
+    async with AsyncImageService(says_too_much, num_workers=1, executor=executor) as service:
+        found = await service.gather([numbered(n) for n in range(1, 7)], on_error="return")
+        names = ["ValueError", "KeyError", "Verbose", "ExceptionGroup", "noted", "RuntimeError"]
+        for error, name in zip(found, names, strict=True):
+            assert name in str(error)
+            assert len("".join(traceback.format_exception(error))) < 100_000
+            assert len(pickle.dumps(error)) < 100_000

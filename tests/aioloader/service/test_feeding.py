@@ -14,6 +14,7 @@ from aioloader import AsyncImageService
 from aioloader.errors import ServiceClosedError
 from tests.aioloader.service.images import jpeg
 from tests.aioloader.service.test_async_service import until
+from tests.cases import on_both_loops
 
 pytest.importorskip("PIL")
 
@@ -66,82 +67,73 @@ def service_of(**options: Any) -> AsyncImageService:
     return AsyncImageService(PROCESSOR, num_workers=1, executor="thread", **options)
 
 
-def test_closing_the_service_ends_an_iterator_that_waits_for_prompts(
-    iterate: Iterate, run_on: Any, leftovers: Any
+@on_both_loops
+async def test_closing_the_service_ends_an_iterator_that_waits_for_prompts(
+    iterate: Iterate, leftovers: Any
 ) -> None:
-    async def main() -> None:
-        prompts = Prompts(0)
-        raised: list[str] = []
+    prompts = Prompts(0)
+    raised: list[str] = []
 
-        async def wait(elements: Any) -> None:
-            try:
-                await anext(elements)
-            except Exception as error:
-                raised.append(type(error).__name__)
+    async def wait(elements: Any) -> None:
+        try:
+            await anext(elements)
+        except Exception as error:
+            raised.append(type(error).__name__)
 
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as tasks:
-                async with service_of() as service:
-                    elements = iterate(service, prompts.generate())
-                    tasks.start_soon(wait, elements)
-                    await prompts.waiting.wait()
-            assert raised == ["ServiceClosedError"]
-            assert prompts.closed
-            with pytest.raises(StopAsyncIteration):
-                await anext(elements)
-
-    run_on(main)
-
-
-def test_an_iterator_that_is_kept_leaves_no_task_behind(
-    iterate: Iterate, run_on: Any, leftovers: Any
-) -> None:
-    async def main() -> None:
-        with anyio.fail_after(30):
-            prompts = Prompts(500)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
             async with service_of() as service:
                 elements = iterate(service, prompts.generate())
-                await anext(elements)
-            assert prompts.closed
-            with pytest.raises((ServiceClosedError, StopAsyncIteration)):
-                while True:
-                    await anext(elements)
+                tasks.start_soon(wait, elements)
+                await prompts.waiting.wait()
+        assert raised == ["ServiceClosedError"]
+        assert prompts.closed
+        with pytest.raises(StopAsyncIteration):
+            await anext(elements)
 
-    run_on(main)
 
-
-def test_an_iterator_of_a_closed_service_says_so(iterate: Iterate, run_on: Any) -> None:
-    async def main() -> None:
+@on_both_loops
+async def test_an_iterator_that_is_kept_leaves_no_task_behind(iterate: Iterate, leftovers: Any) -> None:
+    with anyio.fail_after(30):
+        prompts = Prompts(500)
         async with service_of() as service:
-            elements = iterate(service, [[PHOTO]])
-        for _ in range(2):
-            with pytest.raises(ServiceClosedError):
+            elements = iterate(service, prompts.generate())
+            await anext(elements)
+        assert prompts.closed
+        with pytest.raises((ServiceClosedError, StopAsyncIteration)):
+            while True:
                 await anext(elements)
 
-    run_on(main)
+
+@on_both_loops
+async def test_an_iterator_of_a_closed_service_says_so(iterate: Iterate) -> None:
+    async with service_of() as service:
+        elements = iterate(service, [[PHOTO]])
+    for _ in range(2):
+        with pytest.raises(ServiceClosedError):
+            await anext(elements)
 
 
 @pytest.mark.parametrize("way", ["dropped", "closed"])
-def test_leaving_closes_the_generator_of_the_prompts_in_its_own_task(
-    way: str, iterate: Iterate, run_on: Any
+@on_both_loops
+async def test_leaving_closes_the_generator_of_the_prompts_in_its_own_task(
+    way: str, iterate: Iterate
 ) -> None:
-    async def main() -> None:
-        with anyio.fail_after(30):
-            async with service_of() as service:
-                prompts = Prompts(500)
-                elements = iterate(service, prompts.generate())
-                await anext(elements)
-                if way == "closed":
-                    await elements.aclose()
-                del elements
-                gc.collect()
-                await until(lambda: prompts.closed)
-                await until(lambda: service.stats().pending == 0)
-
-    run_on(main)
+    with anyio.fail_after(30):
+        async with service_of() as service:
+            prompts = Prompts(500)
+            elements = iterate(service, prompts.generate())
+            await anext(elements)
+            if way == "closed":
+                await elements.aclose()
+            del elements
+            gc.collect()
+            await until(lambda: prompts.closed)
+            await until(lambda: service.stats().pending == 0)
 
 
-def test_plain_generators_are_closed_too(iterate: Iterate, run_on: Any) -> None:
+@on_both_loops
+async def test_plain_generators_are_closed_too(iterate: Iterate) -> None:
     closed = []
 
     def prompts() -> Any:
@@ -151,12 +143,9 @@ def test_plain_generators_are_closed_too(iterate: Iterate, run_on: Any) -> None:
         finally:
             closed.append(True)
 
-    async def main() -> None:
-        async with service_of() as service:
-            given = prompts()
-            elements = iterate(service, given)
-            await anext(elements)
-            await elements.aclose()
-            await until(lambda: bool(closed))
-
-    run_on(main)
+    async with service_of() as service:
+        given = prompts()
+        elements = iterate(service, given)
+        await anext(elements)
+        await elements.aclose()
+        await until(lambda: bool(closed))

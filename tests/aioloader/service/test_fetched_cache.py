@@ -15,6 +15,7 @@ from aioloader.service import http_fetch as fetched_cache
 from aioloader.service.http_fetch import FetchedCache, KnownVersion
 from aioloader.service.references import ReferenceReader
 from aioloader.storage.cache.disk import CacheOptions
+from tests.cases import on_both_loops
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -243,17 +244,13 @@ def test_wrong_options_are_refused() -> None:
         ReferenceReader(cache="s3://bucket")
 
 
-def test_a_directory_that_cannot_be_used_is_a_named_error(
-    server: RawServer, run_on: RunOn, tmp_path: Path
-) -> None:
+@on_both_loops
+async def test_a_directory_that_cannot_be_used_is_a_named_error(server: RawServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    async def main() -> None:
-        reader = ReferenceReader(allow=["http"], hosts=[f"127.0.0.1:{server.port}"], cache=tmp_path / "file")
-        try:
-            with pytest.raises(ImageServiceError, match="cache"):
-                await reader.read(reader.accept(server.url("/a")))
-        finally:
-            await reader.aclose()
-
-    run_on(main)
+    reader = ReferenceReader(allow=["http"], hosts=[f"127.0.0.1:{server.port}"], cache=tmp_path / "file")
+    try:
+        with pytest.raises(ImageServiceError, match="cache"):
+            await reader.read(reader.accept(server.url("/a")))
+    finally:
+        await reader.aclose()

@@ -25,7 +25,7 @@ from aioloader.errors import (
 )
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
-from tests.conftest import RunOn
+from tests.cases import on_both_loops
 from tests.servers.raw_http import RawServer, answer
 
 pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
@@ -107,35 +107,33 @@ def references(server: RawServer) -> list[tuple[Any, bytes | type[Exception]]]:
 
 
 @pytest.mark.parametrize("executor", [pytest.param("process", marks=pytest.mark.slow), "thread"])
-def test_every_answer_is_right_or_a_named_error_of_its_image(
-    server: RawServer, root: Path, run_on: RunOn, executor: str
+@on_both_loops
+async def test_every_answer_is_right_or_a_named_error_of_its_image(
+    server: RawServer, root: Path, executor: str
 ) -> None:
     mix = references(server) * 6
     random.Random(1).shuffle(mix)
 
-    async def main() -> None:
-        async with AsyncImageService(
-            num_workers=2,
-            executor=executor,
-            allow=("bytes", "data", "path", "http"),
-            hosts=[f"127.0.0.1:{server.port}"],
-            root=root,
-            max_bytes=LIMIT,
-            max_pixels=50_000,
-            timeout=3.0,
-        ) as service:
-            await service.ready()
-            found = await service.gather([ref for ref, _ in mix], on_error="return")
-            files = psutil.Process().num_fds()
-            for (ref, expected), got in zip(mix, found, strict=True):
-                # Good images have more than the time that they need, slow ones all of it.
-                if isinstance(expected, bytes):
-                    assert np.array_equal(got, decode_image(expected)), ref
-                else:
-                    assert isinstance(got, (expected, ImageTimeoutError)), (ref, got)
-                    assert isinstance(got, ImageServiceError)
-            await service.gather([ref for ref, _ in mix if ref != server.url("/slow")], on_error="return")
-            assert psutil.Process().num_fds() <= files + 4
-            assert service.stats().pending == 0
-
-    run_on(main)
+    async with AsyncImageService(
+        num_workers=2,
+        executor=executor,
+        allow=("bytes", "data", "path", "http"),
+        hosts=[f"127.0.0.1:{server.port}"],
+        root=root,
+        max_bytes=LIMIT,
+        max_pixels=50_000,
+        timeout=3.0,
+    ) as service:
+        await service.ready()
+        found = await service.gather([ref for ref, _ in mix], on_error="return")
+        files = psutil.Process().num_fds()
+        for (ref, expected), got in zip(mix, found, strict=True):
+            # Good images have more than the time that they need, slow ones all of it.
+            if isinstance(expected, bytes):
+                assert np.array_equal(got, decode_image(expected)), ref
+            else:
+                assert isinstance(got, (expected, ImageTimeoutError)), (ref, got)
+                assert isinstance(got, ImageServiceError)
+        await service.gather([ref for ref, _ in mix if ref != server.url("/slow")], on_error="return")
+        assert psutil.Process().num_fds() <= files + 4
+        assert service.stats().pending == 0

@@ -28,7 +28,7 @@ from aioloader.service import http_fetch as http_exchange
 from aioloader.service.allowed import HostRule
 from aioloader.service.http_fetch import BodyRoom, WebBytes, WebClient
 from aioloader.service.web_urls import parse_web_url
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -799,17 +799,15 @@ def test_room_is_never_exceeded_and_everybody_gets_it(steps: list[tuple[str, int
     assert len(done) == sum(stays % 7 != 6 for _, _, stays in steps)
 
 
-def test_a_slow_server_holds_no_room_of_others(run_on: RunOn) -> None:
-    async def main() -> None:
-        room = BodyRoom(16)
-        async with room.take("slow", 10), anyio.create_task_group() as tasks:
-            tasks.start_soon(_take, room, "slow", 1)
-            async with room.take("fast", 6):
-                assert room.taken == 16
-            tasks.cancel_scope.cancel()
-        assert room.taken == 0
-
-    run_on(main)
+@on_both_loops
+async def test_a_slow_server_holds_no_room_of_others() -> None:
+    room = BodyRoom(16)
+    async with room.take("slow", 10), anyio.create_task_group() as tasks:
+        tasks.start_soon(_take, room, "slow", 1)
+        async with room.take("fast", 6):
+            assert room.taken == 16
+        tasks.cancel_scope.cancel()
+    assert room.taken == 0
 
 
 async def _take(room: BodyRoom, server: str, nbytes: int) -> None:

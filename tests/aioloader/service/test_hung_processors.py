@@ -13,112 +13,99 @@ from aioloader import AsyncImageService
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, Chunk
 from tests.aioloader.service.images import HANGS, Gate, hangs, numbered
 from tests.aioloader.service.test_async_service import until
+from tests.cases import on_both_loops
 
 LONG_S = 600.0
 
 
-def test_a_shorter_timeout_ends_the_worker(run_on: Any, leftovers: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
-            await service.ready()
-            with anyio.fail_after(60):
-                with pytest.raises(aioloader.ImageTimeoutError) as caught:
-                    await service.get(numbered(HANGS), timeout=0.5)
-                assert caught.value.phase == "work"
-                assert await service.get(numbered(1)) == 1
-                assert service.stats().restarts == 1
-                await until(lambda: service.stats().memory_used == 0)
-
-    run_on(main)
+@on_both_loops
+async def test_a_shorter_timeout_ends_the_worker(leftovers: Any) -> None:
+    async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
+        await service.ready()
+        with anyio.fail_after(60):
+            with pytest.raises(aioloader.ImageTimeoutError) as caught:
+                await service.get(numbered(HANGS), timeout=0.5)
+            assert caught.value.phase == "work"
+            assert await service.get(numbered(1)) == 1
+            assert service.stats().restarts == 1
+            await until(lambda: service.stats().memory_used == 0)
 
 
-def test_a_worker_is_not_ended_while_another_caller_waits_for_its_image(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
-            await service.ready()
-            found: list[int] = []
+@on_both_loops
+async def test_a_worker_is_not_ended_while_another_caller_waits_for_its_image() -> None:
+    async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
+        await service.ready()
+        found: list[int] = []
 
-            async def patient() -> None:
-                found.append(await service.get(numbered(2500)))
+        async def patient() -> None:
+            found.append(await service.get(numbered(2500)))
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(patient)
-                await until(lambda: service.stats().in_work)
-                with pytest.raises(aioloader.ImageTimeoutError):
-                    await service.get(numbered(2500), timeout=0.2)
-                assert service.stats().joined == 1
-            assert found == [2500]
-            assert service.stats().restarts == 0
-
-    run_on(main)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(patient)
+            await until(lambda: service.stats().in_work)
+            with pytest.raises(aioloader.ImageTimeoutError):
+                await service.get(numbered(2500), timeout=0.2)
+            assert service.stats().joined == 1
+        assert found == [2500]
+        assert service.stats().restarts == 0
 
 
-def test_the_limit_of_the_caller_who_leaves_last_ends_the_worker(run_on: Any) -> None:
+@on_both_loops
+async def test_the_limit_of_the_caller_who_leaves_last_ends_the_worker() -> None:
     async def late(service: AsyncImageService) -> None:
         with pytest.raises(aioloader.ImageTimeoutError):
             await service.get(numbered(HANGS), timeout=1.0)
 
-    async def main() -> None:
-        async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
-            await service.ready()
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(late, service)
-                    await until(lambda: service.stats().in_work)
-                    with anyio.move_on_after(0.1):
-                        await service.get(numbered(HANGS))
-                assert await service.get(numbered(1)) == 1
-
-    run_on(main)
+    async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
+        await service.ready()
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(late, service)
+                await until(lambda: service.stats().in_work)
+                with anyio.move_on_after(0.1):
+                    await service.get(numbered(HANGS))
+            assert await service.get(numbered(1)) == 1
 
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
-def test_the_other_images_of_a_chunk_are_made(executor: str, run_on: Any) -> None:
+@on_both_loops
+async def test_the_other_images_of_a_chunk_are_made(executor: str) -> None:
     """Small images are made several at a time, and other callers wait longer for theirs."""
     gate = Gate(closed=(HANGS,))
     processor: Any = gate if executor == "thread" else hangs
 
-    async def main() -> None:
-        async with AsyncImageService(processor, num_workers=1, executor=executor, timeout=LONG_S) as service:
-            await service.ready()
-            await service.gather(
-                [numbered(0, side=n) for n in range(1, 5)]
-            )  # how long one takes is known now
-            found: dict[int, Any] = {}
+    async with AsyncImageService(processor, num_workers=1, executor=executor, timeout=LONG_S) as service:
+        await service.ready()
+        await service.gather([numbered(0, side=n) for n in range(1, 5)])  # how long one takes is known now
+        found: dict[int, Any] = {}
 
-            async def get(number: int, timeout: float) -> None:
-                try:
-                    found[number] = await service.get(numbered(number), timeout=timeout)
-                except aioloader.ImageTimeoutError as error:
-                    found[number] = error.phase
+        async def get(number: int, timeout: float) -> None:
+            try:
+                found[number] = await service.get(numbered(number), timeout=timeout)
+            except aioloader.ImageTimeoutError as error:
+                found[number] = error.phase
 
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    for number in range(20):
-                        tasks.start_soon(get, number, LONG_S)
-                        if number == 9:
-                            tasks.start_soon(get, HANGS, 0.5)
-            assert found.pop(HANGS) in ("queue", "work")
-            assert found == {number: number for number in range(20)}
-        gate.open()
-
-    run_on(main)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(get, number, LONG_S)
+                    if number == 9:
+                        tasks.start_soon(get, HANGS, 0.5)
+        assert found.pop(HANGS) in ("queue", "work")
+        assert found == {number: number for number in range(20)}
+    gate.open()
 
 
-def test_a_busy_worker_is_not_ended_for_the_images_before(run_on: Any) -> None:
+@on_both_loops
+async def test_a_busy_worker_is_not_ended_for_the_images_before() -> None:
     """Timeouts of images in the queue are no sign of a worker that hangs."""
 
-    async def main() -> None:
-        async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
-            await service.ready()
-            found = await service.gather(
-                [numbered(200 + n) for n in range(15)], timeout=1.0, on_error="return"
-            )
-            assert found[0] == 200
-            assert any(isinstance(each, aioloader.ImageTimeoutError) for each in found)
-            assert service.stats().restarts == 0
-
-    run_on(main)
+    async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
+        await service.ready()
+        found = await service.gather([numbered(200 + n) for n in range(15)], timeout=1.0, on_error="return")
+        assert found[0] == 200
+        assert any(isinstance(each, aioloader.ImageTimeoutError) for each in found)
+        assert service.stats().restarts == 0
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from aioloader import AsyncImageService, ImageService
 from aioloader.service.nested import flatten_keys, flatten_references
 from tests.aioloader.service.images import jpeg, number_of, numbered
 from tests.aioloader.service.test_nested import NESTED
+from tests.cases import on_both_loops
 
 PROCESSOR = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
 
@@ -22,52 +23,46 @@ def service_of(processor: Any = number_of) -> AsyncImageService:
     return AsyncImageService(processor, num_workers=1, executor="thread", cache_limit=1 << 20)
 
 
-def test_gather_keeps_images_by_their_keys(run_on: Any) -> None:
-    async def main() -> None:
-        async with service_of() as service:
-            refs = {"first": numbered(1), "rest": [numbered(2), (numbered(3), numbered(4))]}
-            keys = {"first": ("album", 1), "rest": [None, ("c", ("album", 4))]}
-            assert await service.gather(refs, key=keys) == {"first": 1, "rest": [2, (3, 4)]}
-            made = service.stats().made
-            # Other bytes with these keys are not made.
-            assert await service.get(numbered(9), key=("album", 1)) == 1
-            assert await service.get(numbered(9), key="c") == 3
-            assert await service.gather([numbered(9)], key=[("album", 4)]) == [4]
-            assert service.stats().made == made
-            assert await service.gather([numbered(9)], key=[None]) == [9]
-            assert await service.gather([numbered(8)]) == [8]
-
-    run_on(main)
+@on_both_loops
+async def test_gather_keeps_images_by_their_keys() -> None:
+    async with service_of() as service:
+        refs = {"first": numbered(1), "rest": [numbered(2), (numbered(3), numbered(4))]}
+        keys = {"first": ("album", 1), "rest": [None, ("c", ("album", 4))]}
+        assert await service.gather(refs, key=keys) == {"first": 1, "rest": [2, (3, 4)]}
+        made = service.stats().made
+        # Other bytes with these keys are not made.
+        assert await service.get(numbered(9), key=("album", 1)) == 1
+        assert await service.get(numbered(9), key="c") == 3
+        assert await service.gather([numbered(9)], key=[("album", 4)]) == [4]
+        assert service.stats().made == made
+        assert await service.gather([numbered(9)], key=[None]) == [9]
+        assert await service.gather([numbered(8)]) == [8]
 
 
-def test_gather_of_one_reference_has_one_key(run_on: Any) -> None:
-    async def main() -> None:
-        async with service_of() as service:
-            assert await service.gather(numbered(1), key=("a", 1)) == 1
-            assert await service.get(numbered(2), key=("a", 1)) == 1
-
-    run_on(main)
+@on_both_loops
+async def test_gather_of_one_reference_has_one_key() -> None:
+    async with service_of() as service:
+        assert await service.gather(numbered(1), key=("a", 1)) == 1
+        assert await service.get(numbered(2), key=("a", 1)) == 1
 
 
-def test_map_and_pack_ask_for_the_keys_of_a_prompt(run_on: Any) -> None:
+@on_both_loops
+async def test_map_and_pack_ask_for_the_keys_of_a_prompt() -> None:
     pytest.importorskip("PIL")
     prompts = [{"images": [jpeg(30, 30, seed=n)], "ids": [f"photo {n % 2}"]} for n in range(6)]
     options: Any = {"refs": lambda prompt: prompt["images"], "key": lambda prompt: prompt["ids"]}
 
-    async def main() -> None:
-        for way in ("map", "pack"):
-            async with service_of(PROCESSOR) as service:
-                if way == "map":
-                    found = [images async for _, images in service.map(prompts, ordered=True, **options)]
-                    values = [images[0]["pixel_values"] for images in found]
-                else:
-                    (batch,) = [batch async for batch in service.pack(prompts, max_tokens=64, **options)]
-                    values = np.split(batch.pixel_values, 6)
-                assert service.stats().made == 2, way
-                for number in range(2, 6):
-                    assert np.array_equal(values[number], values[number % 2])
-
-    run_on(main)
+    for way in ("map", "pack"):
+        async with service_of(PROCESSOR) as service:
+            if way == "map":
+                found = [images async for _, images in service.map(prompts, ordered=True, **options)]
+                values = [images[0]["pixel_values"] for images in found]
+            else:
+                (batch,) = [batch async for batch in service.pack(prompts, max_tokens=64, **options)]
+                values = np.split(batch.pixel_values, 6)
+            assert service.stats().made == 2, way
+            for number in range(2, 6):
+                assert np.array_equal(values[number], values[number % 2])
 
 
 def test_the_blocking_twin_takes_keys() -> None:
@@ -88,27 +83,23 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("refs", "keys"), WRONG)
-def test_keys_in_another_nesting_are_refused(refs: Any, keys: Any, run_on: Any) -> None:
-    async def main() -> None:
-        async with service_of() as service:
-            for on_error in ("raise", "return"):
-                with pytest.raises(ValueError, match="key"):
-                    await service.gather(refs, key=keys, on_error=on_error)
-            assert service.stats().pending == 0
-
-    run_on(main)
+@on_both_loops
+async def test_keys_in_another_nesting_are_refused(refs: Any, keys: Any) -> None:
+    async with service_of() as service:
+        for on_error in ("raise", "return"):
+            with pytest.raises(ValueError, match="key"):
+                await service.gather(refs, key=keys, on_error=on_error)
+        assert service.stats().pending == 0
 
 
-def test_a_key_that_is_not_hashable_is_the_error_of_its_image(run_on: Any) -> None:
-    async def main() -> None:
-        async with service_of() as service:
-            with pytest.raises(TypeError, match="hashable"):
-                await service.gather([numbered(1)], key=[["a"]])
-            found = await service.gather([numbered(1), numbered(2)], key=[["a"], "b"], on_error="return")
-            assert isinstance(found[0], TypeError)
-            assert found[1] == 2
-
-    run_on(main)
+@on_both_loops
+async def test_a_key_that_is_not_hashable_is_the_error_of_its_image() -> None:
+    async with service_of() as service:
+        with pytest.raises(TypeError, match="hashable"):
+            await service.gather([numbered(1)], key=[["a"]])
+        found = await service.gather([numbered(1), numbered(2)], key=[["a"], "b"], on_error="return")
+        assert isinstance(found[0], TypeError)
+        assert found[1] == 2
 
 
 @given(NESTED)

@@ -14,6 +14,7 @@ import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ImageTooLargeError
 from tests.aioloader.service.images import jpeg
+from tests.cases import on_both_loops
 from tests.servers.raw_http import RawServer, answer
 
 pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
@@ -65,40 +66,34 @@ def test_what_is_no_image_is_not_read_further(server: RawServer, run_on: Any, pa
     assert server.paths == [path]
 
 
-def test_images_of_many_frames_are_refused(run_on: Any) -> None:
+@on_both_loops
+async def test_images_of_many_frames_are_refused() -> None:
     pillow = pytest.importorskip("PIL.Image", reason="needs Pillow")
     frames = [pillow.fromarray(np.full((20, 30, 3), 9 * number, np.uint8)) for number in range(4)]
     file = io.BytesIO()
     frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
 
-    async def main() -> None:
-        for most in (None, 4, 3):
-            async with AsyncImageService(num_workers=1, executor="thread", max_frames=most) as service:
-                if most != 3:
-                    assert (await service.get(file.getvalue())).shape == (20, 30, 3)
-                    continue
-                with pytest.raises(
-                    ImageTooLargeError, match="it has 4 frames, and max_frames is 3"
-                ) as caught:
-                    await service.get(file.getvalue())
-                assert (caught.value.what, caught.value.limit, caught.value.found) == ("frames", 3, 4)
-
-    run_on(main)
+    for most in (None, 4, 3):
+        async with AsyncImageService(num_workers=1, executor="thread", max_frames=most) as service:
+            if most != 3:
+                assert (await service.get(file.getvalue())).shape == (20, 30, 3)
+                continue
+            with pytest.raises(ImageTooLargeError, match="it has 4 frames, and max_frames is 3") as caught:
+                await service.get(file.getvalue())
+            assert (caught.value.what, caught.value.limit, caught.value.found) == ("frames", 3, 4)
 
 
-def test_a_header_may_have_less_time_than_the_service_allows(run_on: Any) -> None:
+@on_both_loops
+async def test_a_header_may_have_less_time_than_the_service_allows() -> None:
     async def never(url: str) -> bytes:
         await anyio.sleep_forever()
 
-    async def main() -> None:
-        async with AsyncImageService(
-            num_workers=1, executor="thread", allow=("http",), fetch=never, timeout=100
-        ) as service:
-            with anyio.fail_after(30):
-                with pytest.raises(aioloader.ImageTimeoutError) as caught:
-                    await service.probe("http://example.com/1", timeout=0.05)
-                assert caught.value.timeout == 0.05
-            with pytest.raises(ValueError, match="timeout"):
-                await service.probe("http://example.com/1", timeout=0)
-
-    run_on(main)
+    async with AsyncImageService(
+        num_workers=1, executor="thread", allow=("http",), fetch=never, timeout=100
+    ) as service:
+        with anyio.fail_after(30):
+            with pytest.raises(aioloader.ImageTimeoutError) as caught:
+                await service.probe("http://example.com/1", timeout=0.05)
+            assert caught.value.timeout == 0.05
+        with pytest.raises(ValueError, match="timeout"):
+            await service.probe("http://example.com/1", timeout=0)

@@ -30,7 +30,7 @@ from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.service.images import jpeg
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -278,18 +278,16 @@ def test_a_caller_may_change_a_bytearray_at_once(read: Read) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "data"])
-def test_many_bytes_are_identified_in_a_thread(kind: str, run_on: RunOn, no_blocking: None) -> None:
+@on_both_loops
+async def test_many_bytes_are_identified_in_a_thread(kind: str, no_blocking: None) -> None:
     data = bytes(range(256)) * 3000
 
-    async def main() -> None:
-        here = reader()
-        ref = data if kind == "bytes" else data_uri(data)
-        first, second = here.accept(ref), here.accept(ref)
-        assert first.identity is None
-        assert (await here.identify(first)).identity == (await here.identify(second)).identity != None  # noqa: E711
-        await here.aclose()
-
-    run_on(main)
+    here = reader()
+    ref = data if kind == "bytes" else data_uri(data)
+    first, second = here.accept(ref), here.accept(ref)
+    assert first.identity is None
+    assert (await here.identify(first)).identity == (await here.identify(second)).identity != None  # noqa: E711
+    await here.aclose()
 
 
 def test_a_key_of_the_caller_is_identity_and_key(read: Read, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from aioloader import AsyncImageService
 from tests.aioloader.service.images import Gate, number_of, numbered
 from tests.aioloader.service.test_async_service import until
+from tests.cases import on_both_loops
 from tests.servers.raw_http import RawServer, answer
 
 
@@ -65,66 +66,60 @@ def in_pillow(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]
 
 @pytest.mark.parametrize("cache_limit", [0, 1 << 20])
 @pytest.mark.parametrize("place", [at_path, at_url, in_dataset, in_pillow])
-def test_an_image_in_work_is_not_that_which_replaced_it(
-    place: Any, cache_limit: int, tmp_path: Path, run_on: Any
+@on_both_loops
+async def test_an_image_in_work_is_not_that_which_replaced_it(
+    place: Any, cache_limit: int, tmp_path: Path
 ) -> None:
     ref, put, options = place(tmp_path)
     gate = Gate(closed=(1,))
     found: dict[str, int] = {}
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(
-                gate, num_workers=2, executor="thread", cache_limit=cache_limit, **options
-            ) as service,
-            anyio.create_task_group() as tasks,
-        ):
+    async with (
+        AsyncImageService(
+            gate, num_workers=2, executor="thread", cache_limit=cache_limit, **options
+        ) as service,
+        anyio.create_task_group() as tasks,
+    ):
 
-            async def get(name: str) -> None:
-                found[name] = await service.get(ref)
+        async def get(name: str) -> None:
+            found[name] = await service.get(ref)
 
-            put(1)
-            tasks.start_soon(get, "before")
-            await until(lambda: gate.begun == [1])
-            put(2)
-            with anyio.fail_after(30):
-                await get("after")
-            gate.open()
-        assert found == {"before": 1, "after": 2}
-
-    run_on(main)
+        put(1)
+        tasks.start_soon(get, "before")
+        await until(lambda: gate.begun == [1])
+        put(2)
+        with anyio.fail_after(30):
+            await get("after")
+        gate.open()
+    assert found == {"before": 1, "after": 2}
 
 
-def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_counts(
-    tmp_path: Path, run_on: Any
-) -> None:
+@on_both_loops
+async def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_counts(tmp_path: Path) -> None:
     gate = Gate(closed=(1,))
     ref, put, options = at_path(tmp_path)
     put(1)
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(gate, num_workers=1, executor="thread", **options) as service,
-            anyio.create_task_group() as tasks,
-        ):
-            found: list[int] = []
+    async with (
+        AsyncImageService(gate, num_workers=1, executor="thread", **options) as service,
+        anyio.create_task_group() as tasks,
+    ):
+        found: list[int] = []
 
-            async def get(priority: int) -> None:
-                found.append(await service.get(ref, priority=priority))
+        async def get(priority: int) -> None:
+            found.append(await service.get(ref, priority=priority))
 
-            for priority in range(8):
-                tasks.start_soon(get, priority)
-                await until(lambda: gate.begun == [1])
-            await until(lambda: service.stats().joined == 7)
-            stats = service.stats()
-            assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes > 0) == (1, 8, 0, True)
-            gate.open()
-            await until(lambda: len(found) == 8)
-            assert (found, gate.begun) == ([1] * 8, [1])
-            stats = service.stats()
-            assert (stats.made, stats.pending, stats.admitted, stats.held_nbytes) == (1, 0, 0, 0)
-
-    run_on(main)
+        for priority in range(8):
+            tasks.start_soon(get, priority)
+            await until(lambda: gate.begun == [1])
+        await until(lambda: service.stats().joined == 7)
+        stats = service.stats()
+        assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes > 0) == (1, 8, 0, True)
+        gate.open()
+        await until(lambda: len(found) == 8)
+        assert (found, gate.begun) == ([1] * 8, [1])
+        stats = service.stats()
+        assert (stats.made, stats.pending, stats.admitted, stats.held_nbytes) == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("cache_limit", [0, 1 << 20])
@@ -174,69 +169,63 @@ def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
 
 
 @pytest.mark.parametrize("leave", ["none", "first", "later"])
-def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: str, run_on: Any) -> None:
-    async def main() -> None:
-        fetched: list[str] = []
-        there = anyio.Event()
-        gone: dict[str, list[anyio.CancelScope]] = {"first": [], "later": []}
-        found: list[int] = []
+@on_both_loops
+async def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: str) -> None:
+    fetched: list[str] = []
+    there = anyio.Event()
+    gone: dict[str, list[anyio.CancelScope]] = {"first": [], "later": []}
+    found: list[int] = []
 
-        async def fetch(url: str) -> bytes:
-            fetched.append(url)
-            await there.wait()
-            return numbered(len(fetched))
+    async def fetch(url: str) -> bytes:
+        fetched.append(url)
+        await there.wait()
+        return numbered(len(fetched))
 
-        async with AsyncImageService(
-            number_of, num_workers=1, executor="thread", allow=["https"], fetch=fetch
-        ) as service:
+    async with AsyncImageService(
+        number_of, num_workers=1, executor="thread", allow=["https"], fetch=fetch
+    ) as service:
 
-            async def get(who: str) -> None:
-                with anyio.CancelScope() as scope:
-                    gone[who].append(scope)
-                    found.append(await service.get("https://example.com/a"))
+        async def get(who: str) -> None:
+            with anyio.CancelScope() as scope:
+                gone[who].append(scope)
+                found.append(await service.get("https://example.com/a"))
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(get, "first")
-                await until(lambda: fetched)
-                for _ in range(3):
-                    tasks.start_soon(get, "later")
-                await until(lambda: service.stats().joined == 2)
-                if leave != "none":
-                    for scope in gone[leave]:
-                        scope.cancel()
-                    await until(lambda: service.stats().pending == 1)
-                there.set()
-            assert sorted(found) == {"none": [1, 2, 2, 2], "first": [2, 2, 2], "later": [1]}[leave]
-            assert len(fetched) == (1 if leave == "later" else 2)
-            stats = service.stats()
-            assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes) == (0, 0, 0, 0)
-            # What is not being read any more is read at once.
-            assert await service.get("https://example.com/a") == len(fetched)
-
-    run_on(main)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(get, "first")
+            await until(lambda: fetched)
+            for _ in range(3):
+                tasks.start_soon(get, "later")
+            await until(lambda: service.stats().joined == 2)
+            if leave != "none":
+                for scope in gone[leave]:
+                    scope.cancel()
+                await until(lambda: service.stats().pending == 1)
+            there.set()
+        assert sorted(found) == {"none": [1, 2, 2, 2], "first": [2, 2, 2], "later": [1]}[leave]
+        assert len(fetched) == (1 if leave == "later" else 2)
+        stats = service.stats()
+        assert (stats.pending, stats.admitted, stats.reading, stats.held_nbytes) == (0, 0, 0, 0)
+        # What is not being read any more is read at once.
+        assert await service.get("https://example.com/a") == len(fetched)
 
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten"])
-def test_a_file_with_the_size_and_time_of_the_one_before_is_not_taken_for_it(
-    how: str, tmp_path: Path, run_on: Any
+@on_both_loops
+async def test_a_file_with_the_size_and_time_of_the_one_before_is_not_taken_for_it(
+    how: str, tmp_path: Path
 ) -> None:
     ref, put, options = at_path(tmp_path)
 
-    async def main() -> None:
-        async with AsyncImageService(
-            Gate(), num_workers=1, executor="thread", cache_limit=1 << 20, **options
-        ) as service:
-            put(1)
-            os.utime(tmp_path / "image", ns=(0, 0))
-            before = (tmp_path / "image").stat()
-            assert await service.get(ref) == 1
-            if how == "replaced":
-                put(2)
-            while (
-                tmp_path / "image"
-            ).stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
-                (tmp_path / "image").write_bytes(numbered(2))
-            os.utime(tmp_path / "image", ns=(0, 0))
-            assert await service.get(ref) == 2
-
-    run_on(main)
+    async with AsyncImageService(
+        Gate(), num_workers=1, executor="thread", cache_limit=1 << 20, **options
+    ) as service:
+        put(1)
+        os.utime(tmp_path / "image", ns=(0, 0))
+        before = (tmp_path / "image").stat()
+        assert await service.get(ref) == 1
+        if how == "replaced":
+            put(2)
+        while (tmp_path / "image").stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
+            (tmp_path / "image").write_bytes(numbered(2))
+        os.utime(tmp_path / "image", ns=(0, 0))
+        assert await service.get(ref) == 2

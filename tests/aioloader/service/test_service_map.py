@@ -14,6 +14,7 @@ import aioloader
 from aioloader import AsyncImageService
 from tests.aioloader.service.images import Gate, fails, jpeg, numbered
 from tests.aioloader.service.test_async_service import until
+from tests.cases import on_both_loops
 
 
 def refs_of(prompt: int) -> list[bytes]:
@@ -22,31 +23,26 @@ def refs_of(prompt: int) -> list[bytes]:
 
 @pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_all_prompts_come_with_their_images(
-    asynchronous: bool, ordered: bool, run_on: Any, leftovers: Any
-) -> None:
+@on_both_loops
+async def test_all_prompts_come_with_their_images(asynchronous: bool, ordered: bool, leftovers: Any) -> None:
     async def generated() -> AsyncIterator[int]:
         for prompt in range(20):
             await anyio.lowlevel.checkpoint()
             yield prompt
 
-    async def main() -> None:
-        async with AsyncImageService(fails, num_workers=2) as service:
-            prompts: Any = generated() if asynchronous else range(20)
-            found = [
-                pair
-                async for pair in service.map(
-                    prompts, refs=lambda n: [numbered(2 * n)], ordered=ordered, ahead=4
-                )
-            ]
-        assert sorted(found) == [(n, [2 * n]) for n in range(20)]
-        if ordered:
-            assert found == sorted(found)
-
-    run_on(main)
+    async with AsyncImageService(fails, num_workers=2) as service:
+        prompts: Any = generated() if asynchronous else range(20)
+        found = [
+            pair
+            async for pair in service.map(prompts, refs=lambda n: [numbered(2 * n)], ordered=ordered, ahead=4)
+        ]
+    assert sorted(found) == [(n, [2 * n]) for n in range(20)]
+    if ordered:
+        assert found == sorted(found)
 
 
-def test_prompts_are_taken_only_so_far_ahead(run_on: Any) -> None:
+@on_both_loops
+async def test_prompts_are_taken_only_so_far_ahead() -> None:
     taken = []
 
     def prompts() -> Any:
@@ -54,47 +50,40 @@ def test_prompts_are_taken_only_so_far_ahead(run_on: Any) -> None:
             taken.append(prompt)
             yield prompt
 
-    async def main() -> None:
-        async with AsyncImageService(Gate(), num_workers=1, executor="thread") as service:
-            mapping = service.map(prompts(), refs=refs_of, ordered=True, ahead=5)
-            await anext(mapping)
-            await until(lambda: service.stats().pending == 0)
-            assert len(taken) in (5, 6)
-            await mapping.aclose()
-
-    run_on(main)
+    async with AsyncImageService(Gate(), num_workers=1, executor="thread") as service:
+        mapping = service.map(prompts(), refs=refs_of, ordered=True, ahead=5)
+        await anext(mapping)
+        await until(lambda: service.stats().pending == 0)
+        assert len(taken) in (5, 6)
+        await mapping.aclose()
 
 
-def test_without_order_a_slow_prompt_holds_no_other(run_on: Any) -> None:
+@on_both_loops
+async def test_without_order_a_slow_prompt_holds_no_other() -> None:
     gate = Gate(closed=(0,))
 
-    async def main() -> None:
-        async with AsyncImageService(gate, num_workers=2, executor="thread") as service:
-            found = []
-            async for prompt, _ in service.map(range(4), refs=refs_of):
-                found.append(prompt)
-                if len(found) == 3:
-                    gate.open()
-            assert found[3] == 0
-
-    run_on(main)
+    async with AsyncImageService(gate, num_workers=2, executor="thread") as service:
+        found = []
+        async for prompt, _ in service.map(range(4), refs=refs_of):
+            found.append(prompt)
+            if len(found) == 3:
+                gate.open()
+        assert found[3] == 0
 
 
-def test_draws_have_the_number_that_was_asked_for(run_on: Any) -> None:
+@on_both_loops
+async def test_draws_have_the_number_that_was_asked_for() -> None:
     photo = jpeg(60, 80)
 
-    async def main() -> None:
-        async with AsyncImageService(aioloader.transforms.RandomResizedCrop(24), num_workers=1) as service:
-            expected = [await service.get(photo, draw=draw) for draw in range(3)]
-            assert not np.array_equal(expected[0], expected[1])
-            for draw in range(3):
-                ((_, image),) = [each async for each in service.map([photo], refs=lambda ref: ref, draw=draw)]
-                assert np.array_equal(image, expected[draw])
-            for wrong in (-1, 0.5):
-                with pytest.raises((TypeError, ValueError), match="draw"):
-                    service.map([photo], refs=lambda ref: ref, draw=wrong)  # type: ignore[arg-type]
-
-    run_on(main)
+    async with AsyncImageService(aioloader.transforms.RandomResizedCrop(24), num_workers=1) as service:
+        expected = [await service.get(photo, draw=draw) for draw in range(3)]
+        assert not np.array_equal(expected[0], expected[1])
+        for draw in range(3):
+            ((_, image),) = [each async for each in service.map([photo], refs=lambda ref: ref, draw=draw)]
+            assert np.array_equal(image, expected[draw])
+        for wrong in (-1, 0.5):
+            with pytest.raises((TypeError, ValueError), match="draw"):
+                service.map([photo], refs=lambda ref: ref, draw=wrong)  # type: ignore[arg-type]
 
 
 def test_an_error_belongs_to_its_prompt(run_on: Any) -> None:
@@ -124,36 +113,32 @@ def test_an_error_belongs_to_its_prompt(run_on: Any) -> None:
     run_on(main)
 
 
-def test_an_error_of_the_prompts_comes_after_the_prompts_before_it(run_on: Any) -> None:
+@on_both_loops
+async def test_an_error_of_the_prompts_comes_after_the_prompts_before_it() -> None:
     def prompts() -> Any:
         yield 0
         yield 2
         raise RuntimeError("no more")
 
-    async def main() -> None:
-        async with AsyncImageService(fails, num_workers=1) as service:
-            found = []
-            with pytest.raises(RuntimeError, match="no more"):
-                async for prompt, _ in service.map(prompts(), refs=lambda n: numbered(n), ordered=True):
-                    found.append(prompt)
-            assert found == [0, 2]
-
-    run_on(main)
+    async with AsyncImageService(fails, num_workers=1) as service:
+        found = []
+        with pytest.raises(RuntimeError, match="no more"):
+            async for prompt, _ in service.map(prompts(), refs=lambda n: numbered(n), ordered=True):
+                found.append(prompt)
+        assert found == [0, 2]
 
 
-def test_leaving_the_loop_gives_the_images_up(run_on: Any, leftovers: Any) -> None:
+@on_both_loops
+async def test_leaving_the_loop_gives_the_images_up(leftovers: Any) -> None:
     gate = Gate(closed=tuple(range(5, 200)))
 
-    async def main() -> None:
-        async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
-            async for prompt, _ in service.map(range(50), refs=lambda n: [numbered(n)], ahead=10):
-                assert prompt < 5
-                break
-            gc.collect()
-            await until(lambda: service.stats().pending == 0)
-            gate.open()
-
-    run_on(main)
+    async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
+        async for prompt, _ in service.map(range(50), refs=lambda n: [numbered(n)], ahead=10):
+            assert prompt < 5
+            break
+        gc.collect()
+        await until(lambda: service.stats().pending == 0)
+        gate.open()
 
 
 @pytest.mark.parametrize(
@@ -165,10 +150,8 @@ def test_leaving_the_loop_gives_the_images_up(run_on: Any, leftovers: Any) -> No
         ({"refs": 3}, TypeError),
     ],
 )
-def test_wrong_arguments_are_refused(options: dict[str, Any], error: type[Exception], run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread") as service:
-            with pytest.raises(error):
-                service.map(**{"prompts": [], "refs": refs_of, **options})
-
-    run_on(main)
+@on_both_loops
+async def test_wrong_arguments_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    async with AsyncImageService(num_workers=1, executor="thread") as service:
+        with pytest.raises(error):
+            service.map(**{"prompts": [], "refs": refs_of, **options})

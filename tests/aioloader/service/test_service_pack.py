@@ -13,6 +13,7 @@ import aioloader
 from aioloader import AsyncImageService
 from aioloader.transforms import decode_image
 from tests.aioloader.service.images import jpeg, numbered
+from tests.cases import on_both_loops
 
 pytest.importorskip("PIL")
 
@@ -30,35 +31,30 @@ def prompts_of(count: int, seed: int = 0) -> list[list[bytes]]:
     ]
 
 
-def test_batches_hold_the_patches_of_their_prompts_within_the_budget(run_on: Any, leftovers: Any) -> None:
+@on_both_loops
+async def test_batches_hold_the_patches_of_their_prompts_within_the_budget(leftovers: Any) -> None:
     prompts = list(enumerate(prompts_of(40)))
 
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=2) as service:
-            seen = []
-            async for batch in service.pack(
-                prompts, refs=lambda prompt: prompt[1], max_tokens=128, lookahead=16
-            ):
-                images = [photo for _, photos in batch.prompts for photo in photos]
-                made = [PROCESSOR(decode_image(photo, exif="ignore")) for photo in images]
-                assert np.array_equal(
-                    batch.pixel_values, np.concatenate([each["pixel_values"] for each in made])
-                )
-                assert np.array_equal(
-                    batch.image_grid_thw, np.concatenate([each["image_grid_thw"] for each in made])
-                )
-                assert batch.cu_seqlens.dtype == np.int32
-                assert np.array_equal(np.diff(batch.cu_seqlens), batch.image_grid_thw.prod(axis=1))
-                counts = [len(photos) for _, photos in batch.prompts]
-                assert batch.owners.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
-                assert batch.num_tokens == len(batch.pixel_values) // 4 <= 128
-                seen += [number for number, _ in batch.prompts]
-            assert sorted(seen) == list(range(40))
-
-    run_on(main)
+    async with AsyncImageService(PROCESSOR, num_workers=2) as service:
+        seen = []
+        async for batch in service.pack(prompts, refs=lambda prompt: prompt[1], max_tokens=128, lookahead=16):
+            images = [photo for _, photos in batch.prompts for photo in photos]
+            made = [PROCESSOR(decode_image(photo, exif="ignore")) for photo in images]
+            assert np.array_equal(batch.pixel_values, np.concatenate([each["pixel_values"] for each in made]))
+            assert np.array_equal(
+                batch.image_grid_thw, np.concatenate([each["image_grid_thw"] for each in made])
+            )
+            assert batch.cu_seqlens.dtype == np.int32
+            assert np.array_equal(np.diff(batch.cu_seqlens), batch.image_grid_thw.prod(axis=1))
+            counts = [len(photos) for _, photos in batch.prompts]
+            assert batch.owners.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
+            assert batch.num_tokens == len(batch.pixel_values) // 4 <= 128
+            seen += [number for number, _ in batch.prompts]
+        assert sorted(seen) == list(range(40))
 
 
-def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_full(run_on: Any) -> None:
+@on_both_loops
+async def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_full() -> None:
     """A mix of one to three images of many sizes, given by a generator that others feed meanwhile."""
     lookahead, budget = 16, 256
     prompts = list(enumerate(prompts_of(300, seed=5)))
@@ -72,90 +68,81 @@ def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_full(ru
             await anyio.lowlevel.checkpoint()
             yield prompt
 
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=2, executor="thread") as service:
-            packing = service.pack(
-                arriving(), refs=lambda prompt: prompt[1], max_tokens=budget, lookahead=lookahead
-            )
-            batches = [([number for number, _ in batch.prompts], batch.num_tokens) async for batch in packing]
-        waiting = list(range(len(prompts)))
-        for numbers, count in batches:
-            assert count == sum(tokens[number] for number in numbers) <= budget
-            assert numbers == sorted(numbers)
-            assert numbers[0] == waiting[0]  # the one that has waited longest
-            # The window grows while it holds less than two batches.
-            seen, total = 0, 0
-            while seen < len(waiting) and (seen < lookahead or total < 2 * budget):
-                total += tokens[waiting[seen]]
-                seen += 1
-            assert set(numbers) <= set(waiting[:seen])
-            waiting = [number for number in waiting if number not in numbers]
-        assert not waiting
-        fills = [count / budget for _, count in batches[:-2]]  # the last ones take what is left
-        assert np.mean(fills) > 0.95
-        assert len(batches) > 10
-
-    run_on(main)
+    async with AsyncImageService(PROCESSOR, num_workers=2, executor="thread") as service:
+        packing = service.pack(
+            arriving(), refs=lambda prompt: prompt[1], max_tokens=budget, lookahead=lookahead
+        )
+        batches = [([number for number, _ in batch.prompts], batch.num_tokens) async for batch in packing]
+    waiting = list(range(len(prompts)))
+    for numbers, count in batches:
+        assert count == sum(tokens[number] for number in numbers) <= budget
+        assert numbers == sorted(numbers)
+        assert numbers[0] == waiting[0]  # the one that has waited longest
+        # The window grows while it holds less than two batches.
+        seen, total = 0, 0
+        while seen < len(waiting) and (seen < lookahead or total < 2 * budget):
+            total += tokens[waiting[seen]]
+            seen += 1
+        assert set(numbers) <= set(waiting[:seen])
+        waiting = [number for number in waiting if number not in numbers]
+    assert not waiting
+    fills = [count / budget for _, count in batches[:-2]]  # the last ones take what is left
+    assert np.mean(fills) > 0.95
+    assert len(batches) > 10
 
 
-def test_a_prompt_over_the_budget_is_an_error_of_its_own(run_on: Any) -> None:
+@on_both_loops
+async def test_a_prompt_over_the_budget_is_an_error_of_its_own() -> None:
     small, large = jpeg(30, 30), jpeg(400, 400)
 
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1) as service:
-            packing = service.pack([[small], [large], [b"no image"], [small]], refs=list, max_tokens=8)
-            found: list[Any] = []
-            while True:
-                try:
-                    found.append(len((await anext(packing)).prompts))
-                except StopAsyncIteration:
-                    break
-                except ValueError as error:
-                    found.append("budget" in str(error))
-                except aioloader.ImageError:
-                    found.append("damaged")
-            assert found == [True, "damaged", 2]
-
-    run_on(main)
+    async with AsyncImageService(PROCESSOR, num_workers=1) as service:
+        packing = service.pack([[small], [large], [b"no image"], [small]], refs=list, max_tokens=8)
+        found: list[Any] = []
+        while True:
+            try:
+                found.append(len((await anext(packing)).prompts))
+            except StopAsyncIteration:
+                break
+            except ValueError as error:
+                found.append("budget" in str(error))
+            except aioloader.ImageError:
+                found.append("damaged")
+        assert found == [True, "damaged", 2]
 
 
-def test_headers_are_read_several_at_a_time_and_batches_keep_the_order(run_on: Any) -> None:
+@on_both_loops
+async def test_headers_are_read_several_at_a_time_and_batches_keep_the_order() -> None:
     """Ten prompts of two images behind a server that answers nobody before it has several requests."""
     photos = [jpeg(30 + 10 * n, 40, seed=n) for n in range(20)]
     prompts = [(f"http://example.com/{2 * n}", f"http://example.com/{2 * n + 1}") for n in range(10)]
 
-    async def main() -> None:
-        waiting, enough = 0, anyio.Event()
+    waiting, enough = 0, anyio.Event()
 
-        async def fetch(url: str) -> bytes:
-            nonlocal waiting
-            waiting += 1
-            if waiting == 10:
-                enough.set()
-            await enough.wait()
-            # Later ones come first.
-            number = int(url.rpartition("/")[2])
-            await anyio.sleep(0.001 * (20 - number))
-            return photos[number]
+    async def fetch(url: str) -> bytes:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 10:
+            enough.set()
+        await enough.wait()
+        # Later ones come first.
+        number = int(url.rpartition("/")[2])
+        await anyio.sleep(0.001 * (20 - number))
+        return photos[number]
 
-        async with AsyncImageService(
-            PROCESSOR, num_workers=1, executor="thread", allow=("bytes", "http"), fetch=fetch, timeout=20
-        ) as service:
-            there = [(photos[2 * n], photos[2 * n + 1]) for n in range(10)]
-            expected = [
-                [there.index(prompt) for prompt in batch.prompts]
-                async for batch in service.pack(there, refs=lambda prompt: prompt, max_tokens=16, lookahead=2)
-            ]
-            assert len(expected) > 1
-            found = [
-                [prompts.index(prompt) for prompt in batch.prompts]
-                async for batch in service.pack(
-                    prompts, refs=lambda prompt: prompt, max_tokens=16, lookahead=2
-                )
-            ]
-            assert found == expected
-
-    run_on(main)
+    async with AsyncImageService(
+        PROCESSOR, num_workers=1, executor="thread", allow=("bytes", "http"), fetch=fetch, timeout=20
+    ) as service:
+        there = [(photos[2 * n], photos[2 * n + 1]) for n in range(10)]
+        expected = [
+            [there.index(prompt) for prompt in batch.prompts]
+            async for batch in service.pack(there, refs=lambda prompt: prompt, max_tokens=16, lookahead=2)
+        ]
+        assert len(expected) > 1
+        found = [
+            [prompts.index(prompt) for prompt in batch.prompts]
+            async for batch in service.pack(prompts, refs=lambda prompt: prompt, max_tokens=16, lookahead=2)
+        ]
+        assert found == expected
 
 
 def test_prompts_before_an_error_of_their_iterable_are_delivered(run_on: Any) -> None:
@@ -184,19 +171,18 @@ def test_prompts_before_an_error_of_their_iterable_are_delivered(run_on: Any) ->
     assert closed == [True]
 
 
-def test_a_prompt_reports_one_of_several_errors(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-            packing = service.pack([[b"no image", b"nor this", jpeg(30, 30)]], refs=list, max_tokens=64)
-            with pytest.raises(aioloader.ImageError) as caught:
-                await anext(packing)
-            assert len(caught.value.prompt) == 3  # type: ignore[attr-defined]
-
-    run_on(main)
+@on_both_loops
+async def test_a_prompt_reports_one_of_several_errors() -> None:
+    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+        packing = service.pack([[b"no image", b"nor this", jpeg(30, 30)]], refs=list, max_tokens=64)
+        with pytest.raises(aioloader.ImageError) as caught:
+            await anext(packing)
+        assert len(caught.value.prompt) == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_few_prompts_are_taken_before_they_are_needed(ahead: int, run_on: Any) -> None:
+@on_both_loops
+async def test_few_prompts_are_taken_before_they_are_needed(ahead: int) -> None:
     taken = 0
 
     def prompts() -> Any:
@@ -205,32 +191,26 @@ def test_few_prompts_are_taken_before_they_are_needed(ahead: int, run_on: Any) -
             taken += 1
             yield [jpeg(60, 60, seed=number)]
 
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-            packing = service.pack(prompts(), refs=list, max_tokens=8, lookahead=2)
-            for _ in range(ahead):
-                await anext(packing)
-            await anyio.wait_all_tasks_blocked()
-            assert taken <= 2 * ahead + 40
-            await packing.aclose()
-
-    run_on(main)
+    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+        packing = service.pack(prompts(), refs=list, max_tokens=8, lookahead=2)
+        for _ in range(ahead):
+            await anext(packing)
+        await anyio.wait_all_tasks_blocked()
+        assert taken <= 2 * ahead + 40
+        await packing.aclose()
 
 
-def test_a_processor_without_sizes_is_refused(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread") as service:
-            with pytest.raises(TypeError, match="announces sizes"):
-                service.pack([numbered(1)], refs=lambda ref: ref, max_tokens=8)
-
-    run_on(main)
+@on_both_loops
+async def test_a_processor_without_sizes_is_refused() -> None:
+    async with AsyncImageService(num_workers=1, executor="thread") as service:
+        with pytest.raises(TypeError, match="announces sizes"):
+            service.pack([numbered(1)], refs=lambda ref: ref, max_tokens=8)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
 @pytest.mark.parametrize("exif", ["apply", "ignore"])
-def test_a_photograph_on_its_side_has_the_size_that_probe_announces(
-    form: str, exif: str, run_on: Any
-) -> None:
+@on_both_loops
+async def test_a_photograph_on_its_side_has_the_size_that_probe_announces(form: str, exif: str) -> None:
     import io
 
     from PIL import Image
@@ -241,60 +221,51 @@ def test_a_photograph_on_its_side_has_the_size_that_probe_announces(
     Image.fromarray(np.zeros((60, 300, 3), np.uint8)).save(file, form, exif=tags)
     processor = aioloader.transforms.Qwen2VLImageProcessor(exif=exif)
 
-    async def main() -> None:
-        async with AsyncImageService(processor, num_workers=1) as service:
-            info = await service.probe(file.getvalue())
-            for _ in range(2):  # by value, and into its row
-                made = await service.get(file.getvalue())
-                assert made["image_grid_thw"].tolist() == [list(info.grid_thw or ())]
-                assert made["pixel_values"].shape == info.shape
-
-    run_on(main)
+    async with AsyncImageService(processor, num_workers=1) as service:
+        info = await service.probe(file.getvalue())
+        for _ in range(2):  # by value, and into its row
+            made = await service.get(file.getvalue())
+            assert made["image_grid_thw"].tolist() == [list(info.grid_thw or ())]
+            assert made["pixel_values"].shape == info.shape
 
 
-def test_wrong_arguments_are_refused(run_on: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-            given: Any
-            for given in ({"refs": "images"}, {"prompts": 3}, {"max_tokens": 0}, {"lookahead": 0}):
-                with pytest.raises((TypeError, ValueError), match=next(iter(given))):
-                    service.pack(**{"prompts": [], "refs": list, "max_tokens": 8, **given})
-
-    run_on(main)
+@on_both_loops
+async def test_wrong_arguments_are_refused() -> None:
+    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+        given: Any
+        for given in ({"refs": "images"}, {"prompts": 3}, {"max_tokens": 0}, {"lookahead": 0}):
+            with pytest.raises((TypeError, ValueError), match=next(iter(given))):
+                service.pack(**{"prompts": [], "refs": list, "max_tokens": 8, **given})
 
 
-def test_leaving_gives_up_the_batches_that_were_made(run_on: Any, leftovers: Any) -> None:
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-            packing = service.pack([[jpeg(30, 30, seed=n)] for n in range(50)], refs=list, max_tokens=4)
-            assert len((await anext(packing)).prompts) == 1
-            await packing.aclose()
-            with pytest.raises(StopAsyncIteration):
-                while True:
-                    await anext(packing)
-            assert service.stats().pending == 0
-            assert service.stats().made < 50
-
-    run_on(main)
+@on_both_loops
+async def test_leaving_gives_up_the_batches_that_were_made(leftovers: Any) -> None:
+    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+        packing = service.pack([[jpeg(30, 30, seed=n)] for n in range(50)], refs=list, max_tokens=4)
+        assert len((await anext(packing)).prompts) == 1
+        await packing.aclose()
+        with pytest.raises(StopAsyncIteration):
+            while True:
+                await anext(packing)
+        assert service.stats().pending == 0
+        assert service.stats().made < 50
 
 
 @pytest.mark.parametrize(
     "output", [pytest.param("torch", marks=pytest.mark.torch), pytest.param("jax", marks=pytest.mark.jax)]
 )
-def test_batches_are_of_the_type_of_the_output(output: str, run_on: Any) -> None:
+@on_both_loops
+async def test_batches_are_of_the_type_of_the_output(output: str) -> None:
     package = pytest.importorskip(output)
     kind = package.Tensor if output == "torch" else package.Array
 
-    async def main() -> None:
-        async with (
-            AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as plain,
-            AsyncImageService(PROCESSOR, num_workers=1, executor="thread", output=output) as service,
-        ):
-            (expected,) = [each async for each in plain.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
-            (batch,) = [each async for each in service.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
-            for name in ("pixel_values", "image_grid_thw", "cu_seqlens", "owners"):
-                array = getattr(batch, name)
-                assert isinstance(array, kind), name
-                assert np.array_equal(np.asarray(array), getattr(expected, name)), name
-
-    run_on(main)
+    async with (
+        AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as plain,
+        AsyncImageService(PROCESSOR, num_workers=1, executor="thread", output=output) as service,
+    ):
+        (expected,) = [each async for each in plain.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+        (batch,) = [each async for each in service.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
+        for name in ("pixel_values", "image_grid_thw", "cu_seqlens", "owners"):
+            array = getattr(batch, name)
+            assert isinstance(array, kind), name
+            assert np.array_equal(np.asarray(array), getattr(expected, name)), name

@@ -26,6 +26,7 @@ from tests.aioloader.traces import (
     names_of,
     read_trace,
 )
+from tests.cases import on_both_loops
 
 
 async def until(condition: Any) -> None:
@@ -217,13 +218,11 @@ def test_images_made_in_the_loops_thread_are_there(tmp_path: Path, run_on: Any) 
     assert any("in the loop's thread" in name for name in lanes_of(check(path)).values())
 
 
-def test_a_path_that_cannot_be_written_is_an_error(run_on: Any, tmp_path: Path, leftovers: Any) -> None:
-    async def main() -> None:
-        service = AsyncImageService(num_workers=1, trace=tmp_path / "missing" / "out.json")
-        with pytest.raises(FileNotFoundError, match="missing"):
-            await service.__aenter__()
-
-    run_on(main)
+@on_both_loops
+async def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path, leftovers: Any) -> None:
+    service = AsyncImageService(num_workers=1, trace=tmp_path / "missing" / "out.json")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        await service.__aenter__()
 
 
 @pytest.mark.parametrize("trace", ["", 3, True, b""])

@@ -16,7 +16,7 @@ import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ImageError
 from tests.aioloader.service.images import jpeg, numbered
-from tests.cases import with_cases
+from tests.cases import on_both_loops, with_cases
 
 
 class Pair(NamedTuple):
@@ -178,37 +178,31 @@ def test_no_caller_changes_what_another_has(
     anyio.run(main)
 
 
-def test_no_batch_of_prompts_changes_what_the_cache_has(run_on: Any) -> None:
+@on_both_loops
+async def test_no_batch_of_prompts_changes_what_the_cache_has() -> None:
     processor = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
 
-    async def main() -> None:
-        async with AsyncImageService(
-            processor, num_workers=1, executor="thread", cache_limit=1 << 24
-        ) as service:
-            refs = {"refs": lambda _: [jpeg(60, 60)], "max_tokens": 16}
-            for _ in range(2):
-                async for batch in service.pack([0, 1, 2], **refs):
-                    assert batch.pixel_values.any()
-                    spoil([batch.pixel_values, batch.image_grid_thw, batch.cu_seqlens, batch.owners])
-            image = await service.get(jpeg(60, 60))
-            assert image["pixel_values"].any()
-            assert image["image_grid_thw"].tolist() == [[1, 4, 4]]
-
-    run_on(main)
+    async with AsyncImageService(processor, num_workers=1, executor="thread", cache_limit=1 << 24) as service:
+        refs = {"refs": lambda _: [jpeg(60, 60)], "max_tokens": 16}
+        for _ in range(2):
+            async for batch in service.pack([0, 1, 2], **refs):
+                assert batch.pixel_values.any()
+                spoil([batch.pixel_values, batch.image_grid_thw, batch.cu_seqlens, batch.owners])
+        image = await service.get(jpeg(60, 60))
+        assert image["pixel_values"].any()
+        assert image["image_grid_thw"].tolist() == [[1, 4, 4]]
 
 
-def test_what_cannot_be_copied_is_not_shared(run_on: Any) -> None:
+@on_both_loops
+async def test_what_cannot_be_copied_is_not_shared() -> None:
     def processor(image: Any) -> Any:
         return {"lock": threading.Lock()}
 
-    async def main() -> None:
-        async with AsyncImageService(processor, num_workers=1, executor="thread") as service:
-            assert "lock" in await service.get(numbered(1))
-            with anyio.fail_after(30):
-                found = await service.gather([numbered(1), numbered(1)], on_error="return")
-            for error in found:
-                assert isinstance(error, ImageError)
-                assert "lock" in error.reason
-                assert "arrays" in error.reason
-
-    run_on(main)
+    async with AsyncImageService(processor, num_workers=1, executor="thread") as service:
+        assert "lock" in await service.get(numbered(1))
+        with anyio.fail_after(30):
+            found = await service.gather([numbered(1), numbered(1)], on_error="return")
+        for error in found:
+            assert isinstance(error, ImageError)
+            assert "lock" in error.reason
+            assert "arrays" in error.reason

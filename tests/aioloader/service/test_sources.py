@@ -18,6 +18,7 @@ from aioloader import AsyncImageService
 from aioloader.service import dispatcher
 from tests.aioloader.service.images import Gate, jpeg, number_of, numbered
 from tests.aioloader.service.test_async_service import until
+from tests.cases import on_both_loops
 
 PHOTO = jpeg()
 SILENT = 200
@@ -65,8 +66,9 @@ def of_each_kind() -> dict[str, Any]:
 
 @pytest.mark.parametrize("call", ["get", "probe"])
 @pytest.mark.parametrize("slow", ["URLs of a server", "URLs of several servers", "items"])
-def test_what_is_slow_in_one_source_holds_no_other(
-    slow: str, call: str, tmp_path: Path, run_on: Any, leftovers: Any
+@on_both_loops
+async def test_what_is_slow_in_one_source_holds_no_other(
+    slow: str, call: str, tmp_path: Path, leftovers: Any
 ) -> None:
     (tmp_path / "photo.jpg").write_bytes(PHOTO)
     opened = threading.Event()
@@ -81,33 +83,29 @@ def test_what_is_slow_in_one_source_holds_no_other(
         del others["dataset"]
     kinds = ("bytes", "data", "path", "array", "pillow", "dataset", "http")
 
-    async def main() -> None:
-        fetch = Servers()
-        options: Any = {"allow": kinds, "root": tmp_path, "fetch": fetch, "executor": "thread"}
-        async with AsyncImageService(num_workers=1, timeout=None, **options) as service:
-            async with anyio.create_task_group() as tasks:
-                for ref in refs:
-                    # What is slow comes from both, and has the higher priority.
-                    tasks.start_soon(partial(service.get, ref, priority=1))
-                    tasks.start_soon(service.probe, ref)
-                await until(
-                    lambda: service.stats().admitted + service.stats().waiting_for_admission >= len(refs)
-                )
-                for kind, ref in others.items():
-                    with anyio.fail_after(30):
-                        found = await getattr(service, call)(ref)
-                    assert found is not None, kind
-                tasks.cancel_scope.cancel()
-                opened.set()
-            # The places of what was given up are free again.
-            await until(lambda: service.stats().admitted == 0)
-            await service.gather([ref for ref in refs if not isinstance(ref, str)])
-
-    run_on(main)
+    fetch = Servers()
+    options: Any = {"allow": kinds, "root": tmp_path, "fetch": fetch, "executor": "thread"}
+    async with AsyncImageService(num_workers=1, timeout=None, **options) as service:
+        async with anyio.create_task_group() as tasks:
+            for ref in refs:
+                # What is slow comes from both, and has the higher priority.
+                tasks.start_soon(partial(service.get, ref, priority=1))
+                tasks.start_soon(service.probe, ref)
+            await until(lambda: service.stats().admitted + service.stats().waiting_for_admission >= len(refs))
+            for kind, ref in others.items():
+                with anyio.fail_after(30):
+                    found = await getattr(service, call)(ref)
+                assert found is not None, kind
+            tasks.cancel_scope.cancel()
+            opened.set()
+        # The places of what was given up are free again.
+        await until(lambda: service.stats().admitted == 0)
+        await service.gather([ref for ref in refs if not isinstance(ref, str)])
 
 
-def test_images_that_were_read_hold_no_others_of_a_higher_priority(
-    run_on: Any, monkeypatch: pytest.MonkeyPatch
+@on_both_loops
+async def test_images_that_were_read_hold_no_others_of_a_higher_priority(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatcher, "_HELD_BYTES", 2 * len(PHOTO))
     gate = Gate((1,))
@@ -115,54 +113,49 @@ def test_images_that_were_read_hold_no_others_of_a_higher_priority(
     def processor(image: Any) -> Any:
         return gate(image) if image.shape == (1, 1, 3) else 0
 
-    async def main() -> None:
-        fetch = Servers()
-        options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread"}
-        async with AsyncImageService(processor, num_workers=1, **options) as service:
-            async with anyio.create_task_group() as tasks:
-                for draw in range(3):  # as many chunks as there may be in work
-                    tasks.start_soon(partial(service.get, numbered(1), draw=draw))
-                await until(lambda: gate.begun)
-                # Bytes of callers are in memory anyway.
-                for number in range(4):
-                    tasks.start_soon(service.get, jpeg(seed=number + 1))
-                low = [f"http://good.example/{n}" for n in range(600)]
-                tasks.start_soon(partial(service.gather, low, priority=-1))
-                await until(lambda: fetch.asked and not service.stats().reading)
-                begun = len(fetch.asked)
-                assert begun < 600
-                tasks.start_soon(partial(service.get, "http://good.example/high"))
-                await until(lambda: "http://good.example/high" in fetch.asked)
-                assert len(fetch.asked) == begun + 1
-                gate.open()
-            assert len(fetch.asked) == 601
-            assert service.stats().held_nbytes == 0
-
-    run_on(main)
+    fetch = Servers()
+    options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread"}
+    async with AsyncImageService(processor, num_workers=1, **options) as service:
+        async with anyio.create_task_group() as tasks:
+            for draw in range(3):  # as many chunks as there may be in work
+                tasks.start_soon(partial(service.get, numbered(1), draw=draw))
+            await until(lambda: gate.begun)
+            # Bytes of callers are in memory anyway.
+            for number in range(4):
+                tasks.start_soon(service.get, jpeg(seed=number + 1))
+            low = [f"http://good.example/{n}" for n in range(600)]
+            tasks.start_soon(partial(service.gather, low, priority=-1))
+            await until(lambda: fetch.asked and not service.stats().reading)
+            begun = len(fetch.asked)
+            assert begun < 600
+            tasks.start_soon(partial(service.get, "http://good.example/high"))
+            await until(lambda: "http://good.example/high" in fetch.asked)
+            assert len(fetch.asked) == begun + 1
+            gate.open()
+        assert len(fetch.asked) == 601
+        assert service.stats().held_nbytes == 0
 
 
-def test_a_free_place_goes_to_the_highest_priority(run_on: Any) -> None:
-    async def main() -> None:
-        fetch = Servers()
-        found: list[int] = []
-        options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread", "max_pending": 1}
-        async with AsyncImageService(number_of, num_workers=1, **options) as service:
+@on_both_loops
+async def test_a_free_place_goes_to_the_highest_priority() -> None:
+    fetch = Servers()
+    found: list[int] = []
+    options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread", "max_pending": 1}
+    async with AsyncImageService(number_of, num_workers=1, **options) as service:
 
-            async def get(number: int, priority: int) -> None:
-                found.append(await service.get(numbered(number), priority=priority))
+        async def get(number: int, priority: int) -> None:
+            found.append(await service.get(numbered(number), priority=priority))
 
-            async def get_silent() -> None:
-                with silent:
-                    await service.get("http://silent.example/1")
+        async def get_silent() -> None:
+            with silent:
+                await service.get("http://silent.example/1")
 
-            silent = anyio.CancelScope()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(get_silent)
-                await until(lambda: fetch.asked)
-                for number, priority in enumerate((0, -1, 2, 0, 1)):
-                    tasks.start_soon(get, number, priority)
-                    await until(lambda number=number: service.stats().waiting_for_admission == number + 1)
-                silent.cancel()
-        assert found == [2, 4, 0, 3, 1]
-
-    run_on(main)
+        silent = anyio.CancelScope()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(get_silent)
+            await until(lambda: fetch.asked)
+            for number, priority in enumerate((0, -1, 2, 0, 1)):
+                tasks.start_soon(get, number, priority)
+                await until(lambda number=number: service.stats().waiting_for_admission == number + 1)
+            silent.cancel()
+    assert found == [2, 4, 0, 3, 1]

@@ -16,6 +16,7 @@ from aioloader.formats.parquet.block import Block, ColumnBytes, null_column, spl
 from aioloader.formats.parquet.block_source import BlockByteSource
 from aioloader.foundation.types import Spans
 from tests.aioloader.storage.reading import spans
+from tests.cases import on_both_loops
 from tests.conftest import RunOn
 
 ROWS = 10
@@ -197,31 +198,27 @@ def test_a_cancelled_plan_ends_at_once_and_its_load_serves_the_next(run_on: RunO
     assert sorted(reader.loaded) == [0, 1]
 
 
-def test_announced_blocks_are_loaded_before_they_are_planned(run_on: RunOn, leftovers: object) -> None:
+@on_both_loops
+async def test_announced_blocks_are_loaded_before_they_are_planned(leftovers: object) -> None:
     reader = Reader()
 
-    async def main() -> None:
-        blocks = source(reader)
-        blocks.announce(
-            wanted((1, 0), (1, 5), (2, 0), (3, 0), (0, 0))
-        )  # room for two, a quarter of the limit
-        with anyio.fail_after(20):
-            while not (blocks.cache.peek(1) and blocks.cache.peek(2)):
-                await anyio.sleep(0.001)
-        assert sorted(reader.loaded) == [1, 2]
-        await blocks.plan(wanted((1, 0), (2, 1)))
-        assert sorted(reader.loaded) == [1, 2]
-        blocks.announce(wanted((3, 0)))  # an error waits for those who need the block
-        with anyio.fail_after(20):
-            while 3 not in reader.loaded:
-                await anyio.sleep(0.001)
-        plan = await blocks.plan(wanted((3, 0)))
-        assert [str(error) for _, error in plan.failures] == ["file-1: damaged"]
-        blocks.close()
-        blocks.announce(wanted((0, 0)))
-        assert 0 not in reader.loaded
-
-    run_on(main)
+    blocks = source(reader)
+    blocks.announce(wanted((1, 0), (1, 5), (2, 0), (3, 0), (0, 0)))  # room for two, a quarter of the limit
+    with anyio.fail_after(20):
+        while not (blocks.cache.peek(1) and blocks.cache.peek(2)):
+            await anyio.sleep(0.001)
+    assert sorted(reader.loaded) == [1, 2]
+    await blocks.plan(wanted((1, 0), (2, 1)))
+    assert sorted(reader.loaded) == [1, 2]
+    blocks.announce(wanted((3, 0)))  # an error waits for those who need the block
+    with anyio.fail_after(20):
+        while 3 not in reader.loaded:
+            await anyio.sleep(0.001)
+    plan = await blocks.plan(wanted((3, 0)))
+    assert [str(error) for _, error in plan.failures] == ["file-1: damaged"]
+    blocks.close()
+    blocks.announce(wanted((0, 0)))
+    assert 0 not in reader.loaded
 
 
 def test_a_closed_source_refuses() -> None:
