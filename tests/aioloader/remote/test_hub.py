@@ -313,18 +313,15 @@ def test_a_new_address_that_is_denied_is_an_error(photos: HubSet) -> None:
         ("status code: 503 Service Unavailable", False),
     ],
 )
-def test_errors_after_which_an_address_is_found_again(photos: HubSet, text: str, expired: bool) -> None:
-    async def main() -> None:
-        hub = HubResolver()
-        address = await hub.address(photos.rec)
-        error = RuntimeError(f"Server returned non-2xx {text}")
-        found = hub.examine(photos.rec, address, error)
-        assert isinstance(found, RequestFailedError) is expired
-        assert (found is error) is not expired
-        assert (await hub.address(photos.rec) is address) is not expired
-        hub.close()
-
-    asyncio.run(main())
+async def test_errors_after_which_an_address_is_found_again(photos: HubSet, text: str, expired: bool) -> None:
+    hub = HubResolver()
+    address = await hub.address(photos.rec)
+    error = RuntimeError(f"Server returned non-2xx {text}")
+    found = hub.examine(photos.rec, address, error)
+    assert isinstance(found, RequestFailedError) is expired
+    assert (found is error) is not expired
+    assert (await hub.address(photos.rec) is address) is not expired
+    hub.close()
 
 
 def _hub_threads() -> set[threading.Thread]:
@@ -356,27 +353,24 @@ def test_a_request_in_flight_keeps_no_process_alive(photos: HubSet) -> None:
         assert not thread.is_alive()
 
 
-def test_a_cancelled_reader_does_not_stop_the_others(photos: HubSet) -> None:
+async def test_a_cancelled_reader_does_not_stop_the_others(photos: HubSet) -> None:
     release = threading.Event()
     photos.server.faults = [Fault("/resolve/", 0, release=release)]
 
-    async def main() -> None:
-        hub = HubResolver()
-        first, second = (asyncio.create_task(hub.address(photos.rec)) for _ in range(2))
-        while not photos.server.targets("hub"):
-            await asyncio.sleep(0)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        assert not second.done()
-        release.set()
-        address = await second
-        assert address.url.startswith(photos.server.cdn)
-        assert await hub.address(photos.rec) is address
-        assert hub.request_count == 1
-        hub.close()
-
-    asyncio.run(main())
+    hub = HubResolver()
+    first, second = (asyncio.create_task(hub.address(photos.rec)) for _ in range(2))
+    while not photos.server.targets("hub"):
+        await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not second.done()
+    release.set()
+    address = await second
+    assert address.url.startswith(photos.server.cdn)
+    assert await hub.address(photos.rec) is address
+    assert hub.request_count == 1
+    hub.close()
 
 
 @pytest.mark.usefixtures("leftovers")
@@ -409,20 +403,17 @@ def test_a_long_pause_is_an_error_at_once(photos: HubSet) -> None:
     assert len(photos.server.targets("hub", "/resolve/")) == 1
 
 
-def test_no_request_is_sent_before_the_end_of_a_pause(photos: HubSet) -> None:
+async def test_no_request_is_sent_before_the_end_of_a_pause(photos: HubSet) -> None:
     photos.server.faults = [Fault("/resolve/", 429, {"Retry-After": "200"})]
 
-    async def main() -> None:
-        hub = HubResolver()
-        for _ in range(3):
-            with pytest.raises(RequestFailedError) as caught:
-                await hub.address(photos.rec)
-            assert caught.value.failure.kind == Kind.BUSY
-            assert 190 < caught.value.failure.pause_s <= 200
-        assert hub.request_count == 1
-        hub.close()
-
-    asyncio.run(main())
+    hub = HubResolver()
+    for _ in range(3):
+        with pytest.raises(RequestFailedError) as caught:
+            await hub.address(photos.rec)
+        assert caught.value.failure.kind == Kind.BUSY
+        assert 190 < caught.value.failure.pause_s <= 200
+    assert hub.request_count == 1
+    hub.close()
 
 
 def test_failures_of_both_servers_are_retried(photos: HubSet, photo_rec: Path) -> None:

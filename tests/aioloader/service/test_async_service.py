@@ -538,32 +538,26 @@ async def test_a_service_that_is_not_open_says_so() -> None:
     await service.aclose()
 
 
-def test_another_event_loop_is_refused() -> None:
-    async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread") as service:
+async def test_another_event_loop_is_refused() -> None:
+    async with AsyncImageService(num_workers=1, executor="thread") as service:
 
-            async def elsewhere() -> None:
-                with pytest.raises(RuntimeError, match="another event loop"):
-                    await service.get(numbered(1))
+        async def elsewhere() -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await service.get(numbered(1))
 
-            await anyio.to_thread.run_sync(anyio.run, elsewhere)
-            assert number_of(await service.get(numbered(1))) == 1
-
-    anyio.run(main)
+        await anyio.to_thread.run_sync(anyio.run, elsewhere)
+        assert number_of(await service.get(numbered(1))) == 1
 
 
-def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> None:
+async def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(jpeg())
 
-    async def main() -> None:
-        allow = ("bytes", "data", "path", "array")
-        async with AsyncImageService(num_workers=2, allow=allow, root=tmp_path) as service:
-            await service.ready()
-            await service.gather([jpeg(), "a.jpg", jpeg(1000, 1200), np.zeros((4, 4, 3), np.uint8)])
-            await service.probe("a.jpg")
-
-    asyncio.run(main())
+    allow = ("bytes", "data", "path", "array")
+    async with AsyncImageService(num_workers=2, allow=allow, root=tmp_path) as service:
+        await service.ready()
+        await service.gather([jpeg(), "a.jpg", jpeg(1000, 1200), np.zeros((4, 4, 3), np.uint8)])
+        await service.probe("a.jpg")
 
 
 @on_both_loops

@@ -149,7 +149,7 @@ CASES = [
 
 @with_cases("cache_limit", [0, 1 << 26])
 @with_cases(("processor", "executor", "output"), CASES)
-def test_no_caller_changes_what_another_has(
+async def test_no_caller_changes_what_another_has(
     processor: Any, executor: str, output: str, cache_limit: int
 ) -> None:
     if output == "jax":
@@ -157,25 +157,22 @@ def test_no_caller_changes_what_another_has(
     if output != "numpy" or processor is tensors:
         pytest.importorskip("torch")
 
-    async def main() -> None:
-        async with AsyncImageService(
-            processor, num_workers=1, executor=executor, output=output, cache_limit=cache_limit
-        ) as service:
-            for photo in (numbered(3, 4), jpeg(220, 220)):
-                right = described(await service.get(photo))
-                first, second = await service.gather([photo, {"b": photo}])
-                ways = [first, second["b"]]
-                async for _, images in service.map([0, 1], refs=lambda _, photo=photo: [photo, photo]):
-                    ways += images
-                ways.append(await service.get(photo))
-                assert (service.stats().cache_hits if cache_limit else service.stats().joined) > 1
-                while ways:
-                    one = ways.pop(0)
-                    assert described(one) == right
-                    spoil(one)
-                assert described(await service.get(photo)) == right
-
-    anyio.run(main)
+    async with AsyncImageService(
+        processor, num_workers=1, executor=executor, output=output, cache_limit=cache_limit
+    ) as service:
+        for photo in (numbered(3, 4), jpeg(220, 220)):
+            right = described(await service.get(photo))
+            first, second = await service.gather([photo, {"b": photo}])
+            ways = [first, second["b"]]
+            async for _, images in service.map([0, 1], refs=lambda _, photo=photo: [photo, photo]):
+                ways += images
+            ways.append(await service.get(photo))
+            assert (service.stats().cache_hits if cache_limit else service.stats().joined) > 1
+            while ways:
+                one = ways.pop(0)
+                assert described(one) == right
+                spoil(one)
+            assert described(await service.get(photo)) == right
 
 
 @on_both_loops
