@@ -81,6 +81,7 @@ def test_faults_change_no_batch(there: There, executor: str) -> None:
         Rule("status", share=0.1, attempts=1),
         Rule("reset", share=0.1, attempts=1),
         Rule("truncate", share=0.1, attempts=1),
+        Rule("shorten", share=0.1, attempts=1),
     )
     assert_same(batches_of(open_dataset(there.paths), executor), expected)
 

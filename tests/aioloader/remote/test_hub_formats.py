@@ -16,6 +16,7 @@ from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import ObjectMissingError, OfflineWarning
 from aioloader.storage.remote import client
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
+from tests.aioloader.remote.conftest import assert_same
 from tests.executors import pool
 from tests.servers.hub import Repository
 
@@ -95,13 +96,6 @@ def loader_of(dataset: Any, executor: str = "inline", workers: int = 0) -> DataL
 def batches_of(dataset: Any, executor: str = "inline", workers: int = 0) -> Batches:
     with loader_of(dataset, executor, workers) as loader:
         return [tuple(np.array(part) for part in batch) for batch in loader]
-
-
-def assert_same(found: Batches, expected: Batches) -> None:
-    assert len(found) == len(expected) > 1
-    for one, other in zip(found, expected, strict=True):
-        for part, wanted in zip(one, other, strict=True):
-            np.testing.assert_array_equal(part, wanted)
 
 
 def test_workers_read_the_samples_of_the_local_set(pushed: Pushed) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,23 +54,14 @@ def batches_of(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
         return [(images.copy(), labels.copy()) for images, labels in loader]
 
 
-@pytest.mark.parametrize("codec", [None, "gz"])
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_batches_are_those_of_local_files(
-    there: _Set, codec: str | None, executor: str, leftovers: Any
-) -> None:
-    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec=codec, hashes=["sha1"])
+def test_batches_of_compressed_shards_are_those_of_local_files(there: _Set, leftovers: Any) -> None:
+    write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec="gz", hashes=["sha1"])
     expected = batches_of(MDSDataset(there.folder), executor="inline")
     dataset = MDSDataset(there.url)
-    assert len(dataset) == 23
-    assert_same(batches_of(dataset, **pool(executor, 2)), expected)
-    assert_same(batches_of(pickle.loads(pickle.dumps(dataset)), executor="inline"), expected)
+    assert_same(batches_of(dataset, **pool("process", 2)), expected)
     assert dataset.labels().tolist() == list(range(23))
     location = dataset.location(12)
-    assert (location.key, location.path) == (
-        "2",
-        f"{there.url}/shard.00002.mds" + (f".{codec}" if codec else ""),
-    )
+    assert (location.key, location.path) == ("2", f"{there.url}/shard.00002.mds.gz")
 
 
 def test_tables_are_read_once_for_a_version(there: _Set) -> None:
@@ -91,17 +80,6 @@ def test_tables_are_read_once_for_a_version(there: _Set) -> None:
     found = MDSDataset(there.url)
     assert int(found[7][1]) == 7
     np.testing.assert_array_equal(found.tables.length, MDSDataset(there.folder).tables.length)
-
-
-@pytest.mark.slow
-def test_a_thousand_shards_are_opened_in_a_second(there: _Set) -> None:
-    write_set(there.folder, COLUMNS, [{"image": b"", "label": number(1)}] * 1000, per_shard=1)
-    dataset = MDSDataset(there.url)
-    assert len(dataset.tables) == 1000
-    again = pickle.loads(pickle.dumps(dataset))  # with the versions of the objects
-    begin = time.perf_counter()
-    assert len(again.tables) == 1000
-    assert time.perf_counter() - begin < 1
 
 
 def test_the_index_is_read_once_for_a_version(there: _Set, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
 from aioloader.errors import RemoteReadError
 from tests.aioloader.datasets.parquet_files import images, write
 from tests.aioloader.remote.conftest import assert_same
-from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
@@ -71,13 +70,6 @@ def epoch(paths: Any, **options: Any) -> list[Any]:
     options = {"executor": "inline", **options}
     with DataLoader(dataset, 7, shuffle=True, **options) as loader:
         return [(batch.copy(), labels.copy()) for batch, labels in loader]
-
-
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-def test_the_batches_are_those_of_the_files(files: Files, executor: str, leftovers: object) -> None:
-    expected = epoch(files.paths)
-    assert sorted(label for _, labels in expected for label in labels.tolist()) == list(range(COUNT))
-    assert_same(epoch(files.urls, **pool(executor, 2)), expected)
 
 
 def test_an_async_loader_makes_the_same_batches(files: Files, backend: str, no_blocking: None) -> None:
@@ -140,16 +132,6 @@ def test_the_second_epoch_comes_from_the_cache(
     with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
         assert_same([(batch.copy(), labels.copy()) for batch, labels in loader], first)
     assert files.proxy.counts().requests == 0
-
-
-def test_failed_requests_are_sent_again(files: Files) -> None:
-    expected = epoch(files.paths)
-    dataset = ParquetDataset(files.proxied, shuffle_blocks=3, crop_index=None)
-    assert len(dataset) == COUNT
-    files.proxy.behave(Rule("status", share=0.3, attempts=1))
-    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
-        assert_same([(batch.copy(), labels.copy()) for batch, labels in loader], expected)
-        assert loader.stats().retries > 0
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

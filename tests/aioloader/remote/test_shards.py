@@ -17,7 +17,6 @@ from aioloader.storage.remote.source import RemoteByteSource
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 from tests.aioloader.remote.conftest import Served, assert_same
 from tests.aioloader.storage.reading import spans
-from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
 
@@ -38,26 +37,6 @@ def shard(served: Served) -> Served:
 def epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
     with aioloader.DataLoader(dataset, 4, shuffle=True, executor="inline", **options) as loader:
         return [(images.copy(), labels.copy()) for images, labels in loader]
-
-
-def test_samples_are_those_of_the_file(shard: Served) -> None:
-    here, there = ToyDataset(shard.path), ToyDataset(shard.url)
-    assert_same(epoch(there), epoch(here))
-    assert there.labels().tolist() == list(range(40))
-    assert there.location(3).path == shard.url
-    image, label = there[-1]
-    assert np.array_equal(image, here[-1][0])
-    assert label == 39
-
-
-def test_faults_change_no_sample(shard: Served) -> None:
-    shard.proxy.behave(
-        Rule("status", share=0.1, attempts=1),
-        Rule("reset", share=0.1, attempts=1),
-        Rule("truncate", share=0.1, attempts=1),
-        Rule("shorten", share=0.1, attempts=1),
-    )
-    assert_same(epoch(ToyDataset(shard.proxied)), epoch(ToyDataset(shard.path)))
 
 
 def test_an_index_is_kept_for_each_version(shard: Served) -> None:

@@ -50,14 +50,6 @@ def epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
         return [(images.copy(), labels.copy()) for images, labels in loader]
 
 
-def test_samples_are_those_of_the_file(tar: Served) -> None:
-    here, there = TarDataset(tar.path), TarDataset(tar.url)
-    assert_same(epoch(there), epoch(here))
-    assert there.labels().tolist() == list(range(40))
-    assert (there.location(3).path, there.location(3).key) == (tar.url, "train/0003")
-    assert_same(epoch(aioloader.open_dataset(tar.url)), epoch(here))
-
-
 @pytest.mark.parametrize("cache", [None, "memory"])
 def test_hard_links_are_read(served: Served, cache: str | None) -> None:
     # Large members, so that the tar is scanned in parts.
@@ -72,16 +64,6 @@ def test_hard_links_are_read(served: Served, cache: str | None) -> None:
     tar.proxy.behave(Rule("status", share=0.1, attempts=1), Rule("truncate", share=0.1, attempts=1))
     for _ in range(2):
         assert_same(epoch(there), epoch(here))
-
-
-def test_faults_change_no_sample(tar: Served) -> None:
-    tar.proxy.behave(
-        Rule("status", share=0.1, attempts=1),
-        Rule("reset", share=0.1, attempts=1),
-        Rule("truncate", share=0.1, attempts=1),
-        Rule("shorten", share=0.1, attempts=1),
-    )
-    assert_same(epoch(TarDataset(tar.proxied)), epoch(TarDataset(tar.path)))
 
 
 def test_an_index_of_photographs_reads_few_bytes(served: Served) -> None:
@@ -127,17 +109,6 @@ def test_an_object_that_is_replaced_is_an_error(tar: Served) -> None:
     os.utime(tar.path, (1, 1))
     with pytest.raises(ObjectChangedError):
         tar_index.scan_tar(tar.url, version)
-
-
-def test_several_tars_are_scanned_at_once(served: Served, tmp_path: Path) -> None:
-    urls = []
-    for shard in range(5):
-        tar = serve(served, members_of([photo(number) for number in range(4 * shard, 4 * shard + 4)]))
-        os.rename(tar.path, tar.path.with_name(f"set-{shard}.tar"))
-        urls.append(tar.url.replace("set.tar", f"set-{shard}.tar"))
-    dataset = TarDataset(urls)
-    assert dataset.labels().tolist() == list(range(20))
-    assert len(epoch(dataset)) == 5
 
 
 @pytest.mark.parametrize("write", [write_idx, write_json])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,13 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import aioloader
-from aioloader import DataLoader, TFRecordDataset
+from aioloader import TFRecordDataset
 from aioloader.errors import SampleFormatError
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.tfrecords import image_example, many_records, record, write_index, write_records
-from tests.aioloader.remote.conftest import assert_same
-from tests.executors import pool
 
 pytestmark = pytest.mark.remote
 
@@ -61,28 +57,6 @@ def there(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[_Set]:
     folder.mkdir()
     yield _Set(folder, f"http://{nginx_proxy.address}/{folder.name}", nginx_proxy)
     shutil.rmtree(folder)
-
-
-def batches_of(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
-    """Return the batches of a shuffled epoch."""
-    with DataLoader(dataset, 4, shuffle=True, seed=5, **options) as loader:
-        return [(images.copy(), labels.copy()) for images, labels in loader]
-
-
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_batches_are_those_of_local_files(there: _Set, executor: str, leftovers: Any) -> None:
-    urls = there.write()
-    expected = batches_of(TFRecordDataset(there.folder / "train-*"), executor="inline")
-    dataset = TFRecordDataset(urls)
-    assert len(dataset) == 23
-    assert_same(batches_of(dataset, **pool(executor, 2)), expected)
-    assert_same(batches_of(pickle.loads(pickle.dumps(dataset)), executor="inline"), expected)
-    assert dataset.labels().tolist() == list(range(23))
-    location = dataset.location(9)
-    assert (location.key, location.path) == ("1", urls[1])
-    found = aioloader.open_dataset(urls[0])
-    assert isinstance(found, TFRecordDataset)
-    assert len(found) == 8
 
 
 def test_an_index_is_made_once_for_a_version(there: _Set) -> None:
