@@ -24,13 +24,30 @@ NOT_OF_THE_RUN = {
 }
 """Words in place of a part, for figures that the run does not measure, with their meaning."""
 
-_MARKS = {"summary": "loaders", "missed": "loaders", "special": "special"}
+_MARKS = {"summary": "loaders", "missed": "loaders"}
 """Parts of the marks of docs/benchmarks.md; those of other pages are in `published_tables.TABLES`."""
 
 PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "README.md": (("records of 1 kB", "loaders"), ("", "photographs")),
     "docs/benchmarks.md": (
         ("^Sixteen cores and a GPU >", "elsewhere"),
+        *(
+            (f"^Special benchmarks > .*{words}", part)
+            for words, part in {
+                "formats.md": "photographs",
+                "torch.md": "torch-adapter",
+                "training-recipes.md": "recipes",
+                "images-on-demand.md": "image-service",
+                "of-any-shape.md": "ragged",
+                "large results": "large-results",
+                "of like items": "buckets",
+                "within a budget": "fill",
+                "packing.md": "packing",
+                "viewer.md": "viewing",
+                "remote records": "remote",
+                "remote files": "remote-formats",
+            }.items()
+        ),
         ("small images on demand", "small-images"),
         ("cold epoch of remote tars", "remote-formats"),
         (

@@ -1,7 +1,7 @@
 """Pages with published figures: docs/benchmarks-tables.md as a whole, and the marked parts of the others.
 
-A marked part lies between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. NAME is "summary", "missed",
-"special" (docs/benchmarks.md), or a key of `benchmarks.published_tables.TABLES`. What the results file does not have
+A marked part lies between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. NAME is "summary", "missed"
+(docs/benchmarks.md), or a key of `benchmarks.published_tables.TABLES`. What the results file does not have
 stays as it is.
 """
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.charts import draw_page
-from benchmarks.figures import plain_tables, table
+from benchmarks.figures import plain_tables
 from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import all_loaders, restore
-from benchmarks.published_tables import RAW_AGAIN, SUBJECTS, TABLES, missed, summary
+from benchmarks.published_tables import RAW_AGAIN, TABLES, missed, summary
 from benchmarks.report import (
     busy_warning,
     case_lines,
@@ -170,35 +170,20 @@ def fill_page(text: str, parts: Mapping[str, Any], tables: str) -> str:
     """
 
     def replaced(found: re.Match[str]) -> str:
-        lines = _marked(found["name"], found["text"], parts, tables)
+        lines = _marked(found["name"], parts, tables)
         return found[0] if lines is None else "\n".join([found["begin"], "", *lines, "", found["end"]])
 
     return _MARKED.sub(replaced, text)
 
 
-def _marked(name: str, before: str, parts: Mapping[str, Any], tables: str) -> list[str] | None:
+def _marked(name: str, parts: Mapping[str, Any], tables: str) -> list[str] | None:
     """Return the lines of a marked part; None if the results file does not have their figures."""
     if name == "summary":
         return summary(tables)
     if name == "missed":
         return missed(tables, parts)
-    if name == "special":
-        return _special(before, parts)
     needed, make = TABLES[name]
     return make(parts) if all(part in parts for part in needed) else None
-
-
-def _special(before: str, parts: Mapping[str, Any]) -> list[str]:
-    """Return the table of special benchmarks; a line whose part is missing is taken from the table so far."""
-    old = {line.split(" | ")[0].lstrip("| "): line for line in before.strip().splitlines()[2:]}
-    lines = []
-    for subject, part, make in SUBJECTS:
-        if part in parts:
-            text = make(parts[part]["rows"])
-            lines.append(table((), [(subject, text, f"`{PARTS[part].command}`")])[-1])
-        elif subject in old:
-            lines.append(old[subject])
-    return [*table(("subject", "result", "command"), ()), *lines]
 
 
 def write_pages(facts: Mapping[str, Any], parts: Mapping[str, Any], root: Path = ROOT) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.figures import table, value_text
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.report_tables import CaseTable
 
-__all__ = ("OTHERWISE", "SUBJECTS", "TABLES", "Subject", "missed", "summary")
+__all__ = ("OTHERWISE", "TABLES", "missed", "summary")
 
 Rows = list[dict[str, Any]]
 
@@ -185,190 +184,8 @@ def missed(tables: str, parts: Mapping[str, Any]) -> list[str]:
     return table(["case", "this project", "target", "found"], rows)
 
 
-# -- one line for each special benchmark -------------------------------------------------------------------------------
-
-
-class Subject(NamedTuple):
-    """Line of the table of special benchmarks in docs/benchmarks.md.
-
-    Attributes:
-        subject: the first cell, with which the line is found.
-        part: name of the part.
-        text: returns the second cell from the part's rows.
-    """
-
-    subject: str
-    part: str
-    text: Callable[[Rows], str]
-
-
 def _by(rows: Rows, column: str) -> dict[str, dict[str, Any]]:
     return {str(row[column]): row for row in rows if column in row}
-
-
-_SCRIPTS = {
-    "pillow": "photographs with Pillow",
-    "arrays": "float32 planes of a numpy file",
-    "fields": "dicts of twelve small fields",
-    "collate": "a custom collate function",
-    "memory": "a TensorDataset",
-    "folder": "photographs of aioloader's folder dataset",
-}
-_RECIPE_WORDS = {
-    "v1": "the first recipe",
-    "new": "the new one",
-    "rand-augment": "the first with RandAugment",
-    "multi-crop": "multi-crop",
-}
-_KINDS_OF_RESULTS = {
-    "lists": "lists of arrays in slab memory",
-    "no room": "the same without room in slab memory",
-    "async": "arrays that pass through an async transform",
-}
-
-
-def _torch(rows: Rows) -> str:
-    found = {
-        _SCRIPTS.get(name, name): value_text(row["rate, as a multiple of torch's loader"][0])
-        for name, row in _by(rows, "script").items()
-    }
-    return "times torch's loader: " + ", ".join(f"{name} {text}" for name, text in found.items())
-
-
-def _recipes(rows: Rows) -> str:
-    found = [
-        f"{_RECIPE_WORDS.get(row['recipe'], row['recipe'])} {value_text(row['times tensors'][0])} and "
-        f"{value_text(row['times pillow'][0])}"
-        for row in rows
-    ]
-    return "times torchvision's transforms of tensors and of Pillow images: " + ", ".join(found)
-
-
-_COMPARED_WAYS = ("to_thread", "threads-pillow", "processes-pillow")
-
-
-def _service(rows: Rows) -> str:
-    ways = _by(rows, "way")
-    text = f"{value_text(ways['service']['requests/s'][0])} requests/s, "
-    text += f"the loop late by {value_text(ways['service']['lag p99, ms'][0])} ms (p99)"
-    others = [
-        f"{value_text(row['service, times its requests/s'][0])} times the requests of {_SERVICE_WAYS[name]}"
-        for name, row in ways.items()
-        if name in _COMPARED_WAYS and "service, times its requests/s" in row
-    ]
-    return "; ".join([text, *others])
-
-
-def _packing(rows: Rows) -> str:
-    return "of the bare loop: " + ", ".join(
-        f"`{row['job']}` {value_text(row['of the bare loop'][0])}" for row in rows if "job" in row
-    )
-
-
-def _viewing(rows: Rows) -> str:
-    found = _by(rows, "measure")
-    texts = (
-        ("first page", "first, CPU of start to first page, s"),
-        ("any page", "CPU of any page, ms"),
-    )
-    shares = [
-        f"{what} {value_text(found[name]['ratio'][0])}"
-        for what, name in texts
-        if "ratio" in found.get(name, {})
-    ]
-    return "CPU time with a million records, times that with a thousand: " + ", ".join(shares)
-
-
-def _fill(rows: Rows) -> str:
-    found = [
-        f"{value_text(row['mean fill, %'], '.1f')} % of {row['budget, tokens']:,} tokens" for row in rows
-    ]
-    return "batches fill " + ", ".join(found)
-
-
-def _buckets(rows: Rows) -> str:
-    found = [
-        f"{value_text(row['padding, %'], '.1f')} % with {row['buckets']}"
-        for row in rows
-        if str(row["batches of"]).endswith("sequences")
-    ]
-    return "padding of batches of 32 sequences: " + ", ".join(found) + " buckets"
-
-
-def _ragged(rows: Rows) -> str:
-    column = "of the pool's"
-    found = [f"`{row['way']}` {value_text(row[column][0])}" for row in rows]
-    return "images/s, times those of a pool of processes: " + ", ".join(found[:-1])
-
-
-def _large(rows: Rows) -> str:
-    found = [
-        f"{_KINDS_OF_RESULTS.get(row['case'], row['case'])} {value_text(row['longest delay, ms'][0])} ms"
-        for row in rows
-    ]
-    return "longest delay of the event loop with batches of 206 MB: " + "; ".join(found)
-
-
-def _remote(rows: Rows) -> str:
-    found = [
-        f"{row['data']} {value_text(row['samples/s'][0])} samples/s"
-        for row in rows
-        if row.get("part") == "speed" and row["way"] == "loader"
-    ]
-    return "with 50 ms latency: " + ", ".join(found)
-
-
-def _remote_formats(rows: Rows) -> str:
-    found = [
-        f"{row['format']} {value_text(row['whole epoch'][0])} times {row['times']}"
-        for row in rows
-        if "times" in row
-    ]
-    return "cold epochs: " + ", ".join(found)
-
-
-_FORMATS = {
-    "tar": ("webdataset", "WebDataset"),
-    "tfrecord": ("tf_data", "tf.data"),
-    "parquet": ("hf_datasets/opencv", "Hugging Face datasets with OpenCV"),
-    "mds": ("streaming/opencv", "Streaming with OpenCV"),
-}
-
-
-def _ratio(above: Mapping[str, float], below: Mapping[str, float]) -> float:
-    """Return the median of the ratios of two rows, each within a round."""
-    return median(rate / below[number] for number, rate in above.items() if number in below)
-
-
-def _formats(rows: Rows) -> str:
-    rounds = {
-        "/".join(filter(None, (row["name"], row.get("variant", "")))): row["rounds"]
-        for row in rows
-        if row.get("case") == "formats" and row.get("status") == "measured"
-    }
-    found = [
-        f"{name} {value_text(_ratio(rounds[f'aioloader/{name}'], rounds[peer]))} times {title}"
-        for name, (peer, title) in _FORMATS.items()
-        if peer in rounds and f"aioloader/{name}" in rounds
-    ]
-    return ", ".join(found) + ", in a set of the format of each"
-
-
-SUBJECTS = (
-    Subject("[formats](formats.md)", PHOTOGRAPHS, _formats),
-    Subject("[torch's import](torch.md#by-changing-an-import)", "torch-adapter", _torch),
-    Subject("[training recipes](training-recipes.md)", "recipes", _recipes),
-    Subject("[images on demand](images-on-demand.md)", "image-service", _service),
-    Subject("[batches of any shape](batches-of-any-shape.md)", "ragged", _ragged),
-    Subject("large results", "large-results", _large),
-    Subject("[batches of like items](sampling.md)", "buckets", _buckets),
-    Subject("[batches within a budget](sampling.md)", "fill", _fill),
-    Subject("[packing](packing.md)", "packing", _packing),
-    Subject("[the viewer](viewer.md)", "viewing", _viewing),
-    Subject("[remote records](remote.md)", "remote", _remote),
-    Subject("[remote files of other formats](remote.md)", "remote-formats", _remote_formats),
-)
-"""Lines of the table of special benchmarks."""
 
 
 # -- tables of other pages ---------------------------------------------------------------------------------------------

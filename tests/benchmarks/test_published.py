@@ -23,7 +23,6 @@ from benchmarks.published_tables import (
     NOT_DONE,
     OTHERWISE,
     SLOWER,
-    SUBJECTS,
     TABLES,
     missed,
     summary,
@@ -58,7 +57,7 @@ def test_each_printed_figure_has_its_part_of_the_run() -> None:
     assert len(found) > 50
     unnamed = [str(figure) for figure in found if not figure.part]
     assert not unnamed, "name their parts in benchmarks/published_figures.py:\n" + "\n".join(unnamed)
-    known = {*PARTS, *NOT_OF_THE_RUN, "special"}
+    known = {*PARTS, *NOT_OF_THE_RUN}
     assert {figure.part for figure in found} <= known
     assert {part for patterns in PRINTED.values() for _, part in patterns} <= known
 
@@ -82,10 +81,9 @@ def test_no_page_waits_for_a_figure() -> None:
 def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
     marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
-    assert sorted(marks) == sorted({*TABLES, "summary", "missed", "special"})
+    assert sorted(marks) == sorted({*TABLES, "summary", "missed"})
     assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
     assert {part for parts, _ in TABLES.values() for part in parts} <= set(PARTS)
-    assert {subject.part for subject in SUBJECTS} <= set(PARTS)
 
 
 def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
@@ -166,22 +164,6 @@ def test_rows_become_a_section_and_a_table_of_a_page() -> None:
     assert filled.endswith("\nafter\n")
     assert fill_page(filled, parts, tables) == filled
     assert fill_page(page, {}, tables) == page
-
-
-def test_a_line_of_a_special_benchmark_is_replaced_and_the_others_stay() -> None:
-    head = "| subject | result | command |\n| --- | --- | --- |\n"
-    before = f"{head}| large results | old | x |\n| [packing](packing.md) | old | x |"
-    page = f"<!-- figures: special -->\n\n{before}\n\n<!-- end of figures -->\n"
-    rows = [
-        {"job": "--pass-through", "of the bare loop": [0.6, 0.5, 0.7], "images/s": 1000.0},
-        {"option": "--optimize", "bytes, of those without": 0.96},
-    ]
-    filled = fill_page(page, {"packing": _part("packing", rows)}, "")
-    assert "| large results | old | x |" in filled
-    assert (
-        "| [packing](packing.md) | of the bare loop: `--pass-through` 0.60 | `python -m benchmarks.packing"
-        in filled
-    )
 
 
 def test_a_case_that_was_measured_again_is_judged_and_shown_by_that_run() -> None:
