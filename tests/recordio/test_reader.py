@@ -244,15 +244,6 @@ def test_a_sparse_index_does_not_make_it_read_the_whole_file() -> None:
     assert reader[0] == b"y" * 9_000_000
 
 
-def test_a_line_that_points_into_a_record_affects_only_itself(rec: Path) -> None:
-    offsets = Index.scan(rec).offsets
-    index = Index.parse(f"0\t{offsets[3]}\n1\t{offsets[3] + 400}\n".encode())
-    with RecordReader(rec, index) as reader:
-        assert reader[0] == RECORDS[3]
-        with pytest.raises(CorruptRecordError):
-            reader[1]
-
-
 def test_an_index_of_another_file_is_named(rec: Path) -> None:
     with RecordReader(rec, Index.parse(b"0\t99999996\n", path="w.idx")) as reader:
         with pytest.raises(CorruptIndexError, match=r"w\.idx, line 1"):

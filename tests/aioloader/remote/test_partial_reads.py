@@ -326,14 +326,6 @@ def test_faults_of_the_server_change_no_batch(golden: Served, rule: Rule, incomp
     assert incomplete == []
 
 
-def test_a_custom_batchify_function_gets_the_same_samples(golden: Served, incomplete: list[int]) -> None:
-    expected, _ = epochs(images(golden.paths, crop_index=None), batchify_fn=_stacked)
-    found, stats = epochs(images(golden.urls), batchify_fn=_stacked, executor="process")
-    assert_same(found, expected)
-    assert_saves(golden, stats)
-    assert incomplete == []
-
-
 def test_damaged_entries_change_no_pixel(golden: Served) -> None:
     spoil_entries(golden.paths[0].parent)
     expected, _ = epochs(images(golden.paths, crop_index=None))
@@ -422,19 +414,6 @@ def test_an_object_that_is_replaced_during_an_epoch_is_noticed(golden: Served) -
         new.rename(golden.paths[0])
         with pytest.raises(ObjectChangedError):
             list(batches)
-
-
-def test_a_state_continues_with_the_same_batches(golden: Served) -> None:
-    expected, _ = epochs(images(golden.paths, crop_index=None), 1)
-    options: dict[str, Any] = {"shuffle": True, "seed": 3, "executor": "inline"}
-    with aioloader.DataLoader(images(golden.urls), 4, **options) as loader:
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-    with aioloader.DataLoader(images(golden.urls), 4, **options) as loader:
-        loader.load_state_dict(state)
-        rest = [(pixels.copy(), labels.copy()) for pixels, labels in loader]
-    assert_same(rest, expected[1:])
 
 
 def test_an_async_loader_is_not_blocked(golden: Served, backend: str, no_blocking: None) -> None:

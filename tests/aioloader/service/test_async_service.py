@@ -296,47 +296,6 @@ async def test_a_slow_image_holds_no_other() -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-@on_both_loops
-async def test_overflow_raises_a_named_error() -> None:
-    gate = Gate(closed=(1, 2))
-
-    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 2, "overflow": "raise"}
-    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
-        tasks.start_soon(service.gather, [numbered(1), numbered(2)])
-        await until(lambda: service.stats().pending == 2)
-        with pytest.raises(aioloader.ServiceOverloadedError) as caught:
-            await service.get(numbered(3))
-        assert (caught.value.pending, caught.value.max_pending) == (2, 2)
-        gate.open()
-
-
-@on_both_loops
-async def test_waiting_for_room_is_fair_and_can_be_cancelled() -> None:
-    gate = Gate(closed=(1,))
-
-    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 1}
-    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
-        scopes = []
-
-        async def get(number: int) -> None:
-            with anyio.CancelScope() as scope:
-                scopes.append(scope)
-                await service.get(numbered(number))
-
-        for count, number in enumerate((1, 2, 3, 4)):
-            tasks.start_soon(get, number)
-            await until(
-                lambda count=count: (
-                    service.stats().pending + service.stats().waiting_for_admission == count + 1
-                )
-            )
-        scopes[1].cancel()
-        await until(lambda: service.stats().waiting_for_admission == 2)
-        gate.open()
-    assert gate.begun == [1, 3, 4]
-    assert service.stats().pending == 0
-
-
 @pytest.mark.parametrize("phase", ["admission", "queue", "work"])
 @on_both_loops
 async def test_a_timeout_names_the_phase_and_frees_the_place(phase: str) -> None:

@@ -92,25 +92,6 @@ async def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_f
 
 
 @on_both_loops
-async def test_a_prompt_over_the_budget_is_an_error_of_its_own() -> None:
-    small, large = jpeg(30, 30), jpeg(400, 400)
-
-    async with AsyncImageService(PROCESSOR, num_workers=1) as service:
-        packing = service.pack([[small], [large], [b"no image"], [small]], refs=list, max_tokens=8)
-        found: list[Any] = []
-        while True:
-            try:
-                found.append(len((await anext(packing)).prompts))
-            except StopAsyncIteration:
-                break
-            except ValueError as error:
-                found.append("budget" in str(error))
-            except aioloader.ImageError:
-                found.append("damaged")
-        assert found == [True, "damaged", 2]
-
-
-@on_both_loops
 async def test_headers_are_read_several_at_a_time_and_batches_keep_the_order() -> None:
     """Ten prompts of two images behind a server that answers nobody before it has several requests."""
     photos = [jpeg(30 + 10 * n, 40, seed=n) for n in range(20)]

@@ -17,6 +17,7 @@ from aioloader.service import stats as service_trace
 from aioloader.service.stats import ServiceTrace
 from aioloader.transforms import CenterCrop, encode_raw
 from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered
+from tests.aioloader.service.test_async_service import until
 from tests.aioloader.traces import (
     CLOSE_US,
     beside,
@@ -27,13 +28,6 @@ from tests.aioloader.traces import (
     read_trace,
 )
 from tests.cases import on_both_loops
-
-
-async def until(condition: Any) -> None:
-    """Wait until a condition holds."""
-    with anyio.fail_after(30):
-        while not condition():
-            await anyio.sleep(0.001)
 
 
 def of_category(events: list[Any], category: str) -> list[Any]:
