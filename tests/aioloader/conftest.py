@@ -19,6 +19,13 @@ def _surroundings() -> tuple[Any, ...]:
     return os.getcwd(), sys.path.copy(), variables
 
 
+@pytest.fixture(params=["inline", "thread", "process"])
+def executor(request: pytest.FixtureRequest) -> str:
+    """Return the name of an executor, each in turn."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="session")
 def _workers() -> Iterator[WorkerPool]:
     with WorkerPool(3) as pool:

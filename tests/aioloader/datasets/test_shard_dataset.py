@@ -68,7 +68,6 @@ def test_samples_follow_one_another(shards: list[Path]) -> None:
         dataset[13]
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_samples(shards: list[Path], executor: str, leftovers: object) -> None:
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, **pool(executor, 2)}
     with DataLoader(ToyDataset(shards), **options) as loader:
@@ -183,7 +182,6 @@ def test_samples_are_dicts_of_the_fields_asked_for(tmp_path: Path) -> None:
         ToyDataset(path, fields=["image", "nothing"])[0]
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_shard_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
     shards: list[Path], executor: str, leftovers: object
 ) -> None:

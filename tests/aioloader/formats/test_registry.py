@@ -82,7 +82,6 @@ def test_a_file_is_recognized_by_its_name_and_by_its_bytes(box: Path, tmp_path: 
         aioloader.open_dataset(tmp_path / "other")
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_images(box: Path, executor: str) -> None:
     options = {} if executor == "inline" else {"num_workers": 1}
     with aioloader.images(

@@ -143,7 +143,6 @@ def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
         assert resident() - before < 64 << 20  # 192 MiB of pixels failed
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_every_failure_is_recorded_and_light(executor):
     count = 250
     with DataLoader(Bad(count, "attribute", 20), 50, **pool(executor, 1), on_error="skip") as loader:

@@ -14,7 +14,6 @@ from aioloader.foundation.error_log import strip_exception
 from tests.aioloader.foundation import foreign
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
 KEPT = {
     "frozen": foreign.FrozenError,
     "unsettable": foreign.UnsettableError,
@@ -72,7 +71,6 @@ def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) ->
 
 
 @pytest.mark.parametrize("policy", ["skip", "replace"])
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_records_of_all_of_them_can_be_printed(executor: str, policy: str) -> None:
     ways = list(foreign.WAYS)
     dataset = SimpleDataset([each for way in ways for each in (way, "fine")]).transform(foreign.fail)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
-from tests.aioloader.loader.samples import BACKENDS, collect, everything, numbers, turns_of_the_loop
+from tests.aioloader.loader.samples import collect, everything, numbers, turns_of_the_loop
 from tests.cases import on_both_loops
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -43,7 +43,6 @@ class Meter:
         return x
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("batch_size", "concurrency", "executor"), [(4, 6, "thread"), (32, 5, "inline"), (1, 3, "inline")]
 )

@@ -28,12 +28,9 @@ from tests.aioloader.loader.samples import Numbers, collect, labels
 from tests.cases import with_cases
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
 TWO = {"batch_size": 2}
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_batches_arrive_in_order(executor, backend):
     async def main():
         async with AsyncDataLoader(Numbers(23), 5, **pool(executor, 2)) as loader:
@@ -46,7 +43,6 @@ def test_batches_arrive_in_order(executor, backend):
     assert (batches[2][0][:, 1, 2] == batches[2][1]).all()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_in_memory_data_need_no_thread(monkeypatch, backend):
     started = []
     start = threading.Thread.start
@@ -62,7 +58,6 @@ def test_in_memory_data_need_no_thread(monkeypatch, backend):
     assert not [name for name in started if name.startswith("aioloader")]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_every_epoch_has_its_own_order_and_a_seed_repeats_it(executor):
     async def two_epochs(seed):
         async with AsyncDataLoader(Numbers(40), 7, shuffle=True, **pool(executor, 2), seed=seed) as loader:
@@ -171,7 +166,6 @@ def test_a_plain_for_names_the_other_class():
         iter(AsyncDataLoader(Numbers(), 2))
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_break_ends_the_epoch_and_the_next_loop_is_the_next_epoch(executor):
     async with AsyncDataLoader(Numbers(30), 5, **pool(executor, 2), shuffle=True) as loader:
         async for batch in loader:
@@ -215,7 +209,6 @@ async def test_several_iterators_may_live_at_once():
     assert seen == [list(range(20))] * 2
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("entered", [True, False], ids=["async with", "bare"])
 async def test_an_exception_from_the_body_arrives_as_itself(executor, entered):
     loader = AsyncDataLoader(Numbers(30), 5, **pool(executor, 2))
@@ -233,8 +226,6 @@ async def test_an_exception_from_the_body_arrives_as_itself(executor, entered):
     await loader.aclose()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
     async def main():
         batches = []
@@ -261,7 +252,6 @@ def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
     assert "no item 12" in str(error)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_skip_leaves_failed_samples_out_and_records_them(executor):
     dataset = Numbers(20, fail=[0, 7, 8, 15, 16, 17, 18, 19])
     async with AsyncDataLoader(dataset, 5, **pool(executor, 2), on_error="skip") as loader:
@@ -284,7 +274,6 @@ async def test_skip_gives_up_beyond_max_errors():
     assert len(batches) == 2
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_a_cancelled_anext_loses_nothing(executor):
     async with AsyncDataLoader(Numbers(12, 0.02), 3, **pool(executor, 1)) as loader:
         batches = aiter(loader)
@@ -370,7 +359,6 @@ async def test_a_small_memory_limit_slows_but_does_not_stop(executor):
     assert all((images[:, 0, 0] == numbers).all() for images, numbers in batches)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_a_batch_larger_than_memory_is_a_named_error(executor):
     options = {**pool(executor, 1), "memory_limit": 4096}
     async with AsyncDataLoader(Numbers(2000), 1000, **options) as loader:
@@ -380,7 +368,6 @@ async def test_a_batch_larger_than_memory_is_a_named_error(executor):
     assert caught.value.nbytes > 4096
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 async def test_a_batch_that_fits_only_before_it_is_decoded_names_all_bytes_that_it_needs(tmp_path, executor):
     draw_folder(tmp_path, count=8, classes=2)
     encoded = sum(file.stat().st_size for file in tmp_path.glob("*/*.jpg"))

@@ -17,7 +17,7 @@ import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import StalledError
 from aioloader.transforms import Cast, Compose, RandomApply, Transform
-from tests.aioloader.loader.samples import BACKENDS, Numbers, collect, everything, labels, numbers
+from tests.aioloader.loader.samples import Numbers, collect, everything, labels, numbers
 from tests.cases import on_both_loops, with_cases
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -66,7 +66,6 @@ def test_sync_async_sync_chains_give_the_samples_in_order(executor, backend):
     assert seen == 23
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_async_stages_at_the_start_at_the_end_and_in_a_row(executor, backend):
     async def double(x):
@@ -288,7 +287,6 @@ class Fetch:
         return x
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_error_comes_at_its_place_and_names_the_sample_and_the_function(backend):
     dataset = numbers().transform(Fetch({6: LookupError("no such caption")}))
     seen = []
@@ -385,7 +383,6 @@ async def test_a_cancellation_of_something_else_is_an_error_of_the_sample(fn, co
         assert [each.index for each in loader.errors] == [5]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_call_that_takes_too_long_is_an_error_of_the_sample(backend):
     ended = []
 

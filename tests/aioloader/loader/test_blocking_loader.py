@@ -15,10 +15,7 @@ from aioloader.loader import sync_loader
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
 
-
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_sampler_is_asked_for_its_order_in_the_callers_thread(executor):
     asked = []
 
@@ -106,7 +103,6 @@ def test_a_closed_loader_says_so():
         iter(loader)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
     with DataLoader(Numbers(40), 5, **pool(executor, 2), prefetch=6) as loader:
         batches = iter(loader)

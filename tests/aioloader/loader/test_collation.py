@@ -10,8 +10,6 @@ from aioloader import AsyncDataLoader, batchify
 from aioloader.foundation.pytree import flatten
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
-
 
 class Pair(NamedTuple):
     image: np.ndarray
@@ -34,11 +32,6 @@ def array(i):
 async def first_batches(dataset, executor, **options):
     async with AsyncDataLoader(dataset, 4, **pool(executor, 2), **options) as loader:
         return [batch async for batch in loader]
-
-
-@pytest.fixture(params=EXECUTORS)
-def executor(request):
-    return request.param
 
 
 def collated(samples):

@@ -149,7 +149,6 @@ def photographs(path, bad, n=100):
     return ImageRecordDataset(path)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 @pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "replace"])
 def test_of_a_damaged_file_all_valid_samples_come_and_all_others_are_named(tmp_path, policy, executor):
     bad = {17, 140, 141}

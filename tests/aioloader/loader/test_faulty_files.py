@@ -24,7 +24,6 @@ from aioloader import (
 )
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
 JPEG = simplejpeg.encode_jpeg(np.full((20, 30, 3), 90, np.uint8))
 
 
@@ -42,11 +41,6 @@ def first_error(dataset, executor):
     ):
         list(loader)
     return caught.value
-
-
-@pytest.fixture(params=EXECUTORS)
-def executor(request):
-    return request.param
 
 
 @pytest.mark.parametrize(

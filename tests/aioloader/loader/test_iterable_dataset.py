@@ -92,7 +92,6 @@ async def captioned(image, x, pid):
 
 
 @pytest.mark.parametrize("executor", WITH_SLOW)
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
     async def doubled(x):
         await anyio.lowlevel.checkpoint()
@@ -139,7 +138,6 @@ class RequestFailure(Exception):
     """Error class of a source."""
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("last_batch", "before"),
     [("keep", [[0, 1, 2], [3, 4]]), ("discard", [[0, 1, 2]]), ("rollover", [[0, 1, 2]])],

@@ -53,7 +53,6 @@ def test_a_view_outlives_loader_and_thread(executor, view):
     assert [bytes(np.asarray(each)) for each in kept] == before
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_view_outlives_the_loop(executor):
     async def main():
         async with AsyncDataLoader(Numbers(60), 10, **pool(executor, 2)) as loader:
@@ -65,7 +64,6 @@ def test_a_view_outlives_the_loop(executor):
 
 
 @pytest.mark.parametrize("limit", [None, 1 << 20], ids=["ample memory", "scarce memory"])
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
     dataset = ImageRecordDataset(photo_rec).transform_first(Compose([RandomResizedCrop(64)]))
     options = {**pool(executor, 2), "memory_limit": limit}
@@ -76,7 +74,6 @@ def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
     assert all(np.array_equal(images, copy) for (images, _), copy in zip(kept, copies, strict=True))
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_memory_is_used_again_once_a_batch_is_dropped(executor):
     with DataLoader(Numbers(400), 10, **pool(executor, 2)) as loader:
         list(loader)
@@ -87,7 +84,6 @@ def test_memory_is_used_again_once_a_batch_is_dropped(executor):
         assert loader.stats().memory_bytes == 0
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_takes_the_memory_of_its_rows_once_the_samples_are_known(executor):
     with DataLoader(Numbers(1600), 400, **pool(executor, 2)) as loader:
         churn(loader)

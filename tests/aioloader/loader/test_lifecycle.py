@@ -108,7 +108,6 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
     pytest.fail(f"left behind: {more}")
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
 async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, request, warm_up, leftovers):
     """The garbage collector may find an unclosed loader in any thread."""
@@ -186,7 +185,6 @@ async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, left
         await task
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(
     "held",
     [
@@ -215,7 +213,6 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
         gc.collect()
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_trio_leaves_nothing(executor, warm_up, leftovers):
     async def main():
         async with AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 2)) as loader:
@@ -357,7 +354,6 @@ def test_killed_workers_change_nothing(wanted):
     assert found == expected
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_closing_needs_no_garbage_collector(executor):
     workers = None if executor == "inline" else 2
     code = f"""

@@ -206,7 +206,6 @@ def all_of(torch, tree, pick):
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 @pytest.mark.parametrize(
     "output", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "jax")]
 )
@@ -236,7 +235,6 @@ def test_tensors_have_the_structure_and_the_values_of_the_arrays(output, face, e
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
     loader = DataLoader(Numbers(100), 10, **pool(executor, 2), output="torch")
     places = []
@@ -271,7 +269,6 @@ def test_images_and_gathered_arrays_are_not_copied(torch, photo_rec):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, executor):
     kept = []
     options = {**pool(executor, 2), "memory_limit": 1 << 20, "output": "torch"}

@@ -8,7 +8,6 @@ from aioloader.datasets.decoding import RecordDecoder
 from recordio import CorruptRecordError, RecordWriter
 from tests.executors import pool
 
-EXECUTORS = ["inline", "thread", "process"]
 MAGIC = b"\x0a\x23\xd7\xce"
 
 
@@ -17,7 +16,6 @@ def write(path, payloads):
         return [writer.write(payload, key) for key, payload in enumerate(payloads)]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_payloads_of_every_kind_come_as_they_are(tmp_path, executor):
     draws = np.random.default_rng(0)
     payloads = [draws.bytes(int(size)) for size in draws.integers(0, 3000, 300)]
@@ -32,7 +30,6 @@ def test_payloads_of_every_kind_come_as_they_are(tmp_path, executor):
             assert [payload for batch in loader for payload in batch] == payloads
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_damaged_record_costs_itself_only(tmp_path, executor):
     payloads = [bytes([number]) * 50 for number in range(100)]
     path = tmp_path / "some.rec"
@@ -66,7 +63,6 @@ class ShortenedRecords(RecordFileDataset):
         return Shortened()
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_decoder_derived_from_ours_is_asked_for_every_sample(tmp_path, executor):
     write(tmp_path / "some.rec", [bytes([number]) * 9 for number in range(100)])
     with DataLoader(ShortenedRecords(tmp_path / "some.rec"), 30, **pool(executor, 2)) as loader:

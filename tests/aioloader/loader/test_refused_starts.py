@@ -144,7 +144,6 @@ def test_each_refused_start_ends_in_a_result_or_a_named_error(
     assert run(executor) == 12
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_loader_can_be_used_after_a_refused_thread(executor: str) -> None:
     with DataLoader(DATASET, 4, timeout=TIMEOUT_S, **pool(executor, 2)) as loader:
         with refused("thread", 0), pytest.raises(ThreadStartError, match="refused the thread aioloader-"):

@@ -80,7 +80,6 @@ def test_raw_records_are_the_decoded_upright_images(photo_folder: Path, tmp_path
         np.testing.assert_array_equal(packed[index][0], image, strict=True)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_of_raw_records_are_those_of_the_files(
     photo_folder: Path, tmp_path: Path, executor: str, leftovers: object
 ) -> None:

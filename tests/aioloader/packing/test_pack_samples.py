@@ -102,7 +102,6 @@ def test_patterns_and_files(source: str, shards: Path, tmp_path: Path) -> None:
     assert [record.image for record in found] == expected
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_executors_orders_and_shards_write_the_same_bytes(
     executor: str, shards: Path, tmp_path: Path
 ) -> None:

@@ -107,7 +107,6 @@ def test_a_batch_is_the_same_with_and_without_a_stage_before_it(array):
         assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_an_index_from_the_end_is_the_same_item_with_the_same_draws(executor):
     def jittered(x, rng):
         return x + rng.integers(0, 1000)

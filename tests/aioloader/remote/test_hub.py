@@ -93,7 +93,6 @@ def first_bytes(dataset: Any) -> list[int]:
 # --- bytes ---
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_batches_are_those_of_the_local_file(photos: HubSet, photo_rec: Path, executor: str) -> None:
     assert_same(epoch(photos.rec, **pool(executor, 2)), epoch(photo_rec))
 

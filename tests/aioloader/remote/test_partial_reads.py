@@ -119,7 +119,6 @@ def incomplete(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 @pytest.mark.parametrize("chain", CHAINS)
 def test_samples_are_those_of_local_files(
     golden: Served, chain: str, executor: str, incomplete: list[int], leftovers: Any

@@ -17,13 +17,11 @@ from tests.executors import pool
 pytestmark = pytest.mark.remote
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_blocking_loader_gives_the_same_batches(served: Served, executor: str, leftovers: Any) -> None:
     expected = epoch(served.path)
     assert_same(epoch(served.url, **pool(executor, 2)), expected)
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_an_async_loader_gives_the_same_batches(
     served: Served, executor: str, backend: str, no_blocking: None
 ) -> None:
