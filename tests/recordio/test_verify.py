@@ -40,6 +40,7 @@ HEAD_DAMAGE = {
     "flag becomes 3": (7, 0x60),
     "length far too large": (6, 0x0F),
     "length a little larger": (4, 0x80),
+    "length smaller": (4, 0x40),
 }
 
 
@@ -53,13 +54,6 @@ def test_a_damaged_head_loses_one_record(rec: Path, number: int, at: int, mask: 
     assert problem.length == OFFSETS[number + 1] - OFFSETS[number]
     assert report.records == 9
     check_repair(rec, [n for n in range(10) if n != number])
-
-
-def test_a_length_that_became_smaller_is_damage_too(rec: Path) -> None:
-    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[3] + 4, 0x40))
-    (problem,) = verify(rec).problems
-    assert problem.key == KEYS[3]
-    check_repair(rec, [0, 1, 2, 4, 5, 6, 7, 8, 9])
 
 
 @pytest.mark.parametrize("count", [4, 8, 1, 3, 1001])
@@ -78,27 +72,12 @@ def test_lost_bytes_lose_one_record(rec: Path, count: int) -> None:
     check_repair(rec, [0, 1, 2, 3, 4, 6, 7, 8, 9])
 
 
-def test_a_zeroed_block_loses_the_records_in_it(rec: Path) -> None:
-    data = rec.read_bytes()
-    spoil(rec, data[: OFFSETS[2] + 2] + bytes(OFFSETS[6] - OFFSETS[2]) + data[OFFSETS[6] + 2 :])
-    report = verify(rec)
-    assert [problem.offset for problem in report.problems if problem.length] == [OFFSETS[2]]
-    check_repair(rec, [0, 1, 7, 8, 9])
-
-
 @pytest.mark.parametrize("left", [1, 9, 40])
 def test_a_cut_file_keeps_what_is_whole(rec: Path, left: int) -> None:
     spoil(rec, testing.cut(rec.read_bytes(), OFFSETS[7] + left))
     (problem,) = [problem for problem in verify(rec).problems if problem.length]
     assert (problem.offset, problem.length, problem.keys) == (OFFSETS[7], left, (70, 80, 90))
     check_repair(rec, list(range(7)))
-
-
-def test_two_gaps_are_two_problems(rec: Path) -> None:
-    data = testing.flip(rec.read_bytes(), OFFSETS[2])
-    spoil(rec, testing.flip(data, OFFSETS[6]))
-    assert [problem.key for problem in verify(rec).problems] == [20, 60]
-    check_repair(rec, [0, 1, 3, 4, 5, 7, 8, 9])
 
 
 def test_split_records_survive_whole(tmp_path: Path) -> None:

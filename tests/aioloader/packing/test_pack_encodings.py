@@ -57,13 +57,6 @@ def test_shuffled_records_are_the_same_ones_in_an_order_of_the_seed(
     assert [(photo_folder / path).read_bytes() for _, _, path in lines] == bodies(mixed.rec)
 
 
-@pytest.mark.parametrize("workers", [1, 5])
-def test_workers_change_nothing(photo_folder: Path, tmp_path: Path, workers: int) -> None:
-    one = pack(photo_folder, tmp_path / "one", num_workers=1, resize=64)
-    many = pack(photo_folder, tmp_path / "many", num_workers=workers, resize=64)
-    assert one.rec.read_bytes() == many.rec.read_bytes()
-
-
 # --- raw ---
 
 
