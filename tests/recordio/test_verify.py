@@ -40,7 +40,7 @@ HEAD_DAMAGE = {
     "flag becomes 3": (7, 0x60),
     "length far too large": (6, 0x0F),
     "length a little larger": (4, 0x80),
-    "length smaller": (4, 0x40),
+    "length by 64": (4, 0x40),
 }
 
 
