@@ -265,9 +265,7 @@ class Epoch:
                 self._lose(delivery)
                 raise
         plan = self.delivery_log.enter(delivery)
-        self._cursor.consumed = self.delivery_log.consumed
-        if not self._options.in_order:
-            self._cursor.taken = self.delivery_log.taken
+        self._note_progress()
         if plan.source_state is not None:
             self._cursor.source_state = plan.source_state
         if self._shows:
@@ -282,7 +280,12 @@ class Epoch:
             self.over = True
             return
         self.delivery_log.enter(delivery)
+        self._note_progress()
+
+    def _note_progress(self) -> None:
         self._cursor.consumed = self.delivery_log.consumed
+        if self._cursor.taken or not self._options.in_order:
+            self._cursor.taken = self.delivery_log.taken
 
     def _record(self, failed: list[SampleError]) -> None:
         for error in failed:

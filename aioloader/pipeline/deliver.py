@@ -211,7 +211,9 @@ class DeliveryLog:
     def taken(self) -> list[int]:
         """Return `BatchPlan.consumed` of the batches that were delivered behind the first one that was not."""
         self._advance()
-        return [entry.plan.consumed for entry in list(self._planned) if entry.delivered]
+        delivered = {entry.plan.consumed for entry in list(self._planned) if entry.delivered}
+        # Some of those that the caller had before may not be planned yet.
+        return sorted(delivered.union(end for end in self._taken if end > self.consumed))
 
     def enter(self, delivery: Delivery) -> BatchPlan:
         """Log that the caller received a batch, or that none of its samples was left; return its plan."""

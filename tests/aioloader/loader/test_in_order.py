@@ -96,6 +96,26 @@ def test_the_rest_of_an_epoch_may_be_taken_in_order() -> None:
     assert sorted(first + rest) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]
 
 
+@with_cases("in_order", [True, False])
+def test_a_state_of_a_resumed_epoch_names_them_too(in_order: bool) -> None:
+    gate = Gate(1)
+    with loader_of(gate) as loader:
+        batches = iter(loader)
+        seen = [next(batches).tolist() for _ in range(3)]
+        state = loader.state_dict()
+        gate.opened.set()
+    with loader_of(in_order=in_order, num_workers=1, prefetch=1) as loader:
+        loader.load_state_dict(state)
+        batches = iter(loader)
+        assert loader.state_dict() == state
+        seen.append(next(batches).tolist())
+        state = json.loads(json.dumps(loader.state_dict()))
+    with loader_of() as loader:
+        loader.load_state_dict(state)
+        seen += [batch.tolist() for batch in loader]
+    assert sorted(seen) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]
+
+
 def test_another_batch_size_is_refused_after_a_gap() -> None:
     gate = Gate(1)
     with loader_of(gate) as loader:
