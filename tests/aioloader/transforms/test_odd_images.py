@@ -23,7 +23,7 @@ from aioloader.transforms import decode, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.cases import with_cases
 
-with tarfile.open(Path(__file__).parents[2] / "data" / "images" / "odd.tar.xz") as archive:
+with tarfile.open(Path(__file__).parents[2] / "data" / "odd.tar.xz") as archive:
     ALL = {member.name: archive.extractfile(member).read() for member in archive}
 AS_STORED = {name: ALL.pop(name) for name in [*ALL] if name.startswith("as stored")}
 UNREAD = [] if features.check("avif") else ["AVIF"]
