@@ -85,7 +85,7 @@ def _named(keys: list[str], cases: Iterable[Any], ids: Any) -> Iterator[tuple[st
 
 
 class _Outcome:
-    """What the cases of one test did."""
+    """Outcomes of the cases of one test."""
 
     def __init__(self, name: str) -> None:
         self.name = name

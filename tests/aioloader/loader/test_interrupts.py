@@ -21,6 +21,7 @@ EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 
 SCRIPT = """
     import asyncio, faulthandler, sys, time
+    import numpy.random  # its compiled modules turn an interrupt of their import into an ImportError
     import aioloader
 
     faulthandler.dump_traceback_later(50)  # if it does not end, the stacks say where it is
