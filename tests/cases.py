@@ -50,16 +50,16 @@ def with_cases(names: str | Sequence[str], cases: Iterable[Any], *, ids: Any = N
             @functools.wraps(test)
             async def run(*args: Any, **fixtures: Any) -> None:
                 with outcome.of_all():
-                    for name, values in all_cases:
-                        with outcome.of(name):
+                    for name_of, values in all_cases:
+                        with outcome.of(name_of):
                             await test(*args, **fixtures, **values)
         else:
 
             @functools.wraps(test)
             def run(*args: Any, **fixtures: Any) -> None:
                 with outcome.of_all():
-                    for name, values in all_cases:
-                        with outcome.of(name):
+                    for name_of, values in all_cases:
+                        with outcome.of(name_of):
                             test(*args, **fixtures, **values)
 
         signature = inspect.signature(test)
@@ -70,18 +70,25 @@ def with_cases(names: str | Sequence[str], cases: Iterable[Any], *, ids: Any = N
     return decorate
 
 
-def _named(keys: list[str], cases: Iterable[Any], ids: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a name for each case, and its arguments."""
+def _named(
+    keys: list[str], cases: Iterable[Any], ids: Any
+) -> Iterator[tuple[Callable[[], str], dict[str, Any]]]:
+    """Yield a function that returns the name of a case, whose values may have a long repr, and its arguments."""
     given = None if ids is None or callable(ids) else iter(ids)
+    show = ids if callable(ids) else repr
     for case in cases:
         values, name = (case.values, case.id) if isinstance(case, PARAM) else ((case,), None)
         if isinstance(case, PARAM) and case.marks:
             raise ValueError(f"a case of {keys} has marks")
         if not isinstance(case, PARAM) and len(keys) > 1:
             values = case
-        texts = map(ids, values) if callable(ids) else map(repr, values)
-        name = name or (next(given) if given else ", ".join(map(str, texts)))
-        yield str(name)[:200], dict(zip(keys, values, strict=True))
+        if name is None and given is not None:
+            name = str(next(given))
+        yield functools.partial(_name, name, show, values), dict(zip(keys, values, strict=True))
+
+
+def _name(name: str | None, show: Callable[[Any], Any], values: Iterable[Any]) -> str:
+    return (name or ", ".join(str(show(value)) for value in values))[:200]
 
 
 class _Outcome:
@@ -102,13 +109,13 @@ class _Outcome:
             raise self.skipped[0]
 
     @contextmanager
-    def of(self, name: str) -> Iterator[None]:
+    def of(self, name: Callable[[], str]) -> Iterator[None]:
         try:
             yield
         except pytest.skip.Exception as error:
             self.skipped.append(error)
         except (Exception, pytest.fail.Exception) as error:
-            error.add_note(f"case: {name}")
+            error.add_note(f"case: {name()}")
             self.failed.append(error)
         else:
             self.passed += 1
