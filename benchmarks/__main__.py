@@ -2,7 +2,7 @@
 
     python -m benchmarks --quick                     five minutes, with the installed contenders
     python -m benchmarks --data FOLDER --out RUN     everything; two hours
-    python -m benchmarks --data FOLDER --out RUN --settings docs/benchmarks-tables.md
+    python -m benchmarks --data FOLDER --out RUN --settings benchmarks/results/DATE.json
                                                      with the best settings of an earlier run; an hour and a half
     python -m benchmarks --out RUN --resume          continue an interrupted run
     python -m benchmarks --out RUN --report          only write the report of an earlier run
@@ -28,7 +28,7 @@ from benchmarks.environments import default_folder, names, ready
 from benchmarks.log import Log, read_log
 from benchmarks.measurement import parser_of
 from benchmarks.report import write_report
-from benchmarks.report_tables import KeptSettings
+from benchmarks.results import KeptSettings
 from benchmarks.runner import Plan, Runner
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Options:
         out: folder for the results
         envs: folder for the contenders' environments
         scratch: folder for prepared data
-        settings: take settings from this report of an earlier run where all packages have the same versions
+        settings: take settings from these results of an earlier run where all packages have the same versions
         resume: continue the run in --out
         report: measure nothing, only write the report
         seed: seed of the order of turns

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ("CASES", "MEAN", "STD", "Case", "chosen", "resize_of")
 
 MEAN = (0.485, 0.456, 0.406)
 """ImageNet's mean of red, green, blue on the scale 0 to 1."""

@@ -1,18 +1,18 @@
-"""Plots of a report or of docs/benchmarks-tables.md: one SVG for each case, drawn from the figures of its table."""
+"""Plots of a report or of docs/benchmarks-tables.md: one SVG for each case."""
 
 from __future__ import annotations
 
-import re
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.report_tables import contender_title, read_case_tables
+from benchmarks.cases import CASES
+from benchmarks.results import rate_text, rate_unit, shown_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ("Bar", "Chart", "axis_end", "draw_page", "read_charts", "with_images")
+    from benchmarks.results import Results, Row, Spread
 
 _STYLE = """
 svg { --ink:#1f2937; --soft:#56657a; --paper:#fff; --ours:#0f766e; --peer:#9fb0c3; --bare:#56657a; }
@@ -25,8 +25,6 @@ text { fill:var(--ink); font:13px system-ui, sans-serif; paint-order:stroke; str
 .cut { stroke:var(--paper); stroke-width:5; } .mark { stroke:var(--bare); stroke-dasharray:4 3; }
 """
 _WIDTH, _LEFT, _RIGHT, _LINE = 880, 236, 200, 27
-_RATIOS = ("aioloader is", "with crop index")
-_FIGURE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?: \(([0-9.,]+) to ([0-9.,]+)\))?$")
 
 
 class Bar(NamedTuple):
@@ -52,13 +50,13 @@ class Bar(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Chart of one case of the page.
+    """Chart of one case.
 
     Attributes:
         case: its name.
         title: description of its work.
         unit: unit of its figures.
-        bars: the contenders in the order of the table, at least one.
+        bars: the contenders in the order of the table.
     """
 
     case: str
@@ -113,65 +111,40 @@ def axis_end(values: Iterable[float]) -> float:
     return most or 1.0
 
 
-def read_charts(text: str) -> Iterator[Chart]:
-    """Yield the cases of a page, each with the first table below its heading.
-
-    Args:
-        text: the page, as `python -m benchmarks` writes it.
-    """
-    for table in read_case_tables(text):
-        bars = [bar for bar in (_bar(row, table.unit) for row in table.rows) if bar]
-        if bars:
-            yield Chart(table.case, table.title, table.unit, bars)
-
-
-def _bar(row: dict[str, str], unit: str) -> Bar | None:
-    found = _FIGURE.match(row[unit])
-    if found is None:  # the contender failed
-        return None
-    median, low, high = (float((each or found[1]).replace(",", "")) for each in found.groups())
-    title = contender_title(row["contender"])
-    kind = "ours" if title.startswith("aioloader/") else "bare" if title == "bare_loop" else "peer"
-    note, with_index = (row.get(column, "").partition(" ")[0].rstrip("x") for column in _RATIOS)
-    notes = [
-        *([f"aioloader {note}x"] if note else []),
-        *([f"with index {with_index}x"] if with_index else []),
-    ]
-    return Bar(
-        title.replace("bare_loop", "bare loop"),
-        kind,
-        median=median,
-        low=low,
-        high=high,
-        figure=found[1],
-        tooltip=f"{title}: {row[unit]} {unit}",
-        note=", ".join(notes) if kind == "peer" else "",
-    )
-
-
-def with_images(text: str, charts: Sequence[Chart]) -> str:
-    """Return the page with an image below the heading of every chart that does not have one yet."""
-    for chart in charts:
-        image = f"![{chart.case}: {chart.unit}](images/benchmarks/{chart.case}.svg)"
-        if image not in text:
-            heading = f"## {chart.case}: {chart.title}\n"
-            text = text.replace(heading, f"{heading}\n{image}\n")
-    return text
-
-
-def draw_page(page: Path, images: Path) -> list[Path]:
-    """Draw the images of a page, and insert them into it.
+def draw_cases(results: Results, images: Path) -> list[Path]:
+    """Draw the cases of a run.
 
     Returns:
-        the written images.
+        the written images, one for each case in which a contender was measured.
     """
-    text = page.read_text(encoding="utf-8")
-    charts = list(read_charts(text))
     images.mkdir(parents=True, exist_ok=True)
     written = []
-    for chart in charts:
-        path = images / f"{chart.case}.svg"
-        path.write_text(chart.svg(), encoding="utf-8")
-        written.append(path)
-    page.write_text(with_images(text, charts), encoding="utf-8")
+    for case in results.cases:
+        chart = chart_of(results, case)
+        if chart.bars:
+            path = images / f"{case}.svg"
+            path.write_text(chart.svg(), encoding="utf-8")
+            written.append(path)
     return written
+
+
+def chart_of(results: Results, case: str) -> Chart:
+    """Return the chart of a case, with a bar for each contender that was measured."""
+    bars = [_bar(row, rate) for row in results.of_case(case) if row.measured and (rate := shown_rate(row))]
+    return Chart(case, CASES[case].title, rate_unit(case), bars)
+
+
+def _bar(row: Row, rate: Spread) -> Bar:
+    kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
+    shown = {"aioloader": row.ahead, "with index": row.ahead_indexed} if kind == "peer" else {}
+    figure = rate_text(row)
+    return Bar(
+        row.title.replace("bare_loop", "bare loop"),
+        kind,
+        median=rate.median,
+        low=rate.low,
+        high=rate.high,
+        figure=figure.partition(" ")[0],
+        tooltip=f"{row.title}: {figure} {rate_unit(row.case)}",
+        note=", ".join(f"{text} {ratio.median:.2f}x" for text, ratio in shown.items() if ratio),
+    )

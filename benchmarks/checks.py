@@ -23,7 +23,6 @@ from benchmarks.window_check import WindowFinder, shrink
 if TYPE_CHECKING:
     from benchmarks.cases import Case
 
-__all__ = ("EpochCheck", "WrongOutput", "check_batch", "features")
 
 _SAMPLED = slice(3, None, 7)  # sampled rows and columns; for 112 and for 224 the same ones after mirroring
 _RECORD_NBYTES = 1024

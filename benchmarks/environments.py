@@ -16,18 +16,6 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = (
-    "CONTENDERS",
-    "EnvironmentFailure",
-    "Needs",
-    "default_folder",
-    "ensure",
-    "names",
-    "needs_of",
-    "read_needs",
-    "ready",
-)
-
 CONTENDERS = Path(__file__).parent / "contenders"
 _NOT_CONTENDERS = {"__init__", "contract", "meter", "run"}
 _DIRECTIVE = re.compile(r"^#\s*(python|system|pip|interpreter|environment)\s*:\s*(.*?)\s*$")

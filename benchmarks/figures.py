@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-__all__ = ("plain_tables", "ratios", "spread", "table", "value_text", "write_figures")
-
 
 def spread(values: Iterable[float], scale: float = 1.0) -> list[float]:
     """Return [median, least, greatest], each with five significant digits."""

@@ -14,7 +14,6 @@ from benchmarks.results import Results, Row, Spread, fastest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("BARE_EXPECTED", "EXPECTED", "Goal", "Outcome", "judge_goals", "mark_peers")
 
 BARE_EXPECTED = (1500.0, 1616.0)
 """Images/s that two bare loops, of two processes on two cores, reached; this machine's figure is compared with them."""

@@ -18,17 +18,11 @@ that nothing is shared. The ways take turns, each in fresh processes:
 
 With --small: photographs of 112 x 112 pixels and about 5 kB in one process: `get` from 256 tasks, `gather` of hundreds,
 and a loader over the same files in batches of a hundred.
-
-    python -m benchmarks.image_service --data FOLDER --silent 200 --rounds 5
-
-With --silent: 100 clients that ask for such photographs as files, `data:` URIs and from a server, alone and while that
-many URLs of a server that never answers are asked for too. The 99th percentile must not grow by more than half.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import io
 import itertools
@@ -47,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset, ImageServiceError
+from aioloader import AsyncDataLoader, AsyncImageService, ImageFolderDataset
 from aioloader.tools.bench import cpu_seconds, memory_nbytes
 from aioloader.transforms import Qwen2VLImageProcessor, decode_image
 from benchmarks.data import lay_out, load_jpegs
@@ -361,89 +355,6 @@ async def small_images(files: list[bytes], rounds: int, count: int) -> list[Row]
     ]
 
 
-# -- silent servers ----------------------------------------------------------------------------------------------------
-
-
-async def beside_silent(files: list[bytes], silent: int, rounds: int, seconds: float) -> list[Row]:
-    """Measure how long images take while URLs of a server that never answers wait.
-
-    Raises:
-        SystemExit: they take more than half as long again.
-    """
-    base = resized(files[:100], 112, 112, 92)
-    numbers = itertools.count()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            data = _distinct(base, int(head.split(b" ", 2)[1][1:]))
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
-            await writer.drain()
-        writer.close()
-
-    async def no_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-    found: dict[str, list[float]] = {"alone": [], "beside": []}
-    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (answer, no_answer)]
-    good, bad = (server.sockets[0].getsockname()[1] for server in servers)
-    with tempfile.TemporaryDirectory() as root:
-        for number in range(len(base)):
-            Path(root, f"{number}.jpg").write_bytes(_distinct(base, number))  # noqa: ASYNC240 - nothing else runs in this loop now
-        options: dict[str, Any] = {
-            "allow": ("data", "path", "http"),
-            "root": root,
-            "hosts": (f"127.0.0.1:{good}", f"127.0.0.1:{bad}"),
-        }
-        async with AsyncImageService(num_workers=2, **options) as service:
-            await service.ready()
-
-            async def client(kind: int, until: float, took: list[float]) -> None:
-                while (begin := time.perf_counter()) < until:
-                    number = next(numbers)
-                    text = base64.b64encode(_distinct(base, number)).decode()
-                    refs = (
-                        f"{number % len(base)}.jpg",
-                        f"data:image/jpeg;base64,{text}",
-                        f"http://127.0.0.1:{good}/{number}",
-                    )
-                    await service.get(refs[kind])
-                    took.append(time.perf_counter() - begin)
-
-            async def wait(number: int) -> None:
-                while True:
-                    with contextlib.suppress(ImageServiceError):
-                        await service.get(f"http://127.0.0.1:{bad}/{number}")
-
-            for turn in range(-1, rounds):
-                for name in found if turn % 2 else reversed(found):
-                    waiting = [asyncio.create_task(wait(n)) for n in range(silent if name == "beside" else 0)]
-                    await asyncio.sleep(0.5)
-                    took: list[float] = []
-                    until = time.perf_counter() + seconds
-                    await asyncio.gather(*(client(n % 3, until, took) for n in range(100)))
-                    for task in waiting:
-                        task.cancel()
-                    await asyncio.gather(*waiting, return_exceptions=True)
-                    if turn >= 0:  # the first turn connects and starts threads
-                        found[name].append(sorted(took)[len(took) * 99 // 100])
-    for server in servers:
-        server.close()
-    times = ratios(found["beside"], found["alone"])
-    if times[0] > 1.5:
-        raise SystemExit(f"silent URLs hold other images: {times} times the latency without them")
-    return [
-        {
-            "silent URLs": silent if name == "beside" else 0,
-            "latency p99, ms": spread(p99, 1e3),
-            "times that without them": ratios(p99, found["alone"]),
-        }
-        for name, p99 in found.items()
-    ]
-
-
 def measure(
     data: str | None = None,
     ways: Sequence[str] = WAYS,
@@ -452,11 +363,10 @@ def measure(
     photos: int = 32,
     small: bool = False,
     images: int = 4000,
-    silent: int = 0,
     serve: str | None = None,
     port: int = 0,
 ) -> Iterator[Row]:
-    """Measure the ways to process requests, small images, or images next to silent URLs.
+    """Measure the ways to process requests, or small images.
 
     Args:
         data: folder.
@@ -466,7 +376,6 @@ def measure(
         photos: number of different photographs.
         small: small images in place of requests.
         images: number of small images.
-        silent: number of URLs that are never answered.
         serve: only serve requests, in this way.
         port: of that server.
     """
@@ -474,9 +383,7 @@ def measure(
         serve_requests(serve, port)
         return
     files = load_jpegs(data)
-    if silent:
-        yield from asyncio.run(beside_silent(files, silent, rounds, seconds))
-    elif small:
+    if small:
         yield from asyncio.run(small_images(files[:1000], rounds, images))
     else:
         yield from over_http(files[:photos], ways, rounds, seconds)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("in_turns", "parser_of", "rate_of_side", "run", "seconds_of")
 
 _KINDS = {"int": int, "float": float, "str": str, "Path": Path}
 

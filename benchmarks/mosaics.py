@@ -12,7 +12,6 @@ import simplejpeg
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("mosaics",)
 
 _WIDTH, _SIDE = 4000, 6
 _TILE = (667, 500)

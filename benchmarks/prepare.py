@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-__all__ = ("absent_reason", "make_source", "warm_up")
 
 _VERSION = 3  # increment when the prepared data change
 _DRAWS = 48  # crops of each image in the reference

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-__all__ = ("ROOT", "JobFailure", "busy_seconds", "run_job", "started")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -1,16 +1,14 @@
 """Run of every benchmark whose figures README and docs/ print, and the pages that it writes.
 
     python -m benchmarks.publish --list                      the parts, their commands and estimates
-    python -m benchmarks.publish --data FOLDER               all parts that today's file does not have yet
+    python -m benchmarks.publish --data FOLDER               all parts that were not measured today yet
     python -m benchmarks.publish --data FOLDER --parts fill packing
     python -m benchmarks.publish --pages                     measure nothing, write the pages from the newest file
-    python -m benchmarks.publish --figures                   each printed figure: its page, line and part
 
 Each part is one command of `benchmarks.published_parts`. Its figures go to ``benchmarks/results/DATE.json``, next to
 the machine, the versions and the command, as soon as it ends: an interrupted run is continued by the same command. A
 part that fails is named at the end, and its figures stay as they are. Then docs/benchmarks-tables.md, the plots and
-the marked parts of the pages are written from the file. Figures in sentences are listed with their pages and lines:
-they are revised by hand.
+the marked parts of the pages are written from the file. Figures in sentences are revised by hand.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.__main__ import describe_data, describe_machine
 from benchmarks.log import read_log
 from benchmarks.measurement import parser_of
-from benchmarks.published_figures import find_figures
-from benchmarks.published_pages import ROOT, TABLES_PAGE, write_pages
+from benchmarks.published_pages import ROOT, write_pages
 from benchmarks.published_parts import PARTS, PHOTOGRAPHS
 from benchmarks.published_results import FOLDER, Published, compact, latest, revision, versions
 from benchmarks.results import summarise
@@ -41,9 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.published_parts import Part
-
-__all__ = ("main", "run_part")
-
 
 _USER = os.getuid() if hasattr(os, "getuid") else 0
 
@@ -55,12 +49,11 @@ class Options:
     Attributes:
         data: folder of photographs (JPEG)
         parts: only these parts
-        again: measure parts again that the file has
+        again: measure parts again that were measured on that date
         list_: print the parts and their estimates
         pages: measure nothing, write the pages
-        figures: print where the pages have figures
         torch: an interpreter with torch for the remote records
-        settings: take the best settings of the loaders from docs/benchmarks-tables.md, which saves half of the time
+        settings: take the best settings of the loaders from the newest results file, which saves half of the time
         date: of the results file; default: today
         results: folder of results files; default: benchmarks/results
         scratch: folder of the parts' output; kept for the day, so that an interrupted run of the loaders is continued
@@ -73,7 +66,6 @@ class Options:
     again: bool = False
     list_: bool = False
     pages: bool = False
-    figures: bool = False
     torch: Path = Path(sys.executable)
     settings: bool = False
     date: str = datetime.date.today().isoformat()
@@ -98,7 +90,7 @@ def run_part(part: Part, options: Options, scratch: Path) -> dict[str, Any]:
         raise ValueError(f"{part.name} ended with status {status}")
     record = {
         "command": part.command,
-        "date": datetime.date.today().isoformat(),
+        "date": options.date,
         # Of the code when it began; it may have been edited since.
         "revision": measured,
         "seconds": round(time.monotonic() - begin, 1),
@@ -131,14 +123,15 @@ def _words(part: Part, options: Options, out: Path) -> list[str]:
     if (out / "log.jsonl").exists():
         command.append("--resume")
     if options.settings and part.name in ("loaders", PHOTOGRAPHS) and not options.smoke:
-        command += ["--settings", str(TABLES_PAGE)]
+        command += ["--settings", str(latest())]
     return command
 
 
 def _run(options: Options, published: Published) -> list[str]:
     """Run the parts that are missing, and return what failed."""
     wanted = [PARTS[name] for name in options.parts or PARTS]
-    missing = [part for part in wanted if options.again or part.name not in published.parts]
+    measured = {name for name, part in published.parts.items() if part["date"] == options.date}
+    missing = [part for part in wanted if options.again or part.name not in measured]
     print(
         f"{len(missing)} of {len(wanted)} parts, {sum(part.minutes for part in missing):.0f} minutes",
         flush=True,
@@ -185,10 +178,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list_:
         _list(Published(path))
         return 0
-    if options.figures:
-        for figure in find_figures(write_to or ROOT):
-            print(figure)
-        return 0
     failed = []
     if options.pages:
         newest = latest(options.results)
@@ -220,8 +209,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = (published.facts, published.parts) if published else ({}, {})
         for changed in write_pages(*known, write_to):
             print(changed)
-        lines = [figure for figure in find_figures(write_to) if figure.by_hand]
-        print(f"{len(lines)} lines with figures are revised by hand: python -m benchmarks.publish --figures")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

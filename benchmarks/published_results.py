@@ -20,8 +20,6 @@ from benchmarks.results import Results, Row, Spread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("FOLDER", "Published", "all_loaders", "compact", "latest", "restore", "revision", "versions")
-
 FOLDER = Path(__file__).parent / "results"
 _PACKAGES = (
     *("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "numba", "anyio", "obstore"),
@@ -31,7 +29,7 @@ _SPREADS = {field.name for field in fields(Row) if "Spread" in str(field.type)}
 
 
 class Published:
-    """Results of one day.
+    """Results of one day, and those parts of the file before it that were measured on the same machine and data.
 
     Args:
         path: the file; it may not exist yet.
@@ -40,10 +38,14 @@ class Published:
 
     def __init__(self, path: Path, facts: Mapping[str, Any] | None = None) -> None:
         self.path = path
-        if path.exists():
-            self._content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            self._content = {**(facts or {}), "parts": {}}
+        before = latest(path.parent)
+        content: dict[str, Any] = {"parts": {}}
+        if before is not None:
+            content = json.loads((path if path.exists() else before).read_text(encoding="utf-8"))
+        if not path.exists():
+            same = facts is not None and all(content.get(name) == facts[name] for name in ("machine", "data"))
+            content = {**(facts or {}), "parts": content["parts"] if same else {}}
+        self._content = content
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -7,17 +7,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from benchmarks.cases import CASES, resize_of
-from benchmarks.charts import draw_page
+from benchmarks.charts import chart_of, draw_cases
+from benchmarks.figures import table
 from benchmarks.goals import Outcome, judge_goals, mark_peers
-from benchmarks.report_tables import setting_text
-from benchmarks.results import Results, Row, Spread, summarise
+from benchmarks.results import Results, Row, Spread, rate_text, rate_unit, spread_text, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
-
-__all__ = ("case_lines", "render_json", "render_markdown", "target_lines", "version_lines", "write_report")
 
 _BUSY_CORES = 0.15
 
@@ -56,25 +54,8 @@ def write_report(records: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     report, figures = folder / "report.md", folder / "results.json"
     report.write_text(render_markdown(results, outcomes), encoding="utf-8")
-    figures.write_text(render_json(results, outcomes), encoding="utf-8")
-    return [report, figures, *draw_page(report, folder / "images" / "benchmarks")]
-
-
-def render_json(results: Results, outcomes: Sequence[Outcome]) -> str:
-    """Return all figures as JSON, for programs."""
-    goals = [
-        {
-            "case": outcome.goal.case,
-            "text": outcome.goal.text,
-            "least": outcome.goal.least,
-            "aim": outcome.goal.aim,
-            "unit": outcome.goal.unit,
-            "found": outcome.found,
-            "verdict": outcome.verdict,
-        }
-        for outcome in outcomes
-    ]
-    return json.dumps({**asdict(results), "goals": goals}, indent=1)
+    figures.write_text(json.dumps(asdict(results), indent=1), encoding="utf-8")
+    return [report, figures, *draw_cases(results, folder / "images" / "benchmarks")]
 
 
 def render_markdown(results: Results, outcomes: Sequence[Outcome]) -> str:
@@ -103,101 +84,112 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
 def target_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield the section of the targets."""
     yield from ("## Targets", "")
-    yield "| case | this project | target | higher target | found | |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for outcome in outcomes:
-        yield _goal_line(outcome)
-    yield ""
+    heads = ("case", "this project", "target", "higher target", "found", "")
+    yield from (*table(heads, map(_goal_cells, outcomes)), "")
 
 
 def version_lines(results: Results) -> Iterator[str]:
     """Yield the section of the versions."""
-    yield from ("## Versions", "", "| contender | Python | packages |", "| --- | --- | --- |")
-    for name, facts in sorted(results.contenders.items()):
-        packages = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
-        yield f"| {name} | {facts['python']} | {packages} |"
+    yield from ("## Versions", "")
+    contenders = sorted(results.contenders.items())
+    yield from table(
+        ("contender", "Python", "packages"),
+        (
+            (name, facts["python"], ", ".join(f"{package} {n}" for package, n in facts["versions"].items()))
+            for name, facts in contenders
+        ),
+    )
 
 
-def _goal_line(outcome: Outcome) -> str:
-    goal = outcome.goal
+def _goal_cells(outcome: Outcome) -> list[str]:
+    goal, found = outcome.goal, goal_found(outcome)
     sign = "" if goal.upwards else "at most "
-    found = goal_found(outcome)
     if outcome.found is not None and outcome.found[1] != outcome.found[2]:
         found += f" ({outcome.found[1]:.2f} to {outcome.found[2]:.2f})"
-    verdict = "**missed**" if outcome.verdict == "missed" else goal_verdict(outcome)
+    verdict = {
+        "aim": "higher target reached",
+        "met": "reached",
+        "missed": "**missed**",
+        "doubtful": "the peer is slower than expected",
+    }.get(outcome.verdict, outcome.verdict)
     least, aim = goal_figure(outcome, goal.least), goal_figure(outcome, goal.aim)
-    return f"| {goal.case} | {goal.text} | {sign}{least} | {aim} | {found} | {verdict} |"
+    return [goal.case, goal.text, sign + least, aim, found, verdict]
 
 
-def case_lines(results: Results, case: str) -> Iterator[str]:
-    """Yield the section of a case."""
-    rows = results.of_case(case)
-    has_lag = any(row.lag_p99_ms for row in rows)
-    has_index = any(row.indexed and row.measured for row in rows)
-    columns = [
-        *("contender", "setting", rate_unit(case)),
-        *(["resize"] if CASES[case].resize else []),
-        *("of the bare loop", "aioloader is"),
-        *(["with crop index"] if has_index else []),
-        *("first batch, s", "CPU, µs a sample", "memory, MB", "data, MB"),
-        *(["lag p50, p99, ms"] if has_lag else []),
-    ]
-    if case == "bytes":
-        columns.insert(3, "µs a record")
-    yield from (f"## {case}: {CASES[case].title}", "")
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{' --- |' * len(columns)}"
-    marks: list[str] = []
-    for row in rows:
-        if row.status == "declined":
-            continue
-        mark = "".join(f" [{number}]" for number in _numbered(row, marks))
-        cells = [f"**{row.title}**{mark}" if row.name == "aioloader" else f"{row.title}{mark}"]
-        cells += [setting_text(row.setting), *_figures(row, has_index)]
-        if has_lag:
-            lag = ", ".join(
-                f"{spread.median:.2f}" for spread in (row.lag_p50_ms, row.lag_p99_ms) if spread is not None
-            )
-            cells.append(lag)
-        yield f"| {' | '.join(cells)} |"
-    yield ""
-    for number, note in enumerate(marks, 1):
+def case_lines(results: Results, case: str, *, headed: bool = True) -> Iterator[str]:
+    """Yield the section of a case; a column without a figure is left out.
+
+    Args:
+        results: of the run.
+        case: its name.
+        headed: with a heading and the plot.
+    """
+    rows = [row for row in results.of_case(case) if row.status != "declined"]
+    if headed:
+        yield from (f"## {case}: {CASES[case].title}", "")
+        if chart_of(results, case).bars:
+            yield from (f"![{case}: {rate_unit(case)}](images/benchmarks/{case}.svg)", "")
+    notes = list(dict.fromkeys(note for row in rows for note in row.notes))
+    cells = [_cells(row, notes) for row in rows]
+    columns = [name for name in _columns(case) if any(each.get(name) for each in cells)]
+    yield from (*table(columns, ([each.get(name, "") for name in columns] for each in cells)), "")
+    for number, note in enumerate(notes, 1):
         yield f"[{number}] {note}  "
-    declined = [f"{row.title} ({row.reason})" for row in rows if row.status == "declined"]
+    declined = [f"{row.title} ({row.reason})" for row in results.of_case(case) if row.status == "declined"]
     if declined:
         yield f"Not in this case: {'; '.join(declined)}."
     yield ""
 
 
-def _numbered(row: Row, marks: list[str]) -> list[int]:
-    for note in row.notes:
-        if note not in marks:
-            marks.append(note)
-    return [marks.index(note) + 1 for note in row.notes]
-
-
-def _figures(row: Row, has_index: bool) -> list[str]:
-    more = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
-    if CASES[row.case].resize:
-        more = [resize_of(CASES[row.case], row.name, row.variant)]
-    by_index = [_times(row.ahead_indexed)] if has_index else []
-    empty = ["" for _ in (*more, *by_index)]
-    if row.status == "failed":
-        reason = row.reason.replace("|", "\\|")
-        return [f"failed, {reason}", *empty, "", "", "", "", "", ""]
-    if row.status == "pending":
-        return ["not reached", *empty, "", "", "", "", "", ""]
+def _columns(case: str) -> list[str]:
     return [
-        spread_text(shown_rate(row), ".2f" if CASES[row.case].start else ",.0f"),
-        *more,
-        spread_text(row.of_bare, ".2f"),
-        _times(row.ahead),
-        *by_index,
-        spread_text(row.first_batch_s, ".2f"),
-        cpu_text(row),
-        f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
-        f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
+        *(
+            "contender",
+            "setting",
+            rate_unit(case),
+            "resize",
+            "µs a record",
+            "of the bare loop",
+            "aioloader is",
+        ),
+        *(
+            "with crop index",
+            "first batch, s",
+            "CPU, µs a sample",
+            "memory, MB",
+            "data, MB",
+            "lag p50, p99, ms",
+        ),
     ]
+
+
+def _cells(row: Row, notes: Sequence[str]) -> dict[str, str]:
+    """Return the texts of a row by column."""
+    title = f"**{row.title}**" if row.name == "aioloader" else row.title
+    setting = ((key.replace("_", " "), value) for key, value in row.setting.items())
+    cells = {
+        "contender": title + "".join(f" [{notes.index(note) + 1}]" for note in row.notes),
+        "setting": ", ".join(f"{key} {value}" for key, value in setting if value not in (None, False, "")),
+    }
+    unit = rate_unit(row.case)
+    if not row.measured:
+        return {**cells, unit: f"failed, {row.reason}" if row.status == "failed" else "not reached"}
+    lags = (f"{lag.median:.2f}" for lag in (row.lag_p50_ms, row.lag_p99_ms) if lag is not None)
+    cpu_us = row.cpu_ms.median * 1e3 if row.cpu_ms else 0.0
+    return {
+        **cells,
+        unit: rate_text(row),
+        "resize": resize_of(CASES[row.case], row.name, row.variant),
+        "µs a record": f"{1e6 / row.rate.median:.2f}" if row.case == "bytes" and row.rate else "",
+        "of the bare loop": spread_text(row.of_bare, ".2f"),
+        "aioloader is": _times(row.ahead),
+        "with crop index": _times(row.ahead_indexed),
+        "first batch, s": spread_text(row.first_batch_s, ".2f"),
+        "CPU, µs a sample": format(cpu_us, ",.0f" if cpu_us >= 10 else ".2f") if row.cpu_ms else "",
+        "memory, MB": f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
+        "data, MB": f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
+        "lag p50, p99, ms": ", ".join(lags),
+    }
 
 
 def _times(spread: Spread | None) -> str:
@@ -205,38 +197,6 @@ def _times(spread: Spread | None) -> str:
 
 
 # -- figures as text ---------------------------------------------------------------------------------------------------
-
-
-def rate_unit(case: str) -> str:
-    """Return the unit of a case's figures, mostly a rate per second."""
-    if CASES[case].start:
-        return "seconds, less is better"
-    return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
-
-
-def shown_rate(row: Row) -> Spread | None:
-    """Return the rate of a row in its case's unit."""
-    if row.rate is None:
-        return None
-    if CASES[row.case].start:
-        return Spread(1 / row.rate.median, 1 / row.rate.high, 1 / row.rate.low)
-    per = CASES[row.case].batch_size if CASES[row.case].store == "arrays" else 1
-    return Spread(*(value / per for value in row.rate))
-
-
-def spread_text(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
-    """Return "median (least to greatest)", or "" for None."""
-    if spread is None:
-        return ""
-    middle, low, high = (format(value * scale, form) for value in spread)
-    return middle if low == high else f"{middle} ({low} to {high})"
-
-
-def cpu_text(row: Row) -> str:
-    """Return CPU microseconds per sample."""
-    if row.cpu_ms is None:
-        return ""
-    return f"{row.cpu_ms.median * 1e3:{',.0f' if row.cpu_ms.median >= 0.01 else '.2f'}}"
 
 
 def goal_found(outcome: Outcome) -> str:
@@ -251,15 +211,6 @@ def goal_found(outcome: Outcome) -> str:
     ):
         digits += 1
     return goal_figure(outcome, value, digits)
-
-
-def goal_verdict(outcome: Outcome) -> str:
-    """Return the verdict on a goal as text."""
-    return {
-        "aim": "higher target reached",
-        "met": "reached",
-        "doubtful": "the peer is slower than expected",
-    }.get(outcome.verdict, outcome.verdict)
 
 
 def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks.cases import CASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ("Results", "Row", "Spread", "fastest", "summarise")
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 OURS = "aioloader"
 BARE = "bare_loop"
@@ -137,6 +137,36 @@ class Results:
         return [name for name in CASES if any(row.case == name for row in self.rows)]
 
 
+def rate_unit(case: str) -> str:
+    """Return the unit of a case's figures, mostly a rate per second."""
+    if CASES[case].start:
+        return "seconds, less is better"
+    return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
+
+
+def shown_rate(row: Row) -> Spread | None:
+    """Return the rate of a row in its case's unit."""
+    if row.rate is None:
+        return None
+    if CASES[row.case].start:
+        return Spread(1 / row.rate.median, 1 / row.rate.high, 1 / row.rate.low)
+    per = CASES[row.case].batch_size if CASES[row.case].store == "arrays" else 1
+    return Spread(*(value / per for value in row.rate))
+
+
+def rate_text(row: Row) -> str:
+    """Return the rate of a row in its case's unit, with its range."""
+    return spread_text(shown_rate(row), ".2f" if CASES[row.case].start else ",.0f")
+
+
+def spread_text(spread: Spread | None, form: str) -> str:
+    """Return "median (least to greatest)", or "" for None."""
+    if spread is None:
+        return ""
+    middle, low, high = (format(value, form) for value in spread)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
 def fastest(rows: Iterable[Row]) -> Row | None:
     """Return the row with the greatest rate; None if none was measured."""
     measured = [row for row in rows if row.measured and row.rate]
@@ -248,3 +278,51 @@ def _ratio(above: Row, below: Row) -> Spread | None:
     return Spread.of(
         rate / below.rounds[number] for number, rate in above.rounds.items() if below.rounds.get(number)
     )
+
+
+class KeptSettings:
+    """Settings of an earlier run.
+
+    Args:
+        path: its ``results.json``, or a file of `benchmarks.published_results`.
+
+    Raises:
+        ValueError: it is not such a file.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            runs = [run for run in content.get("parts", {"": content}).values() if "contenders" in run]
+        except (ValueError, AttributeError):
+            runs = []
+        rows = [row for run in runs for row in run["rows"] if row.get("rate") and row["status"] == "measured"]
+        if not rows:
+            raise ValueError(f"{path} has no results of `python -m benchmarks`")
+        self._versions = {
+            name: facts["versions"] for run in runs for name, facts in run["contenders"].items()
+        }
+        self._settings = {
+            (row["case"], row["name"], row.get("variant", "")): row.get("setting", {}) for row in rows
+        }
+
+    def find(
+        self, case: str, name: str, variant: str, versions: Mapping[str, str], settings: Sequence[Any]
+    ) -> Mapping[str, Any] | None:
+        """Return a contender's setting of the earlier run, if it is still one of its settings.
+
+        Args:
+            case: name of the case.
+            name, variant: of the contender.
+            versions: versions of its packages. Those of the earlier run must be the same, except this project's own.
+            settings: its settings.
+
+        Returns:
+            None if it has to be searched: it was not measured, or a package or the settings have changed.
+        """
+        found = self._settings.get((case, name, variant))
+        before = self._versions.get(name, {})
+        if any(versions.get(package, n) != n for package, n in before.items() if package != "aioloader"):
+            return None
+        return found if found in settings else None

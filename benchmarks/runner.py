@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from benchmarks.cases import Case
     from benchmarks.contenders.contract import Source
     from benchmarks.log import Log, Record
-    from benchmarks.report_tables import KeptSettings
+    from benchmarks.results import KeptSettings
 
-__all__ = ("Plan", "Runner")
 
 _NEAR = 0.9
 _TRIAL_S = 0.7  # of a setting, after as long a time to settle
@@ -185,8 +184,7 @@ class Runner:
         settings = entry["settings"]
         kept = None
         if self._plan.kept is not None:
-            title = "/".join(filter(None, (name, variant)))
-            kept = self._plan.kept.find(case.name, title, described["versions"], settings)
+            kept = self._plan.kept.find(case.name, name, variant, described["versions"], settings)
         python = described["python_path"]
         return _Entrant(
             name, variant, case, python, settings=settings, key=entry["key"], source=source, kept=kept

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ("SHRINK", "Place", "WindowFinder", "shrink")
-
 SHRINK = 8
 """Extents of images and windows are divided by this number before they are compared."""
 

@@ -60,8 +60,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ("RecFile", "Source")
-
 
 @dataclass(frozen=True)
 class Source:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-__all__ = ("Judge", "Meter", "drive", "drive_async")
 
 _LOOK_EVERY = {"arrays": 64, "bytes": 16}
 

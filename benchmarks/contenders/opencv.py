@@ -18,7 +18,6 @@ from benchmarks.cases import MEAN, STD
 if TYPE_CHECKING:
     from benchmarks.cases import Case
 
-__all__ = ("centre_box", "make_image", "normalise", "random_box", "window_box")
 
 _GREY_LEVELS = np.arange(256, dtype=np.float32)
 _TABLES = [

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ("import_v2",)
-
 _REGISTERED = re.compile(r'register_(?:fake|meta)\("(?:torchvision::)?(\w+)"')
 _libraries: list[Any] = []
 

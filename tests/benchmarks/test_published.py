@@ -8,29 +8,20 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
 from benchmarks import publish
 from benchmarks.figures import plain_tables, ratios, spread, value_text, write_figures
-from benchmarks.published_figures import NOT_OF_THE_RUN, PRINTED, find_figures, places_of
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
 from benchmarks.published_results import Published, compact, latest, restore, revision
-from benchmarks.published_tables import (
-    NOT_DONE,
-    OTHERWISE,
-    SLOWER,
-    TABLES,
-    missed,
-    summary,
-)
-from benchmarks.report_tables import KeptSettings, read_case_tables, read_rows
+from benchmarks.published_tables import NOT_DONE, OTHERWISE, SLOWER, TABLES, judged, missed, summary
 from benchmarks.results import summarise
-from tests.benchmarks.test_report import INDEXED, RECORDS
+from tests.benchmarks.test_report import INDEXED, RECORDS, measured
 
+RUN: dict[str, Any] = {"kind": "run"}
 FACTS = {"machine": {"cpu": "A CPU", "system": "Linux 6", "python": "3.11"}, "cores": [0, 1]}
 WINDOWS = {
     "window": "1,024",
@@ -52,38 +43,9 @@ def _copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_printed_figure_has_its_part_of_the_run() -> None:
-    found = list(find_figures(ROOT))
-    assert len(found) > 50
-    unnamed = [str(figure) for figure in found if not figure.part]
-    assert not unnamed, "name their parts in benchmarks/published_figures.py:\n" + "\n".join(unnamed)
-    known = {*PARTS, *NOT_OF_THE_RUN}
-    assert {figure.part for figure in found} <= known
-    assert {part for patterns in PRINTED.values() for _, part in patterns} <= known
-
-
-def test_each_pattern_names_the_part_of_some_line() -> None:
-    unused = [
-        (page, word)
-        for page, patterns in PRINTED.items()
-        for pattern, _ in patterns
-        for word in re.split(r"(?<!\\)\|(?![^(]*\))", pattern)
-        if not any(re.search(word, place) for place, found in places_of(ROOT, page) if found == pattern)
-    ]
-    assert unused == []
-
-
 def test_no_page_waits_for_a_figure() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert [path.name for path in pages if re.search(r"\bXX\b", path.read_text(encoding="utf-8"))] == []
-
-
-def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
-    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
-    marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
-    assert sorted(marks) == sorted({*TABLES, "summary", "missed"})
-    assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
-    assert {part for parts, _ in TABLES.values() for part in parts} <= set(PARTS)
 
 
 def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
@@ -93,27 +55,30 @@ def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
     assert write_pages(facts, parts, _copy(tmp_path)) == [], "run python -m benchmarks.publish --pages"
 
 
-def test_a_run_becomes_tables_plots_a_summary_and_settings(tmp_path: Path) -> None:
+def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
+    assert sorted(marks) == sorted({*TABLES, "summary", "missed", "executors"})
+    assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
+    assert {table.part for table in TABLES.values()} <= set(PARTS)
+
+
+def test_a_run_becomes_tables_plots_and_a_summary(tmp_path: Path) -> None:
     root = _copy(tmp_path)
     found = {**_part("photographs", []), **compact(summarise(INDEXED))}
-    parts = {name: json.loads(json.dumps(found)) for name in ("photographs", "loaders")}
+    again = {**_part("raw-area", []), **compact(summarise([RUN, *measured("ffcv", "", [2.0], "raw-area")]))}
+    parts = {name: json.loads(json.dumps(found)) for name in ("photographs", "loaders")} | {"raw-area": again}
     changed = write_pages(FACTS, parts, root)
     assert {path.name for path in changed} == {"benchmarks-tables.md", "benchmarks.md", "executors.md"}
     tables = (root / "docs" / "benchmarks-tables.md").read_text()
-    cases = {case.case: case for case in read_case_tables(tables)}
-    assert "jpeg-uint8" in cases
-    assert "eval" not in cases
-    line = next(
-        line for line in summary(tables) if line.startswith("| photographs, random") and "not" in line
-    )
+    assert tables.count("\n## jpeg-uint8: ") == 1
+    assert "\n## raw-area: " not in tables  # its part has a heading
+    assert "## Packing" not in tables
+    page = (root / "docs" / "benchmarks.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("| photographs, random resi"))
     assert " | 1.50 | " in line
-    indexed = next(line for line in summary(tables) if line.startswith("| with a crop index"))
-    assert " | 2.00 | " in indexed
-    assert line in (root / "docs" / "benchmarks.md").read_text()
+    assert "| with a crop index | 2,600 images/s | 1.73 | 2.00 | " in page
     assert "1.50" in (root / "docs" / "images" / "benchmarks" / "jpeg-uint8.svg").read_text()
-    kept = KeptSettings(root / "docs" / "benchmarks-tables.md")
-    assert kept.find("jpeg-uint8", "aioloader/process", {}, [{"workers": 2, "threads": 0}]) is not None
-    assert "## Packing" in tables, "sections of parts that were not measured stay"
     assert write_pages(FACTS, parts, root) == []
 
 
@@ -134,78 +99,105 @@ def test_results_are_kept_whole() -> None:
 
 
 def test_a_peer_that_is_slower_than_expected_is_not_in_the_summary() -> None:
-    text = (
-        "\n## jpeg-uint8: photographs\n\n"
-        "| contender | setting | images/s | resize | of the bare loop | aioloader is |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        "| **aioloader/process** |  | 1,500 | bilinear | 1.00 |  |\n"
-        "| tf_data [1] |  | 500 | bilinear | 0.33 | 3.00 (2.00 to 4.00)x |\n"
-        "| grain |  | 1,000 | bilinear | 0.67 | 1.50 (1.40 to 1.60)x |\n"
-        "| ffcv |  | 1,000 | area | 0.67 | 1.50 (1.40 to 1.60)x |\n\n"
-        "[1] below the expected rate: 0.33 of the bare loop  \n\n## Targets\n"
-    )
-    (line,) = summary(text)[2:]
+    photographs = [
+        *measured("aioloader", "process", [1616.0]),
+        *measured("bare_loop", "", [1616.0]),
+        *measured("tf_data", "", [500.0]),
+        *measured("grain", "", [1200.0]),
+        *measured("ffcv", "", [1000.0]),
+    ]
+    parts = {"loaders": {**_part("loaders", []), **compact(summarise([RUN, *photographs]))}}
+    (line,) = summary(judged(parts)[0])[2:]
     work = "photographs, random resized crop 224, not antialiased"
-    start = f"| {work} | 1,500 images/s | 1.00 | {SLOWER} | 1.50 | {NOT_DONE} | 1.50{OTHERWISE} |"
+    start = f"| {work} | 1,616 images/s | 1.00 | {SLOWER} | 1.35 | {NOT_DONE} | 1.62{OTHERWISE} |"
     assert line.startswith(start)
 
 
 def test_rows_become_a_section_and_a_table_of_a_page() -> None:
-    parts = {"windows": _part("windows", [WINDOWS])}
-    tables = render_tables("<!-- part: packing -->\n\n## Packing\n\nkept\n", FACTS, parts)
-    assert "    python -m benchmarks.windows\n" in tables
+    parts = {name: _part(name, [WINDOWS]) for name in ("packing", "windows")}
+    tables = render_tables(FACTS, parts)
+    assert "    python -m benchmarks.windows\n\nRandomness of `RandomSampler(shuffle_window=...)`" in tables
     assert "| 1,024 | 15.6 |" in tables
     assert tables.index("## Packing") < tables.index("## Shuffle windows")
     page = "before\n\n<!-- figures: windows -->\n\n| old |\n\n<!-- end of figures -->\n\nafter\n"
-    filled = fill_page(page, parts, tables)
+    filled = fill_page(page, parts)
     assert "| 1,024 | 15.6 | 99.9 % | 17 | 13.12 in 1,000 |" in filled
     assert "old" not in filled
     assert filled.startswith("before\n")
     assert filled.endswith("\nafter\n")
-    assert fill_page(filled, parts, tables) == filled
-    assert fill_page(page, {}, tables) == page
+    assert fill_page(filled, parts) == filled
+    assert fill_page(page, {}) == page
+
+
+def test_rows_of_a_table_are_chosen_and_named() -> None:
+    rows = [
+        {"part": "speed", "data": "payloads", "way": "loader", "samples/s": [1200.0, 1.0, 2000.0]},
+        {
+            "part": "lag",
+            "data": "payloads",
+            "way": "loader",
+            "latency, ms": 50.0,
+            "lag p99, ms": [4.0, 3.0, 5.0],
+        },
+    ]
+    parts = {
+        "remote": _part("remote", rows),
+        "recipes": _part("recipes", [{"recipe": "new"}, {"recipe": "?"}]),
+    }
+    assert TABLES["remote-rates"].lines(parts)[2:] == ["| payloads | loader | 1,200 |  |"]
+    assert TABLES["remote-lag"].lines(parts)[2:] == ["| 50 ms | payloads | loader | 4.0 (3.0 to 5.0) |"]
+    assert TABLES["recipes"].lines(parts)[2:] == ["| new |  |  |"]
 
 
 def test_a_case_that_was_measured_again_is_judged_and_shown_by_that_run() -> None:
-    published = Published(latest() or Path())
-    tables = (ROOT / "docs" / "benchmarks-tables.md").read_text(encoding="utf-8")
-    rounds = {row["name"]: row["rounds"] for row in published.parts["raw-area"]["rows"] if "rounds" in row}
-    ratio = median(rate / rounds["ffcv"][number] for number, rate in rounds["aioloader"].items())
-    assert len(rounds["ffcv"]) == 5
-    (target,) = (row for row in read_rows(tables, "Targets") if row[0] == "raw-area")
-    assert target[4].startswith(f"{ratio:.2f}x (")
-    (line,) = (line for line in summary(tables) if "resized by area" in line)
-    assert f" | {ratio:.2f} | " in line
-
-
-def test_the_gain_of_a_crop_index_is_that_within_rounds() -> None:
-    tables = (ROOT / "docs" / "benchmarks-tables.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "crop-index.md").read_text(encoding="utf-8")
-    for case, text in (
-        ("jpeg-antialias", "{} times as fast with"),
-        ("jpeg-uint8", "{} times\nwithout antialiasing"),
-        ("jpeg-float32", "{} times with the same"),
-        ("large", "{} times with crops of 512"),
-    ):
-        (table,) = (each for each in read_case_tables(tables) if each.case == case)
-        best = next(row for row in table.rows if row["aioloader is"] == "" and row["with crop index"])
-        assert text.format(f"{float(best['with crop index'].partition(' ')[0]):.1f}") in page
+    both = ("aioloader", "process"), ("ffcv", "")
+    runs = [
+        [
+            RUN,
+            *(
+                record
+                for each, rate in zip(both, rates, strict=True)
+                for record in measured(*each, [rate], "raw-area")
+            ),
+        ]
+        for rates in ((300.0, 100.0), (120.0, 100.0))
+    ]
+    parts = {
+        name: {**_part(name, []), **compact(summarise(run))}
+        for name, run in zip(("loaders", "raw-area"), runs, strict=True)
+    }
+    results, (outcome,) = judged(parts)
+    assert outcome.found == pytest.approx((1.2, 1.2, 1.2))
+    (line,) = summary(results)[2:]
+    assert " | 1.20 | " in line
+    assert missed([outcome], parts)[2:] == ["| raw-area | times ffcv | 1.50x | 1.20x |"]
 
 
 def test_targets_of_other_parts_are_listed_where_they_were_missed() -> None:
     rows = [{"part": "faults", "data": "payloads", "to the clean run": [0.84, 0.8, 0.9]}]
-    heads = "| case | this project | target | higher target | found | verdict |"
-    page = f"## Targets\n\n{heads}\n| --- | --- | --- | --- | --- | --- |\n"
-    assert missed(page, {}) == missed(page, {"remote-faults": _part("remote-faults", [])})
-    assert missed(page, {"remote-faults": _part("remote-faults", rows)})[-1] == (
-        "| remote-faults | times the same without faults | 0.85x | 0.84x |"
+    assert missed([], {"remote-faults": _part("remote-faults", rows)})[2:] == (
+        ["| remote-faults | times the same without faults | 0.85x | 0.84x |"]
     )
-    tars = {"loader": "aioloader", "format": "tar", "whole epoch": [0.4, 0.3, 0.5], "target": 3.0}
-    assert missed(page, {"remote-formats": _part("remote-formats", [tars])})[-1] == (
-        "| remote-formats | tar, times WebDataset | 3.00x | 0.40x |"
+    tars = {
+        "loader": "aioloader",
+        "format": "tar",
+        "times": "webdataset",
+        "whole epoch": [0.4, 0.3, 0.5],
+        "target": 3.0,
+    }
+    assert missed([], {"remote-formats": _part("remote-formats", [tars])})[2:] == (
+        ["| remote-formats | tar, times WebDataset | 3.00x | 0.40x |"]
     )
     rows[0]["to the clean run"] = [0.85, 0.8, 0.9]
-    assert missed(page, {"remote-faults": _part("remote-faults", rows)}) == missed(page, {})
+    assert missed([], {"remote-faults": _part("remote-faults", rows)})[2:] == []
+
+
+def test_a_new_day_begins_with_the_parts_of_the_same_machine(tmp_path: Path) -> None:
+    facts = {"machine": "a", "data": "b"}
+    first = Published(tmp_path / "2026-01-01.json", facts)
+    first.add("windows", _part("windows", [WINDOWS]))
+    assert list(Published(tmp_path / "2026-01-02.json", facts).parts) == ["windows"]
+    assert Published(tmp_path / "2026-01-02.json", {**facts, "machine": "c"}).parts == {}
 
 
 def test_the_revision_says_whether_files_differ_from_it(tmp_path: Path) -> None:
@@ -219,7 +211,7 @@ def test_the_revision_says_whether_files_differ_from_it(tmp_path: Path) -> None:
     assert re.fullmatch("[0-9a-f]{12}", clean)
     (tmp_path / "aioloader" / "a.py").write_text("a = 1\n")
     assert revision(tmp_path) == f"{clean}+"
-    page = render_tables("", FACTS, {"windows": {**_part("windows", [WINDOWS]), "revision": clean}})
+    page = render_tables(FACTS, {"windows": {**_part("windows", [WINDOWS]), "revision": clean}})
     assert f"Revision of the code: `{clean}`." in page
 
 
@@ -301,7 +293,6 @@ def test_parts_write_their_figures_and_the_pages(tmp_path: Path) -> None:
         "many-workers",
         "packing",
         "tracing",
-        "internal-costs",
         *(["crop-index"] if importlib.util.find_spec("numba") else []),
         "ragged",
         "large-results",
@@ -309,5 +300,5 @@ def test_parts_write_their_figures_and_the_pages(tmp_path: Path) -> None:
     assert publish.main([*words, *names]) == 0
     tables = (root / "docs" / "benchmarks-tables.md").read_text()
     for name in names:
-        assert f"<!-- part: {name} -->" in tables
+        assert f"## {PARTS[name].title}\n" in tables
     assert publish.main([*words[:-1], "--pages", "--results", str(next(tmp_path.glob("*-*-*/results")))]) == 0

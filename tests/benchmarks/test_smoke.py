@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
         "image_record_iter",
         "import_time",
         "index_open",
-        "internal_costs",
         "large_results",
         "packing",
         "ragged",
