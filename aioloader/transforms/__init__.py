@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ColorJitter,
         Grayscale,
         RandomBrightness,
+        RandomChannelPermutation,
         RandomContrast,
         RandomGrayscale,
         RandomHue,
@@ -105,6 +106,7 @@ __all__ = (
     "RandomApply",
     "RandomAutocontrast",
     "RandomBrightness",
+    "RandomChannelPermutation",
     "RandomChoice",
     "RandomContrast",
     "RandomCrop",
@@ -151,7 +153,7 @@ _get, __dir__ = lazy_names(
         "aioloader.transforms.base": "Compose RandomApply RandomChoice RandomOrder Transform bind is_native",
         "aioloader.transforms.blur": "GaussianBlur RandomAdjustSharpness",
         "aioloader.transforms.color": (
-            "ColorJitter Grayscale RandomBrightness RandomContrast RandomGrayscale RandomHue "
+            "ColorJitter Grayscale RandomBrightness RandomChannelPermutation RandomContrast RandomGrayscale RandomHue "
             "RandomLighting RandomSaturation"
         ),
         "aioloader.transforms.decode": "DEFAULT_MAX_PIXELS decode_image",

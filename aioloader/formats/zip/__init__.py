@@ -1,0 +1,1 @@
+"""Format zip: archives of images in folders of their classes."""
