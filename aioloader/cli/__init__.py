@@ -32,7 +32,6 @@ COMMANDS = {
     "verify": "check the files of a data set, and with --decode every image",
     "repair": "copy the valid records of a damaged {record} file, with an .idx of their original keys",
     "inspect": "describe a data set: records, labels, images, how fast they decode, and how to load it faster",
-    "count": "print the number of samples of a data set",
     "view": "show a dataset in a browser: images, fields, labels, boxes, damage, and the augmented samples",
     "doctor": "check this machine: cores, memory, limits, libraries, decoding speed; with advice",
 }

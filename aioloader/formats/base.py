@@ -39,7 +39,7 @@ PATTERN = "train-*.tar"
 
 _NUMBERED = re.compile(r"(.+)-\d{5,}-of-\d{5,}", re.DOTALL)
 # Asked in this order; the last ones are folders that no other format recognizes.
-_OWN = ("recordio", "insightface", "tar", "parquet", "tfrecord", "mds", "zip", "folder")
+_OWN = ("recordio", "insightface", "tar", "parquet", "tfrecord", "mds", "folder")
 # What a path alone does not open; commands read it.
 _OF_COMMANDS = ("list", "arrays")
 

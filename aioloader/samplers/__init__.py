@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aioloader.samplers.blocks import BlockShuffleSampler
     from aioloader.samplers.buckets import BucketBatchSampler, aspect_shapes, nearest_shape
     from aioloader.samplers.budget import BudgetBatchSampler
-    from aioloader.samplers.reverse import ReverseSampler
     from aioloader.samplers.training import (
         ClassBalancedSampler,
         MixingSampler,
@@ -48,7 +47,6 @@ __all__ = (
     "MixingSampler",
     "PKSampler",
     "RandomSampler",
-    "ReverseSampler",
     "Sampler",
     "SequentialSampler",
     "VariantBatchSampler",
@@ -66,7 +64,6 @@ __getattr__, __dir__ = lazy_names(
         "aioloader.samplers.blocks": "BlockShuffleSampler",
         "aioloader.samplers.buckets": "BucketBatchSampler aspect_shapes nearest_shape",
         "aioloader.samplers.budget": "BudgetBatchSampler",
-        "aioloader.samplers.reverse": "ReverseSampler",
         "aioloader.samplers.training": "ClassBalancedSampler MixingSampler PKSampler WeightedRandomSampler",
         "aioloader.samplers.variants": "VariantBatchSampler",
     },

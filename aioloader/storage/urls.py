@@ -23,7 +23,6 @@ WEB = ("http", "https")
 BUCKETS = {
     "s3": "s3",
     "s3a": "s3",
-    "r2": "s3",
     "gs": "gs",
     "az": "az",
     "azure": "az",

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         ColorJitter,
         Grayscale,
         RandomBrightness,
-        RandomChannelPermutation,
         RandomContrast,
         RandomGrayscale,
         RandomHue,
@@ -106,7 +105,6 @@ __all__ = (
     "RandomApply",
     "RandomAutocontrast",
     "RandomBrightness",
-    "RandomChannelPermutation",
     "RandomChoice",
     "RandomContrast",
     "RandomCrop",
@@ -153,7 +151,7 @@ _get, __dir__ = lazy_names(
         "aioloader.transforms.base": "Compose RandomApply RandomChoice RandomOrder Transform bind is_native",
         "aioloader.transforms.blur": "GaussianBlur RandomAdjustSharpness",
         "aioloader.transforms.color": (
-            "ColorJitter Grayscale RandomBrightness RandomChannelPermutation RandomContrast RandomGrayscale RandomHue "
+            "ColorJitter Grayscale RandomBrightness RandomContrast RandomGrayscale RandomHue "
             "RandomLighting RandomSaturation"
         ),
         "aioloader.transforms.decode": "DEFAULT_MAX_PIXELS decode_image",

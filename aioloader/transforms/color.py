@@ -469,20 +469,6 @@ class RandomGrayscale(Transform):
         return to_gray(x, out) if rng.random() < self.p else x
 
 
-class RandomChannelPermutation(Transform):
-    """Permutation of the channels, drawn for each image. As many draws as channels.
-
-    The channel with the least number comes first. Images are (height, width, channels).
-    """
-
-    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        image = check_image(x, type(self).__name__)
-        order = np.argsort([rng.random() for _ in range(image.shape[2])])
-        result = result_array(image, image.shape, image.dtype, out)
-        result[...] = image[:, :, order]
-        return result
-
-
 class RandomHLS(Transform):
     """Shifts of hue, lightness and saturation by drawn amounts; uint8 (height, width, 3) RGB, shape and dtype kept.
 

@@ -1,1 +1,0 @@
-"""Format zip: archives of images in folders of their classes."""
