@@ -287,7 +287,7 @@ class BatchTask:
             if chunks and self._first is None:
                 learn_spill(context, result.spill_nbytes)
             if arrays.reserves and not result.tainted:
-                arrays.give_back(result.roots)
+                arrays.trim_reserve(result.roots)
                 fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
                 context.largest_batch = max(context.largest_batch, fetched + arrays.nbytes)
             # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
