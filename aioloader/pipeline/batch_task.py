@@ -208,7 +208,7 @@ class BatchTask:
         context, arrays = self.context, self._arrays
         rows = np.arange(arrays.rows)
         if self._done:
-            rows = np.setdiff1d(rows, self._done)
+            rows = np.delete(rows, self._done)
         count = size = len(rows)
         if not count:
             return []
@@ -331,7 +331,7 @@ class BatchTask:
         again = set(incomplete)
         made.failures = [failure for failure in made.failures if failure.row not in again]
         if self.context.custom_collate:
-            rows = np.setdiff1d(np.arange(self._arrays.rows), self._done)
+            rows = np.delete(np.arange(self._arrays.rows), self._done)
             before, made = made, ChunkResult(tainted=made.tainted)
             made.add(before)
         # Results without rows that the first attempt left in the spill are still needed.
