@@ -1,6 +1,6 @@
 """Loop that makes a chunk of samples and writes them to their rows: the same code in every executor.
 
-Region of slab memory for the results of a chunk that have no row: the spill region.
+Results that have no row go to a region of the slab behind the rows, the spill region.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class SlabMemory(aioloader.abc.SlabMemory):
 
     Attributes:
         used: bytes of slabs that are not free.
-        peak: most bytes used so far, without those that were perhaps not needed.
+        peak: most bytes used so far, without reserves for results that might have been larger.
     """
 
     def __init__(self, limit: int) -> None:

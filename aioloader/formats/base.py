@@ -111,7 +111,7 @@ class Folder:
 class Format:
     """Base class of formats. One object describes one format; `register`, or an entry point, makes it known.
 
-    A format knows how its files are recognized and opened. All commands work through the dataset that `open` returns.
+    A format knows how its files are recognized and opened. Commands work through the dataset that `open` returns.
 
     Attributes:
         name: of the format, such as "LMDB".

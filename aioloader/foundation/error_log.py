@@ -61,15 +61,28 @@ def _text(error: BaseException) -> str:
 def is_printable(error: BaseException) -> bool:
     """Return True if an exception can be printed, with all that Python prints of one and asks about one."""
     try:
-        plain = type(str(error)) is str and type(repr(error)) is str and error.__class__ is type(error)
-        bool(error), bool(error.__suppress_context__), error.__cause__, error.__context__, error.__traceback__
-        parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-        plain = plain and isinstance(getattr(error, "__notes__", []), list)
-        return plain and all(map(is_printable, parts))
+        # The representation of a group has those of its parts: asked of each, nested groups would take minutes.
+        return type(repr(error)) is str and all(map(_is_plain, _with_parts(error)))
     except KeyboardInterrupt:
         raise
     except BaseException:
         return False
+
+
+def _is_plain(error: BaseException) -> bool:
+    bool(error), bool(error.__suppress_context__), error.__cause__, error.__context__, error.__traceback__
+    plain = type(str(error)) is str and error.__class__ is type(error)
+    return plain and isinstance(getattr(error, "__notes__", []), list)
+
+
+def _with_parts(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and, of a group, all exceptions in it."""
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
 
 
 def printable(error: BaseException) -> BaseException:
@@ -98,14 +111,14 @@ def printable(error: BaseException) -> BaseException:
 def _fits(error: BaseException) -> bool:
     if not is_printable(error):
         return False
-    if len(_text(error)) > _LONGEST_TEXT:
-        set_args(error, tuple(_cut(each) for each in error.args))
-    notes = getattr(error, "__notes__", [])
-    if any(len(note) > _LONGEST_TEXT for note in notes if isinstance(note, str)):
-        with contextlib.suppress(Exception):
-            error.__notes__ = [_cut(note) for note in notes]
-    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    return is_printable(error) and len(_text(error)) <= _LONGEST_TEXT and all(map(_fits, parts))
+    for each in _with_parts(error):
+        if len(_text(each)) > _LONGEST_TEXT:
+            set_args(each, tuple(_cut(value) for value in each.args))
+        notes = getattr(each, "__notes__", [])
+        if any(len(note) > _LONGEST_TEXT for note in notes if isinstance(note, str)):
+            with contextlib.suppress(Exception):
+                each.__notes__ = [_cut(note) for note in notes]
+    return is_printable(error) and all(len(_text(each)) <= _LONGEST_TEXT for each in _with_parts(error))
 
 
 def _cut(value: Any) -> Any:

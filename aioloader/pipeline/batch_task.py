@@ -208,7 +208,7 @@ class BatchTask:
         context, arrays = self.context, self._arrays
         rows = np.arange(arrays.rows)
         if self._done:
-            rows = np.setdiff1d(rows, self._done)
+            rows = np.delete(rows, self._done)
         count = size = len(rows)
         if not count:
             return []
@@ -287,7 +287,7 @@ class BatchTask:
             if chunks and self._first is None:
                 learn_spill(context, result.spill_nbytes)
             if arrays.reserves and not result.tainted:
-                arrays.give_back(result.roots)
+                arrays.trim_reserve(result.roots)
                 fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
                 context.largest_batch = max(context.largest_batch, fetched + arrays.nbytes)
             # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
@@ -331,7 +331,7 @@ class BatchTask:
         again = set(incomplete)
         made.failures = [failure for failure in made.failures if failure.row not in again]
         if self.context.custom_collate:
-            rows = np.setdiff1d(np.arange(self._arrays.rows), self._done)
+            rows = np.delete(np.arange(self._arrays.rows), self._done)
             before, made = made, ChunkResult(tainted=made.tainted)
             made.add(before)
         # Results without rows that the first attempt left in the spill are still needed.

@@ -173,7 +173,7 @@ class BatchMemory(RefCount):
             self._memory.free(self.slab)
         self.slab, self.layout, self.bases, self.spill, self.reserves = None, None, (), (0, 0), False
 
-    def give_back(self, roots: Sequence[Array]) -> None:
+    def trim_reserve(self, roots: Sequence[Array]) -> None:
         """Free the part of the reserve that was not needed. No worker may still write to the slab.
 
         Args:

@@ -1,6 +1,6 @@
 """Order of a shuffled epoch: a keyed permutation of range(n), or windows of it; any range is computed separately.
 
-`RandomSampler.indices` calls these functions; the other samplers compute their order in their own `indices`.
+The samplers call these functions in their own `indices` or `batches`.
 
 Rule (docs/design.md, "Order and randomness"). The key of an order is (seed, epoch); it depends on nothing else.
 `permute` computes a full shuffle, `permute_in_windows` the order for data that are slow to read in random order, and

@@ -1,11 +1,9 @@
-"""Jobs of a service: reading, the queue for the workers, chunks, results, and who waits for what.
+"""Jobs of a service: admission, reading, the queue for the workers, chunks, results, and who waits for what.
 
 Everything here runs in the service's event loop. The tasks that read and make images belong to one task group; `run`
 opens it and closes it.
 
-Admission to a service: how many calls have a place in it, and who waits for one. In the service's loop.
-
-Places, of all kinds, are shared out by what an image waits for, so that a server that never answers holds no others.
+Places are shared out by what an image waits for, so that a server that never answers holds no others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Images made by an executor: bytes into slab memory, chunks to the workers, results out of it.
 
-Estimate of the bytes that a function's result will take, from the results before it.
-
-Decoder of the images of a service: an encoded image of any format becomes a sample of one element.
+Before that the size of a result is computed from the image's header, or estimated from the results before it.
 """
 
 from __future__ import annotations
@@ -419,7 +417,7 @@ class ImageMaker:
             sample, roots, result.roots = result.values[0], result.roots, []
             used = sum(_aligned(root.nbytes) for root in roots)
         while not may_lease(memory, used) and self._cache.drop_oldest():
-            memory.usage()  # frees what ended
+            memory.free_pending()
         if result.tainted or not may_lease(memory, used):
             self.copies += 1
             return Outcome(await self._threads.run(copied, sample[0]), used, None)

@@ -1,8 +1,6 @@
-"""References to images: what a caller may pass to a service, and the bytes behind it.
+"""References to images: what a caller may pass to a service, whether it is allowed, and the bytes behind it.
 
-``data:`` URIs (RFC 2397): their bytes, within limits. Pure.
-
-Encoded images of items of datasets: read by the dataset's own source, or made by the dataset.
+A reference is a path, a URL, a ``data:`` URI (RFC 2397), an item of a dataset, or an array.
 """
 
 from __future__ import annotations

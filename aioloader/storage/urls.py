@@ -4,9 +4,8 @@ A URL of object storage is a bucket and a key: nothing in it is escaped, and ``?
 holds for a path in a data set on the Hugging Face Hub (``hf://``, see `aioloader.storage.hub_names`). A URL of HTTP is
 escaped as in a browser, and may have a query (a signature), which belongs to the object and is kept.
 
-A new scheme of object storage is added to `BUCKETS`; `aioloader.storage.remote.stores` opens its store with the package
-obstore, which must support it, and with the settings of `_FROM_ENVIRONMENT`; `aioloader.storage.remote.openers`
-registers all schemes with `recordio`.
+A new scheme of object storage is added to `BUCKETS`, and nowhere else: its stores are opened as those of a scheme that
+the package obstore knows, and all schemes are registered with `recordio`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,17 @@ from aioloader.errors import UnknownSchemeError
 from aioloader.storage.hub_names import SCHEME, parse_hub_url, without_revision
 
 WEB = ("http", "https")
-BUCKETS = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
+BUCKETS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "az": "az",
+    "azure": "az",
+    "adl": "az",
+    "abfs": "abfs",
+    "abfss": "abfss",
+}
+"""Schemes of object storage, each with the one of obstore that opens its stores."""
 LISTED = (*BUCKETS, SCHEME)
 """Schemes whose objects can be listed."""
 SCHEMES = WEB + LISTED

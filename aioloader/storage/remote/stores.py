@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_STORES = 512
 _DESCRIPTORS_OF_STORE = 8
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
-_FROM_ENVIRONMENT = {**dict.fromkeys(BUCKETS, azure), "s3": s3, "s3a": s3, "gs": google}
+_FROM_ENVIRONMENT = {"s3": s3, "gs": google, "az": azure, "abfs": azure, "abfss": azure}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
 _process: int | None = None  # the owner of the library's threads
@@ -121,10 +121,12 @@ def _open(
         client["default_headers"] = {**client.get("default_headers", {}), **headers}
     if retries:
         options["retry_config"] = dict(retries)
-    scheme = scheme_of(base)
+    scheme = scheme_of(base) or ""
     make, endpoint = HTTPStore.from_url, base
     if scheme not in WEB:
-        make, endpoint = from_url, _FROM_ENVIRONMENT[scheme or ""](options, os.environ)
+        known = BUCKETS[scheme]
+        base = known + base[len(scheme) :]
+        make, endpoint = from_url, _FROM_ENVIRONMENT[known](options, os.environ)
     try:
         return make(base, client_options=_client_options(endpoint, client), **options)
     except Exception as error:

@@ -10,7 +10,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import UnprintableError
-from aioloader.foundation.error_log import strip_exception
+from aioloader.foundation.error_log import printable, strip_exception
 from tests.aioloader.foundation import foreign
 from tests.executors import pool
 
@@ -116,6 +116,22 @@ def test_a_chained_exception_is_replaced_too(way: str) -> None:
     assert_printable(caught.value)
     assert isinstance(caught.value.__cause__, ValueError)
     assert isinstance(caught.value.__cause__.__cause__, UnprintableError)
+
+
+def test_nested_groups_are_looked_at_a_few_times_at_most() -> None:
+    texts = 0
+
+    class Counted(ValueError):
+        def __repr__(self) -> str:
+            nonlocal texts
+            texts += 1
+            return "counted"
+
+    error: Exception = Counted("inner")
+    for _ in range(100):
+        error = ExceptionGroup("outer", [error])
+    assert printable(error) is error
+    assert texts < 5
 
 
 def test_a_text_that_needs_what_the_record_drops_is_kept() -> None:

@@ -41,7 +41,10 @@ def test_inline_and_in_memory_data_need_no_thread():
         DataLoader(ArrayDataset(np.arange(10), np.arange(10)), 5),
     ):
         assert labels([tuple(batch) for batch in loader]) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-        assert before.issuperset(threading.enumerate())
+        for thread in set(threading.enumerate()) - before:
+            assert thread.name == "aioloader-watch"  # watched the opening, and may take a moment to end
+            thread.join(timeout=30)
+            assert not thread.is_alive()
 
 
 async def test_it_works_inside_a_running_loop():

@@ -28,6 +28,7 @@ directory, seed = sys.argv[1], int(sys.argv[2])
 cache = SpanCache(directory, int(sys.argv[3]))
 draw = random.Random(seed)
 print("ready", flush=True)
+first = True
 while True:
     items = np.array(draw.sample(range({COUNT}), 8))
     data = b"".join(int(item).to_bytes(4, "little") * ({SPAN} // 4) for item in items)
@@ -38,6 +39,9 @@ while True:
     for item, begin in zip(items[here].tolist(), place[here].tolist()):
         assert bytes(out[begin : begin + {SPAN}]) == int(item).to_bytes(4, "little") * ({SPAN} // 4), item
     cache.write("object", "1", PlacedSpans(items * {SPAN}, length, place), memoryview(data))
+    if first:
+        print("written", flush=True)
+        first = False
 """
 
 
@@ -51,9 +55,9 @@ def _start(directory: Path, seed: int, limit: int = LIMIT) -> subprocess.Popen[s
     )
 
 
-def _wait(process: subprocess.Popen[str]) -> None:
+def _wait(process: subprocess.Popen[str], word: str = "ready") -> None:
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert process.stdout.readline() == f"{word}\n"
 
 
 def _end(process: subprocess.Popen[str], number: int) -> str:
@@ -90,6 +94,8 @@ def test_killed_writers_leave_valid_spans_within_the_limit(tmp_path: Path) -> No
         writers = [_start(tmp_path, round_ * 10 + number) for number in range(3)]
         for writer in writers:
             _wait(writer)
+        for writer in writers[round_ % 2 :]:  # the others may be killed before their first write
+            _wait(writer, "written")
         time.sleep(draw.random() * 0.1)
         for writer in writers:
             errors = _end(writer, signal.SIGKILL)
@@ -98,7 +104,7 @@ def test_killed_writers_leave_valid_spans_within_the_limit(tmp_path: Path) -> No
         sound = _sound(tmp_path)
         assert sound >= before
         before = sound
-    assert before > 100
+    assert before > 80  # of 120 that were written at least, some of them twice
 
 
 def test_a_killed_writer_locks_no_other_process_out(tmp_path: Path) -> None:
