@@ -17,16 +17,8 @@ from tests.cases import with_cases
 
 def padded(samples: list[Any], shape: tuple[int, ...], val: int) -> Any:
     """Pad each sample with numpy."""
-    return np.stack(
-        [
-            np.pad(
-                each,
-                [(0, stop - extent) for extent, stop in zip(each.shape, shape, strict=True)],
-                constant_values=val,
-            )
-            for each in samples
-        ]
-    )
+    ends = [[(0, stop - extent) for extent, stop in zip(each.shape, shape, strict=True)] for each in samples]
+    return np.stack([np.pad(each, end, constant_values=val) for each, end in zip(samples, ends, strict=True)])
 
 
 SHAPES = st.integers(1, 3).flatmap(
@@ -114,7 +106,7 @@ def test_tuples_are_padded_by_group() -> None:
     assert labels.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("options", [{"to": 0}, {"to": (4, -1)}, {"multiple_of": 0}])
+@with_cases("options", [{"to": 0}, {"to": (4, -1)}, {"multiple_of": 0}])
 def test_extents_below_one_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         Pad(**options)

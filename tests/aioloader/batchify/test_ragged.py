@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from aioloader.batchify import Group, Ragged, RaggedBatch, Stack
 from aioloader.errors import BatchDtypeError, BatchShapeError, LoaderError
 from aioloader.foundation.pytree import flatten, map_leaves
+from tests.cases import with_cases
 
 DTYPES = st.sampled_from([np.uint8, np.float32, np.int64, np.bool_, np.complex64])
 
@@ -117,7 +118,7 @@ def test_fields_are_collated_by_what_they_hold() -> None:
     assert batch["pair"][1] == [None, None, None]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("samples", "dtype", "expected"),
     [
         ([[1, 2], []], None, np.int64),
@@ -145,7 +146,7 @@ def test_different_dtypes_are_named() -> None:
     assert isinstance(again, LoaderError)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("ragged", "samples", "place", "text"),
     [
         (Ragged(), [numbered(2), numbered(2, 2)], 1, "equally many axes"),
@@ -161,7 +162,7 @@ def test_a_shape_that_does_not_fit_is_named(ragged: Any, samples: Any, place: in
     assert caught.value.place == place
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("samples", "text"),
     [
         ([], "no samples"),
@@ -187,7 +188,7 @@ def test_negative_levels_and_out_are_refused() -> None:
         Ragged()([np.zeros(2)], out=np.zeros(2))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("index", [2, -3])
+@with_cases("index", [2, -3])
 def test_an_index_outside_of_the_batch_is_refused(index: int) -> None:
     with pytest.raises(IndexError, match="this batch has 2 samples"):
         Ragged()([numbered(1), numbered(2)])[index]

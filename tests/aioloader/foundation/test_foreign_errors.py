@@ -12,6 +12,7 @@ from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import UnprintableError
 from aioloader.foundation.error_log import printable, strip_exception
 from tests.aioloader.foundation import foreign
+from tests.cases import with_cases
 from tests.executors import pool
 
 KEPT = {
@@ -54,8 +55,7 @@ def assert_printable(error: BaseException | None) -> None:
         error = error.__cause__
 
 
-@pytest.mark.parametrize("way", foreign.WAYS)
-@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
+@with_cases("way", foreign.WAYS)
 def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) -> None:
     dataset = SimpleDataset(["fine", way, "fine"]).transform(foreign.fail)
     with (
@@ -70,7 +70,7 @@ def test_whatever_a_sample_raises_is_its_own_failure(executor: str, way: str) ->
         assert isinstance(cause, KEPT[way])
 
 
-@pytest.mark.parametrize("policy", ["skip", "replace"])
+@with_cases("policy", ["skip", "replace"])
 def test_the_records_of_all_of_them_can_be_printed(executor: str, policy: str) -> None:
     ways = list(foreign.WAYS)
     dataset = SimpleDataset([each for way in ways for each in (way, "fine")]).transform(foreign.fail)
@@ -101,7 +101,7 @@ async def fail_async(way: str) -> np.int64:
     return foreign.fail(way)
 
 
-@pytest.mark.parametrize("way", ["no attributes by name", "no attributes at all", "classless", "other notes"])
+@with_cases("way", ["no attributes by name", "no attributes at all", "classless", "other notes"])
 def test_a_chained_exception_is_replaced_too(way: str) -> None:
     def fail(item: int) -> int:
         try:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aioloader.foundation import patches
 from aioloader.foundation.patches import patch_grid, write_patches
+from tests.cases import with_cases
 
 
 def plain_patches(image: np.ndarray[Any, Any], patch: int, merge: int, temporal: int) -> np.ndarray[Any, Any]:
@@ -100,7 +101,7 @@ def test_patches_are_written_into_rows_of_a_larger_array() -> None:
     assert (rows[10:] == 7).all()
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("height", "width", "patch", "merge"),
     [(27, 28, 14, 2), (28, 14, 14, 2), (0, 28, 14, 2), (28, -28, 14, 2), (28, 28, 0, 2), (28, 28, 14, 0)],
 )
@@ -115,7 +116,7 @@ READ_ONLY = OUT.copy()
 READ_ONLY.flags.writeable = False
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("image", "out", "words"),
     [
         (IMAGE[:, :, 0], OUT, "height, width, channels"),

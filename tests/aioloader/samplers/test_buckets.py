@@ -127,7 +127,7 @@ def test_what_is_not_allowed_is_named(options: dict[str, Any], kind: type[Except
         BucketBatchSampler(options.pop("keys", [1, 2, 3]), **options)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 5])
+@with_cases("stop", [0, 1, 5])
 def test_a_loader_resumes_in_the_middle(stop: int) -> None:
     def make() -> DataLoader[Any]:
         sampler = BucketBatchSampler(np.arange(60) % 13, 4, buckets=3)
@@ -136,6 +136,7 @@ def test_a_loader_resumes_in_the_middle(stop: int) -> None:
     loader = make()
     expected = [batch.tolist() for batch in loader]
     receipt = loader.receipt()
+    following = [batch.tolist() for batch in loader]
     loader = make()
     batches = iter(loader)
     first = [next(batches).tolist() for _ in range(stop)]
@@ -144,6 +145,7 @@ def test_a_loader_resumes_in_the_middle(stop: int) -> None:
     other.load_state_dict(state)
     assert len(other) == len(expected) - stop
     assert first + [batch.tolist() for batch in other] == expected
+    assert [batch.tolist() for batch in other] == following
     assert receipt.seen == 60
 
 
@@ -184,20 +186,8 @@ def test_shapes_that_cannot_be() -> None:
         nearest_shape([(0, 1)], [(1, 1)])
 
 
-def test_sizes_of_images_are_read_from_headers(photos: Any) -> None:
-    dataset = aioloader.ImageFolderDataset(photos)
+def test_sizes_of_images_are_read_from_headers(photo_folder: Any) -> None:
+    dataset = aioloader.ImageFolderDataset(photo_folder)
     sizes = aioloader.image_sizes(dataset)
     assert sizes.dtype == np.int64
     assert sizes.tolist() == [list(dataset[index][0].shape[:2]) for index in range(len(dataset))]
-
-
-@pytest.fixture
-def photos(tmp_path: Any) -> Any:
-    import cv2
-
-    for number, (height, width) in enumerate([(30, 40), (50, 20), (64, 64)]):
-        folder = tmp_path / f"class{number % 2}"
-        folder.mkdir(exist_ok=True)
-        image = np.full((height, width, 3), 10 * number, np.uint8)
-        assert cv2.imwrite(str(folder / f"{number}.jpg"), image)
-    return tmp_path

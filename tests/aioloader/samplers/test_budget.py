@@ -58,12 +58,9 @@ def test_ranks_deal_out_the_batches_of_one_process(
             assert batch.consumed == min(start + (step + 1) * world, len(whole))
 
 
-def test_a_batch_costs_no_more_than_the_budget() -> None:
+def test_a_batch_costs_no_more_than_the_budget_and_has_no_more_indices_than_allowed() -> None:
     for batch in BudgetBatchSampler(SOME, 300):
         assert SOME[batch].sum() <= 300
-
-
-def test_the_number_of_indices_can_be_limited() -> None:
     assert max(len(batch) for batch in BudgetBatchSampler(SOME, 10_000, max_items=5)) == 5
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import BudgetError
 from aioloader.samplers.budget import FirstFit, first_fit
+from tests.cases import with_cases
 
 COSTS = st.lists(st.integers(0, 20), max_size=60)
 
@@ -68,7 +69,7 @@ def test_the_window_grows_where_it_would_not_fill_two_batches() -> None:
     assert count(FirstFit(100, lookahead=4, max_items=3), 10) == 7
 
 
-@pytest.mark.parametrize(("budget", "lookahead"), [(4096, 64), (8192, 64), (16384, 32), (65536, 64)])
+@with_cases(("budget", "lookahead"), [(4096, 64), (8192, 64), (16384, 32), (65536, 64)])
 def test_batches_of_photographs_are_full(budget: int, lookahead: int) -> None:
     rng = np.random.default_rng(0)
     # Tokens of photographs of many sizes, as a processor limits them.
@@ -89,7 +90,7 @@ def test_an_item_that_can_be_in_no_batch_is_refused(cost: int, text: str) -> Non
     assert len(fit) == 0
 
 
-@pytest.mark.parametrize("options", [{"budget": 0}, {"lookahead": 0}, {"max_items": 0}])
+@with_cases("options", [{"budget": 0}, {"lookahead": 0}, {"max_items": 0}])
 def test_numbers_below_one_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         FirstFit(**{"budget": 1, **options})

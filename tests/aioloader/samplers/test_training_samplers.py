@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import pickle
 from typing import Any
 
@@ -68,68 +66,6 @@ def test_epochs_and_seeds_differ_and_can_be_repeated(sampler: Any) -> None:
     assert all(type(index) is int for index in first)
 
 
-@with_cases("sampler", SAMPLERS)
-async def test_a_loader_stops_and_goes_on_in_other_shards(sampler: Any) -> None:
-    dataset = aioloader.ArrayDataset(np.arange(1000))
-    options: dict[str, Any] = {"executor": "inline", "num_workers": 0, "seed": 11}
-
-    async def rest(loader: Any) -> list[int]:
-        return [int(x) for batch in [batch async for batch in loader] for x in batch]
-
-    async with aioloader.AsyncDataLoader[Any](dataset, 6, sampler=sampler, **options) as loader:
-        expected = await rest(loader)
-    assert expected == sampler.indices(11, 0, 0, len(sampler)).tolist()
-    async with aioloader.AsyncDataLoader[Any](dataset, 6, sampler=sampler, **options) as loader:
-        begun: list[int] = []
-        async for batch in loader:
-            begun += batch.tolist()
-            if len(begun) >= min(60, len(expected) // 2):
-                break
-        state = json.loads(json.dumps(loader.state_dict()))
-    async with aioloader.AsyncDataLoader[Any](dataset, 3, sampler=sampler, **options) as loader:
-        loader.load_state_dict(state)
-        assert begun + await rest(loader) == expected
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@settings(max_examples=5)
-@given(data=st.data())
-def test_worlds_before_and_after_a_stop_deliver_the_uninterrupted_order(
-    sampler: Any, data: st.DataObject
-) -> None:
-    dataset = aioloader.ArrayDataset(np.arange(1000))
-    epoch = data.draw(st.integers(0, 5), label="epoch")
-    length = len(sampler)
-    got: list[int] = []
-    state: Any = None
-    receipts = []
-    for stops in (True, False):
-        world = data.draw(st.integers(1, 4), label="world")
-        batch = data.draw(st.integers(30, 90), label="batch_size")
-        most = (length - len(got)) // (world * batch)
-        steps = data.draw(st.integers(0, most), label="steps") if stops else None
-        ranks = []
-        for rank in range(world):
-            with aioloader.DataLoader[Any](
-                dataset, batch, sampler=sampler, seed=11, num_workers=0, shard=(rank, world)
-            ) as loader:
-                if state is None:
-                    loader.set_epoch(epoch)
-                else:
-                    loader.load_state_dict(state)
-                ranks.append([part.tolist() for part in itertools.islice(loader, steps)])
-                after = json.loads(json.dumps(loader.state_dict()))
-                assert len(json.dumps(after)) < 1000
-                receipts.append(loader.receipt())
-        got += [index for step in zip(*ranks, strict=True) for part in step for index in part]
-        state = after
-        if stops and len(got) >= length:
-            break
-    assert got[:length] == sampler.indices(11, epoch, 0, length).tolist()
-    loader = aioloader.DataLoader[Any](dataset, 1, sampler=sampler, seed=11, num_workers=0)
-    loader.check_receipt(sum(receipts))
-
-
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
@@ -140,25 +76,21 @@ def test_windows_give_every_index_once(length: int, window: int, epoch: int) -> 
     assert np.array_equal(np.sort(order), np.arange(length))
 
 
-@pytest.mark.parametrize(
-    ("window", "most"), [(31, 32), (100, 19), (240, 19), (255, 19), (256, 19), (1023, 19)]
+@with_cases(
+    ("length", "window", "most"),
+    [
+        *((5000, *case) for case in ((31, 32), (100, 19), (240, 19), (255, 19), (256, 19), (1023, 19))),
+        (16_013, 1600, 18),
+    ],
 )
-def test_a_window_reads_as_few_stretches_as_is_said(window: int, most: int) -> None:
-    sampler = RandomSampler(5000, shuffle_window=window)
-    for epoch in range(20):
-        order = sampler.indices(3, epoch, 0, 5000)
-        for begin in range(0, 5000, window):
+def test_a_window_reads_as_few_stretches_as_is_said(length: int, window: int, most: int) -> None:
+    sampler = RandomSampler(length, shuffle_window=window)
+    for epoch in range(10):
+        order = sampler.indices(3, epoch, 0, length)
+        for begin in range(0, length, window):
             part = np.sort(order[begin : begin + window])
             assert 1 + np.count_nonzero(np.diff(part) > 1) <= most
-
-
-@pytest.mark.parametrize("length", [16 * 1000, 16 * 1000 + 13])
-def test_a_window_reads_few_stretches_of_the_file(length: int) -> None:
-    order = RandomSampler(length, shuffle_window=1600).indices(1, 0, 0, length)
-    for begin in range(0, length, 1600):
-        part = np.sort(order[begin : begin + 1600])
-        assert np.count_nonzero(np.diff(part) > 1) <= 17
-        assert not np.array_equal(order[begin : begin + 1600], part)
+            assert len(part) < 17 or not np.array_equal(order[begin : begin + window], part)
 
 
 def test_neighbours_of_a_window_come_from_one_chunk_as_often_as_is_said() -> None:
@@ -200,7 +132,7 @@ def test_without_replacement_nothing_comes_twice_and_weight_comes_first() -> Non
     assert abs(np.mean(first) - 18) < 0.5
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("arguments", "said"),
     [
         (([-1.0, 2],), "weights must be"),
@@ -247,16 +179,16 @@ def test_labels_may_be_text_and_a_dataset_may_tell_them() -> None:
     assert len({tuple(whole(ClassBalancedSampler(each)).tolist()) for each in views}) == 1
 
 
-@pytest.mark.parametrize("bad", [5, "cats", aioloader.SimpleDataset([1, 2]), aioloader.ArrayDataset([1, 2])])
+@with_cases("bad", [5, "cats", aioloader.SimpleDataset([1, 2]), aioloader.ArrayDataset([1, 2])])
 def test_datasets_without_labels(bad: Any) -> None:
     with pytest.raises(TypeError, match="label"):
         ClassBalancedSampler(bad)
 
 
-@pytest.mark.parametrize("bad", [[], np.zeros((2, 2))])
-def test_labels_of_another_shape(bad: Any) -> None:
-    with pytest.raises(ValueError, match="shape"):
-        ClassBalancedSampler(bad)
+def test_labels_of_another_shape() -> None:
+    for bad in ([], np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="shape"):
+            ClassBalancedSampler(bad)
 
 
 # -- identities --------------------------------------------------------------------------------------------------------
@@ -293,7 +225,7 @@ def test_how_many_batches() -> None:
     assert len(PKSampler([0, 1], 2, 4, 0)) == 0
 
 
-@pytest.mark.parametrize(("p", "k", "batches"), [(0, 1, 1), (8, 1, 1), (1, 0, 1), (1, 1, -1)])
+@with_cases(("p", "k", "batches"), [(0, 1, 1), (8, 1, 1), (1, 0, 1), (1, 1, -1)])
 def test_numbers_that_cannot_be(p: int, k: int, batches: int) -> None:
     with pytest.raises(ValueError, match="got"):
         PKSampler(LABELS, p, k, batches)
@@ -321,7 +253,7 @@ def test_shares_add_up(shares: list[float], total: int) -> None:
     assert np.abs(quotas - np.array(shares) / sum(shares) * total).max() <= 1 + 1e-6
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("sets", "ratios"),
     [([], []), ([1], [1, 2]), ([1, 2], [-1, 2]), ([1, 2], [0, 0]), ([0, 2], [1, 1]), ([1, 2], [1, 5000])],
 )
@@ -330,7 +262,7 @@ def test_what_cannot_be_mixed(sets: list[int], ratios: list[float]) -> None:
         MixingSampler(sets, ratios)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("make", "said"),
     [
         (lambda: PKSampler(LABELS, 2.0, 4), "p must be a whole number, got 2.0"),
