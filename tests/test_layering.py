@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib
 import json
-import re
 import subprocess
 import sys
 
@@ -546,15 +545,3 @@ def test_datasets_of_well_known_files_are_at_the_top_for_one_more_version(name: 
     assert caught[0].filename == __file__
     assert found is getattr(aioloader.datasets, name)
     assert name not in dir(aioloader)
-
-
-def test_the_package_says_where_a_sample_goes() -> None:
-    text = (
-        ast.get_docstring(ast.parse((PACKAGES / "aioloader" / "__init__.py").read_text(encoding="utf-8")))
-        or ""
-    )
-    stations = re.findall(r"^- `aioloader\.(\w+)`", text, re.MULTILINE)
-    path = ["samplers", "datasets", "storage", "executors", "transforms", "batchify", "pipeline", "loader"]
-    assert stations == path
-    missing = [name for name in stations if f"aioloader.{name}" not in SOURCES]
-    assert missing == []

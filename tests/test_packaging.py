@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -93,36 +91,3 @@ def test_pythons_are_those_from_the_oldest_on() -> None:
     ]
     assert PROJECT["requires-python"] == f">={named[0][0]}.{named[0][1]}"
     assert named == [(3, minor) for minor in range(named[0][1], named[-1][1] + 1)]
-
-
-@pytest.mark.slow
-def test_the_package_is_imported_without_any_extra() -> None:
-    """The package works without them: each extra's packages are hidden in turn."""
-    hidden = (
-        "albumentations",
-        "jinja2",
-        "obstore",
-        "ray",
-        "starlette",
-        "torch",
-        "jax",
-        "turbojpeg",
-        "uvicorn",
-        "brotli",
-        "cramjam",
-        "zstandard",
-        "google_crc32c",
-        "h11",
-        "PIL",
-    )
-    code = f"""
-import sys
-for name in {hidden!r}:
-    sys.modules[name] = None
-import numpy, aioloader, recordio, aioloader.mxnet
-arrays = aioloader.ArrayDataset(numpy.arange(10))
-with aioloader.DataLoader(arrays, 4) as loader:
-    print([len(batch) for batch in loader])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.stdout == "[4, 4, 2]\n", done.stderr

@@ -70,6 +70,7 @@ def test_a_contender_defines_what_the_contract_names(name: str) -> None:
 @with_cases("name", PEERS)
 def test_every_requirement_of_a_peer_is_pinned(name: str) -> None:
     needs = read_needs(CONTENDERS / f"{name}.txt")
+    assert needs.own_interpreter
     lines = [line for line in needs.text.splitlines() if line and not line.startswith("#")]
     assert lines
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9A-Za-z.+]+", line) for line in lines), lines

@@ -10,11 +10,10 @@ import pytest
 
 from benchmarks import environments
 from benchmarks.cases import chosen
-from benchmarks.environments import EnvironmentFailure, Needs, ensure, names, needs_of, read_needs, ready
+from benchmarks.environments import EnvironmentFailure, Needs, ensure, read_needs, ready
 from benchmarks.log import Log
 from benchmarks.report import write_report
 from benchmarks.runner import Plan, Runner
-from tests.cases import with_cases
 
 
 def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
@@ -30,14 +29,6 @@ def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
     assert needs.variables == {"GHOST": "1", "PATHS": "a=b"}
     assert needs.own_interpreter
     assert "ghost==1.0" in needs.text
-
-
-@with_cases("name", names())
-def test_every_contender_pins_its_requirements(name: str) -> None:
-    needs = needs_of(name)
-    lines = [line.partition("#")[0].split(";")[0].strip() for line in needs.text.splitlines()]
-    assert all("==" in line or line.startswith("-") for line in lines if line)
-    assert needs.own_interpreter == (name not in ("aioloader", "bare_loop"))
 
 
 def test_this_interpreter_needs_no_environment(tmp_path: Path) -> None:

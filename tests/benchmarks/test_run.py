@@ -109,6 +109,14 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Path) -> None:
     assert "| bare_loop |" in text
 
 
+@pytest.mark.slow
+def test_numbers_of_workers_are_compared() -> None:
+    command = [sys.executable, "-m", "benchmarks.worker_scaling", "--smoke", "--cases", "faces"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| faces | 1 |" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -376,8 +376,3 @@ def test_optional_packages_are_known() -> None:
             unknown = block.imports - always - OPTIONAL - own
             assert not unknown, f"{block.place}: {sorted(unknown)}"
     assert [name for name in ("numpy", "cv2") if importlib.util.find_spec(name) is None] == []
-
-
-@with_cases("block", blocks("recipes.md", "python"), ids=lambda block: block.place)
-def test_recipes_are_short(block: Block) -> None:
-    assert len([line for line in block.code.splitlines() if line.strip()]) <= 8

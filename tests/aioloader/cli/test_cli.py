@@ -186,18 +186,10 @@ def test_an_error_of_our_own_says_how_to_see_more(
         main(["demo"])
 
 
-@pytest.mark.parametrize(
-    "executor",
-    [
-        "process",
-        pytest.param("thread", marks=pytest.mark.slow),
-        pytest.param("inline", marks=pytest.mark.slow),
-    ],
-)
-def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_path: Path) -> None:
+def test_demo_streams_measures_and_draws(photo_rec: Path, tmp_path: Path) -> None:
     # In a separate process without the test suite's set-up, and with the documented command.
     sheet = tmp_path / "sheet.png"
-    command = [sys.executable, "-m", "aioloader", "demo", "--path", str(photo_rec), "--executor", executor]
+    command = [sys.executable, "-m", "aioloader", "demo", "--path", str(photo_rec)]
     command += ["--batch-size", "8", "--size", "64", "--num-workers", "2", "--out", str(sheet)]
     done = subprocess.run(
         command,

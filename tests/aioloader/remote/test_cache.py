@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 
@@ -39,9 +38,8 @@ def _nbytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_the_second_epoch_makes_no_request(served: Served, cache: Any, executor: str, leftovers: Any) -> None:
-    loader = aioloader.DataLoader(_ready(served.proxied, cache), 4, shuffle=True, **pool(executor, 1))
+def test_the_second_epoch_makes_no_request(served: Served, cache: Any, leftovers: Any) -> None:
+    loader = aioloader.DataLoader(_ready(served.proxied, cache), 4, shuffle=True, **pool("thread", 1))
     with loader:
         first = [(images.copy(), labels.copy()) for images, labels in loader]
         assert served.proxy.counts().requests > 0
@@ -53,23 +51,6 @@ def test_the_second_epoch_makes_no_request(served: Served, cache: Any, executor:
         assert loader.stats().hit_rate == 0.5
     assert_same(second, first)
     assert_same(first, epoch(served.path))
-
-
-def test_without_a_server_the_cache_goes_on(served: Served, cache: Any, backend: str) -> None:
-    async def main() -> int:
-        ready = _ready(served.proxied, cache)
-        count = 0
-        async with aioloader.AsyncDataLoader(ready, 4, executor="thread", num_workers=1) as loader:
-            for _ in range(2):
-                async for images, _ in loader:
-                    count += len(images)
-                served.proxy.go_away()
-        return count
-
-    try:
-        assert anyio.run(main, backend=backend) == 2 * len(ImageRecordDataset(served.path))
-    finally:
-        served.proxy.come_back()
 
 
 @pytest.mark.parametrize("kept", ["label dtype given", "labels in the index", "labels in the cache"])
@@ -220,7 +201,7 @@ def test_without_a_cache_directory_opening_needs_a_server(
     assert (caught.value.kind, caught.value.url) == ("unreached", served.proxied)
 
 
-@pytest.mark.parametrize("status", [403, 404, 412, 500, 503])
+@pytest.mark.parametrize("status", [404, 503])
 def test_an_answer_of_the_server_is_never_taken_for_its_absence(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:

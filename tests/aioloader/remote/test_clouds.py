@@ -64,10 +64,9 @@ def writable(request: pytest.FixtureRequest, nothing_said: None, monkeypatch: py
 
 
 @pytest.mark.remote
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec: Path, executor: str) -> None:
+def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec: Path) -> None:
     url = f"{cloud[0]}/set 1/photos.rec"
-    assert_same(epoch(url, **pool(executor, 2)), epoch(photo_rec))
+    assert_same(epoch(url, **pool("process", 2)), epoch(photo_rec))
     with pytest.raises(FileNotFoundError, match=r"nothing\.rec"):
         aioloader.ImageRecordDataset(f"{cloud[0]}/nothing.rec")
 

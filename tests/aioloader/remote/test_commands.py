@@ -23,9 +23,8 @@ def _json(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("decode", [False, True])
-def test_verify_reads_an_object(served: Served, capsys: pytest.CaptureFixture[str], decode: bool) -> None:
-    options = ["--decode", "--num-workers", "0"] if decode else []
+def test_verify_reads_an_object(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--decode", "--num-workers", "0"]
     code, there = _json(capsys, "verify", served.url, *options)
     assert code == 0
     _, here = _json(capsys, "verify", str(served.path), *options)

@@ -93,13 +93,12 @@ def private_url(served_folder: Path, nginx: Any, photo_rec: Path) -> Iterator[st
 
 
 @pytest.mark.remote
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_headers_reach_the_server(private_url: str, photo_rec: Path, configured: Any, executor: str) -> None:
+def test_headers_reach_the_server(private_url: str, photo_rec: Path, configured: Any) -> None:
     with pytest.raises(RemoteReadError, match="401") as caught:
         aioloader.ImageRecordDataset(private_url)
     assert caught.value.kind == "denied"
     configured("http://", client_options={"default_headers": {"Authorization": "Bearer open sesame"}})
-    assert_same(epoch(private_url, **pool(executor, 2)), epoch(photo_rec))
+    assert_same(epoch(private_url, **pool("process", 2)), epoch(photo_rec))
 
 
 @pytest.mark.remote

@@ -74,8 +74,7 @@ def batches_of(dataset: Any, executor: str = "inline", **options: Any) -> list[A
         return [(images.copy(), labels.copy()) for images, labels in loader]
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_faults_change_no_batch(there: There, executor: str) -> None:
+def test_faults_change_no_batch(there: There) -> None:
     expected = batches_of(there.made.open(there.folder))
     there.proxy.behave(
         Rule("status", share=0.1, attempts=1),
@@ -83,7 +82,7 @@ def test_faults_change_no_batch(there: There, executor: str) -> None:
         Rule("truncate", share=0.1, attempts=1),
         Rule("shorten", share=0.1, attempts=1),
     )
-    assert_same(batches_of(open_dataset(there.paths), executor), expected)
+    assert_same(batches_of(open_dataset(there.paths), "process"), expected)
 
 
 def test_an_epoch_goes_on_from_another_place(there: There) -> None:

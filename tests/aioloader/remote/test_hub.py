@@ -93,8 +93,8 @@ def first_bytes(dataset: Any) -> list[int]:
 # --- bytes ---
 
 
-def test_batches_are_those_of_the_local_file(photos: HubSet, photo_rec: Path, executor: str) -> None:
-    assert_same(epoch(photos.rec, **pool(executor, 2)), epoch(photo_rec))
+def test_batches_are_those_of_the_local_file(photos: HubSet, photo_rec: Path) -> None:
+    assert_same(epoch(photos.rec, **pool("process", 2)), epoch(photo_rec))
 
 
 def test_a_file_is_resolved_once_and_read_many_times(photos: HubSet) -> None:

@@ -110,31 +110,6 @@ def test_workers_read_the_samples_of_the_local_set(pushed: Pushed) -> None:
     assert dataset.location(3).path in dataset.paths
 
 
-def test_fields_are_read(pushed: Pushed) -> None:
-    made = pushed.made
-    dataset = open_at(pushed.url, fields=(made.label, made.text))
-    found = [dataset[number] for number in (0, 13, 23)]
-    assert [int(each[made.label]) for each in found] == [0, 13, 23]
-    texts = [each[made.text] for each in found]
-    # TFRecord has no text.
-    assert [text.decode() if isinstance(text, bytes) else text for text in texts] == [
-        "größe 0",
-        "größe 13",
-        "größe 23",
-    ]
-
-
-def test_expired_addresses_do_not_change_the_batches(pushed: Pushed) -> None:
-    expected = batches_of(open_at(pushed.folder))
-    with loader_of(open_at(pushed.url)) as loader:
-        found = []
-        for number, batch in enumerate(loader):
-            if number == 1:
-                pushed.hub.expire()
-            found.append(tuple(np.array(part) for part in batch))
-    assert_same(found, expected)
-
-
 def test_an_epoch_is_resumed_at_the_commit(pushed: Pushed) -> None:
     """A dataset that is created after another push, by the URL of the first commit, continues the epoch."""
     expected = batches_of(open_at(pushed.folder))
@@ -165,6 +140,9 @@ def test_a_set_costs_the_hub_few_requests(pushed: Pushed) -> None:
         assert sum(path in target for target in targets) <= 4, targets
 
 
+@pytest.mark.parametrize(
+    "pushed", [FORMATS[0]], indirect=True
+)  # what is asked for is the same for all formats
 def test_a_full_cache_opens_and_runs_without_the_hub(
     pushed: Pushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

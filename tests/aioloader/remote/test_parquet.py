@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
-from aioloader.errors import RemoteReadError
 from tests.aioloader.datasets.parquet_files import images, write
 from tests.aioloader.remote.conftest import assert_same
-from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
 
@@ -117,49 +115,3 @@ def test_footers_are_fetched_once_and_labels_alone(files: Files) -> None:
     files.proxy.restart()
     assert again.labels().tolist() == list(range(COUNT))
     assert files.proxy.counts().nbytes < 10_000
-
-
-@pytest.mark.parametrize("where", ["directory", "memory"])
-def test_the_second_epoch_comes_from_the_cache(
-    files: Files, where: str, tmp_path: Path, leftovers: object
-) -> None:
-    cache = tmp_path / "cache" if where == "directory" else "memory"
-    dataset = ParquetDataset(files.proxied, shuffle_blocks=3, cache=cache, crop_index=None)
-    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
-        first = [(batch.copy(), labels.copy()) for batch, labels in loader]
-    assert_same(first, epoch(files.paths))
-    files.proxy.restart()
-    with DataLoader(dataset, 7, shuffle=True, num_workers=0) as loader:
-        assert_same([(batch.copy(), labels.copy()) for batch, labels in loader], first)
-    assert files.proxy.counts().requests == 0
-
-
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_replaced_object_ends_the_epoch(files: Files, on_error: str, leftovers: object) -> None:
-    dataset = ParquetDataset(files.urls, crop_index=None)
-    assert len(dataset) == COUNT
-    shutil.copy(files.paths[0], files.paths[1])
-    with (
-        DataLoader(dataset, 7, num_workers=0, on_error=on_error) as loader,
-        pytest.raises(RemoteReadError),
-    ):
-        list(loader)
-
-
-def test_leaving_while_a_server_does_not_answer_takes_no_time(
-    files: Files, backend: str, leftovers: object
-) -> None:
-    dataset = ParquetDataset(files.proxied, crop_index=None)
-    assert len(dataset) == COUNT
-
-    async def main() -> None:
-        files.proxy.behave(Rule("stall", after=0))
-        with anyio.fail_after(10):
-            async with AsyncDataLoader(dataset, 7, executor="inline") as loader:
-                with anyio.move_on_after(0.3) as scope:
-                    async for _ in loader:
-                        pass
-                assert scope.cancelled_caught
-
-    anyio.run(main, backend=backend)
-    files.proxy.behave()

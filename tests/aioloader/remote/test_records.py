@@ -17,11 +17,14 @@ from tests.executors import pool
 pytestmark = pytest.mark.remote
 
 
-def test_a_blocking_loader_gives_the_same_batches(served: Served, executor: str, leftovers: Any) -> None:
+def test_a_blocking_loader_gives_the_same_batches(served: Served, leftovers: Any) -> None:
     expected = epoch(served.path)
-    assert_same(epoch(served.url, **pool(executor, 2)), expected)
+    assert_same(epoch(served.url, **pool("process", 2)), expected)
 
 
+@pytest.mark.parametrize(
+    ("executor", "backend"), [("inline", "asyncio"), ("thread", "trio"), ("process", "asyncio")]
+)
 def test_an_async_loader_gives_the_same_batches(
     served: Served, executor: str, backend: str, no_blocking: None
 ) -> None:

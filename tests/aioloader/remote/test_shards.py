@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import simplejpeg
 
-import aioloader
-from aioloader.errors import ObjectChangedError
 from aioloader.foundation.types import SpanKind
 from aioloader.storage.remote.source import RemoteByteSource
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
-from tests.aioloader.remote.conftest import Served, assert_same
+from tests.aioloader.remote.conftest import Served
 from tests.aioloader.storage.reading import spans
 
 pytestmark = pytest.mark.remote
@@ -34,11 +30,6 @@ def shard(served: Served) -> Served:
     return served._replace(url=url, proxied=proxied, path=path)
 
 
-def epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
-    with aioloader.DataLoader(dataset, 4, shuffle=True, executor="inline", **options) as loader:
-        return [(images.copy(), labels.copy()) for images, labels in loader]
-
-
 def test_an_index_is_kept_for_each_version(shard: Served) -> None:
     first, second = ToyDataset(shard.url), ToyDataset(shard.url + "?signature=2")
     assert (len(first), len(second)) == (40, 40)
@@ -49,30 +40,6 @@ def test_an_index_is_kept_for_each_version(shard: Served) -> None:
     os.utime(shard.path, (1, 1))
     replaced = ToyDataset(shard.url)
     assert (len(replaced), replaced.scans) == (1, 1)
-
-
-def test_an_object_that_is_replaced_ends_the_epoch(shard: Served) -> None:
-    dataset = ToyDataset(shard.url)
-    assert len(dataset) == 40
-    write_shard(shard.path, [toy_sample(label=1)] * 100)
-    os.utime(shard.path, (1, 1))
-    with aioloader.DataLoader(dataset, 4, executor="inline", on_error="skip") as loader:
-        with pytest.raises(ObjectChangedError):
-            list(loader)
-
-
-@pytest.mark.parametrize("kind", ["memory", "directory"])
-def test_a_cached_epoch_needs_no_request(shard: Served, kind: str, tmp_path: Path) -> None:
-    cache: Any = "memory" if kind == "memory" else tmp_path / "bytes"
-    dataset = ToyDataset(shard.proxied, cache=cache)
-    with aioloader.DataLoader(dataset, 4, shuffle=True, executor="inline") as loader:
-        first = [(images.copy(), labels.copy()) for images, labels in loader]
-        shard.proxy.restart()
-        loader.set_epoch(0)
-        second = [(images.copy(), labels.copy()) for images, labels in loader]
-    assert shard.proxy.counts().requests == 0
-    assert_same(second, first)
-    assert_same(first, epoch(ToyDataset(shard.path)))
 
 
 def test_bytes_like_the_header_of_a_record_are_only_bytes(shard: Served) -> None:
