@@ -54,6 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tests with servers alone where none is selected, because each process would import them."""
+    servers = TESTS / "aioloader" / "remote"
+    return True if collection_path == servers and "not remote" in config.getoption("markexpr") else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave two of three tests of the interfaces out of the quick run of all folders, the same ones every time.

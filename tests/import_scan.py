@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -90,6 +91,13 @@ def where(found: Import) -> str:
     return f"{SOURCES[found.importer].relative_to(PACKAGES)}:{found.line} imports {found.module}"
 
 
+def _nodes(importer: str, pattern: str) -> Iterator[ast.AST]:
+    """Yield all nodes of a module whose text has the pattern; most have not, and parsing is what takes time."""
+    text = SOURCES[importer].read_text(encoding="utf-8")
+    if re.search(pattern, text):
+        yield from ast.walk(ast.parse(text))
+
+
 @functools.cache
 def names_in(importer: str) -> frozenset[str]:
     """Return the modules whose names are strings of a module: it may import them when they are used.
@@ -98,8 +106,7 @@ def names_in(importer: str) -> frozenset[str]:
     left out.
     """
     found: set[str] = set()
-    tree = ast.parse(SOURCES[importer].read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in _nodes(importer, r"""["'](aioloader|recordio)\.|import_module"""):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if "." in node.value and node.value in SOURCES and not importer.startswith(f"{node.value}."):
                 found.add(node.value)
@@ -116,7 +123,7 @@ def names_looked_up(importer: str) -> Iterator[tuple[str | None, int]]:
 
     A name is None where it is not a constant, and the part up to the first expression where it is an f-string.
     """
-    for node in ast.walk(ast.parse(SOURCES[importer].read_text(encoding="utf-8"))):
+    for node in _nodes(importer, "import_module|find_spec|__import__"):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)

@@ -8,8 +8,6 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ("PAGES", "ROOT", "Block", "blocks", "commands")
-
 ROOT = Path(__file__).parents[2]
 PAGES = {
     "README.md": ROOT / "README.md",

@@ -20,8 +20,6 @@ from aioloader.tools.pack import pack
 from aioloader.transforms import RandomResizedCrop
 from tests.aioloader.format_sets import MDS, PARQUET, TAR, TFRECORD, Sample, write_tfrecord
 
-__all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
-
 WORDS = {
     "README.md": {"size=224": "size=32"},
     # Queried, as by a Prometheus server, at any free port.

@@ -14,7 +14,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-__all__ = ("Azurite", "find_azurite")
+from tests.servers.ports import Running
 
 # Public: the account that every emulator has.
 ACCOUNT = "devstoreaccount1"
@@ -27,7 +27,7 @@ def find_azurite() -> str | None:
     return shutil.which("azurite-blob")
 
 
-class Azurite:
+class Azurite(Running):
     """Server without any container; it checks signatures, and keeps stored objects in memory.
 
     Attributes:
@@ -67,12 +67,6 @@ class Azurite:
             self.close()
             raise RuntimeError(f"Azurite does not start: {''.join(said)}")
         self.endpoint = f"http://{self.address}/{ACCOUNT}"
-
-    def __enter__(self) -> Azurite:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop it; may be called twice."""

@@ -14,8 +14,6 @@ from tests.servers.messages import Body, Head, parse_head
 if TYPE_CHECKING:
     from tests.servers.proxy import Proxy
 
-__all__ = ("Client", "Server", "reset_connection")
-
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # linger for 0 s: closing sends RST
 _ERROR = (
     b"HTTP/1.1 %d Injected\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n"

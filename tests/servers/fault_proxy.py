@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.servers.faults import Behaviour, Rule
-
-__all__ = ("Counts", "FaultProxy", "Rule")
+from tests.servers.ports import Running
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -47,7 +46,7 @@ class Counts(NamedTuple):
     faults: dict[str, int]
 
 
-class FaultProxy:
+class FaultProxy(Running):
     """Proxy in front of an HTTP/1.1 server, with latency and faults; see `tests.servers.faults`.
 
     Args:
@@ -76,12 +75,6 @@ class FaultProxy:
         self.port = 0
         self.come_back()
         self.address = f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> FaultProxy:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _tell(
         self, do: str, processes: Sequence[subprocess.Popen[str]] | None = None, **arguments: Any

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-__all__ = ("KINDS", "Behaviour", "Request", "Rule", "cut_at", "decide", "draw")
-
 KINDS = ("status", "reset", "stall", "truncate", "shorten")
 
 

@@ -14,9 +14,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.servers.ports import start_at_free_port
-
-__all__ = ("Gcs", "find_gcs")
+from tests.servers.ports import Running, start_at_free_port
 
 
 def find_gcs() -> str | None:
@@ -31,7 +29,7 @@ def find_gcs() -> str | None:
     return next((str(path) for path in binaries if path.is_file()), None)
 
 
-class Gcs:
+class Gcs(Running):
     """Server without any bucket; stored objects are kept in memory.
 
     Attributes:
@@ -64,12 +62,6 @@ class Gcs:
 
         self._process, port = start_at_free_port(start, "fake-gcs-server")
         self.address = f"127.0.0.1:{port}"
-
-    def __enter__(self) -> Gcs:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop it; may be called twice."""

@@ -16,8 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-__all__ = ("Fault", "Hub", "Repository", "Seen")
-
 _REDIRECTED_NBYTES = 1000
 _LONGEST_S = 30.0
 

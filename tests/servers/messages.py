@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ("Body", "Head", "parse_head")
-
 MOST_HEAD_BYTES = 64 * 1024
 
 

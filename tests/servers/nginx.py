@@ -11,9 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.servers.ports import start_at_free_port
-
-__all__ = ("Nginx", "find_nginx")
+from tests.servers.ports import Running, start_at_free_port
 
 _CONF = """
 daemon off;
@@ -55,7 +53,7 @@ def find_nginx() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-class Nginx:
+class Nginx(Running):
     """Server of a folder's current files. Its replies for the folder "stateless" have no ETag and no date.
 
     Args:
@@ -91,12 +89,6 @@ class Nginx:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
         self.address = f"127.0.0.1:{port}"
-
-    def __enter__(self) -> Nginx:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop it; may be called twice."""

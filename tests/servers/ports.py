@@ -6,11 +6,24 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-
-__all__ = ("start_at_free_port",)
+from typing import Self
 
 _START_S = 60.0
 _TRIES = 5
+
+
+class Running:
+    """Server that is closed where its `with` block ends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop it; may be called twice."""
+        raise NotImplementedError
 
 
 def start_at_free_port(

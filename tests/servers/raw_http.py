@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("RawServer", "answer")
-
 Answer = Callable[[socket.socket, threading.Event], None]
 
 

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-__all__ = ("S3", "has_moto")
+from tests.servers.ports import Running
 
 # An S3 server that does not check signatures: any credentials work, and for public objects none are needed.
 _SERVE = """
@@ -30,7 +30,7 @@ def has_moto() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("moto", "flask", "flask_cors"))
 
 
-class S3:
+class S3(Running):
     """Server without any bucket; stored objects are kept in memory.
 
     Attributes:
@@ -68,12 +68,6 @@ class S3:
             "AWS_SECRET_ACCESS_KEY": "testing",
             "AWS_REGION": "us-east-1",
         }
-
-    def __enter__(self) -> S3:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop it; may be called twice."""

@@ -90,10 +90,11 @@ def test_as_many_as_are_allowed_may_fail(tmp_path: Path, limit: float | None) ->
     assert pack(source, tmp_path / "out", encoding="raw", on_error="skip", max_errors=limit).records == 6
 
 
-def test_without_a_valid_image_there_is_no_replacement(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_without_a_valid_image_nothing_is_packed(tmp_path: Path, policy: str) -> None:
     source = folder(tmp_path / "in", set(range(8)))
     with pytest.raises(PackError, match="none of the 8 images could be packed"):
-        pack(source, tmp_path / "out", encoding="raw", on_error="replace")
+        pack(source, tmp_path / "out", encoding="raw", on_error=policy)
     assert not list(tmp_path.glob("out*"))
 
 

@@ -62,7 +62,7 @@ def test_what_was_stopped_again_and_again_is_the_same_in_the_end(
     whole, parts = tmp_path / "whole" / "set", tmp_path / "parts" / "set"
     wanted = pack(source, whole, **options)
     begun = []
-    for done in (1, 2, 5, 12, 13, 21, 40):
+    for done in (1, 2, 5, 21, 40):
         with pytest.raises(KeyboardInterrupt):
             pack(
                 source,
@@ -130,11 +130,11 @@ def killed(script: str, *words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("place", "numbers"),
     [
-        ("image", (1, 4, 12, 27, 40)),
-        ("fsync", (1, 2, 5, 30, 77)),
-        ("flush", (3, 17)),
+        ("image", (1, 27, 40)),
+        ("fsync", (1, 5, 77)),
+        ("flush", (17,)),
         ("unlink", (1, 4)),
-        ("replace", (1, 2, 5, 9, 10)),
+        ("replace", (1, 5, 10)),
     ],
 )
 def test_a_killed_packing_goes_on(source: Path, tmp_path: Path, place: str, numbers: tuple[int, ...]) -> None:

@@ -102,9 +102,7 @@ def test_patterns_and_files(source: str, shards: Path, tmp_path: Path) -> None:
     assert [record.image for record in found] == expected
 
 
-def test_executors_orders_and_shards_write_the_same_bytes(
-    executor: str, shards: Path, tmp_path: Path
-) -> None:
+def test_executors_orders_and_shards_write_the_same_bytes(shards: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "shuffle": True,
         "seed": 7,
@@ -113,7 +111,7 @@ def test_executors_orders_and_shards_write_the_same_bytes(
         "fields": ("json",),
     }
     expected = pack(shards, tmp_path / "expected" / "out", **options)
-    found = pack(shards, tmp_path / "found" / "out", **pool(executor, 2), **options)
+    found = pack(shards, tmp_path / "found" / "out", **pool("process", 2), **options)
     for name in [path.name for path in (tmp_path / "expected").iterdir()]:
         assert (tmp_path / "found" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     assert [len(list(read_fields(file.fields))) for file in found.files if file.fields] == [5, 4, 2, 1]
@@ -353,7 +351,7 @@ def test_an_interrupted_packing_goes_on(
         return tick
 
     begun = []
-    for stop in (3, 4, 8, 11):
+    for stop in (3, 8):
         with pytest.raises(KeyboardInterrupt):
             pack(
                 shards,
@@ -365,7 +363,7 @@ def test_an_interrupted_packing_goes_on(
             )
     pack(shards, tmp_path / "parts" / "set", **options)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
-    assert begun == [(0, ""), (3, ""), (4, ""), (8, "")]
+    assert begun == [(0, ""), (3, "")]
 
 
 @pytest.mark.parametrize("change", ["options", "files"])

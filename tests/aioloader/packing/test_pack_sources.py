@@ -175,8 +175,9 @@ def cifar(folder: Path, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return made
 
 
-@pytest.mark.parametrize("kind", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
-@pytest.mark.parametrize("encoding", [None, "raw"])
+@pytest.mark.parametrize(
+    ("kind", "encoding"), [("mnist", None), ("fashion-mnist", "raw"), ("cifar10", "raw"), ("cifar100", None)]
+)
 def test_sets_come_out_as_they_are(tmp_path: Path, kind: str, encoding: str | None) -> None:
     wanted = mnist(tmp_path / "in") if "mnist" in kind else cifar(tmp_path / "in", kind)
     words = ["pack", "--from", kind, str(tmp_path / "in"), str(tmp_path / "set")]

@@ -14,40 +14,11 @@ import pytest
 
 import aioloader
 from aioloader.errors import ObjectMissingError, RemoteReadError
-from aioloader.storage.remote.failures import Kind, classify
 from tests.servers.faults import Rule
 
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("Generic HTTP error: Content-Length Header missing from response", Kind.UNRANGED),
-        ('Generic HTTP error: Failed to parse value for CONTENT_RANGE header: "bytes 0-0/*"', Kind.UNRANGED),
-        ("Generic HTTP error: GET: HTTP error: error following redirect", Kind.REFUSED),
-        ("Generic S3 error: Server returned non-2xx status code: 404 Not Found: ", Kind.MISSING),
-    ],
-    ids=["no-length", "no-size", "redirects", "no-bucket"],
-)
-def test_permanent_errors_are_not_retried(text: str, kind: str) -> None:
-    failure = classify(Exception(text))
-    assert (failure.kind, failure.again) == (kind, False)
+pytestmark = pytest.mark.remote
 
 
-def test_a_page_for_browsers_is_no_part_of_the_message() -> None:
-    text = "Server returned non-2xx status code: 404 Not Found: <html>\n<h1>not here</h1>"
-    assert classify(FileNotFoundError(text)).text == "Server returned non-2xx status code: 404 Not Found"
-
-
-def test_of_an_answer_in_xml_its_message_is_reported() -> None:
-    text = (
-        "GET: Server returned non-2xx status code: 400 Bad Request: \ufeff<?xml version='1.0'?><Error>"
-        "<Code>InvalidInput</Code><Message>An input is not valid.\nRequestId:8\nTime:9</Message></Error>"
-    )
-    expected = "GET: Server returned non-2xx status code: 400 Bad Request (An input is not valid)"
-    assert classify(Exception(text)).text == expected
-
-
-@pytest.mark.remote
 def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
     with pytest.raises(RemoteReadError, match="does not support range requests") as caught:
         aioloader.RecordFileDataset(f"http://{nginx.address}/")
@@ -55,7 +26,6 @@ def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
     assert caught.value.attempts == 1
 
 
-@pytest.mark.remote
 def test_a_missing_bucket_is_distinguished_from_an_object(bucket: str) -> None:
     for path in ("set.rec", "*.rec"):
         with pytest.raises(ObjectMissingError, match="bucket does not exist"):
@@ -64,7 +34,6 @@ def test_a_missing_bucket_is_distinguished_from_an_object(bucket: str) -> None:
         aioloader.RecordFileDataset(f"s3://{bucket}/set.rec")
 
 
-@pytest.mark.remote
 def test_the_bucket_of_a_pattern_is_spelled_out() -> None:
     with pytest.raises(ValueError, match="bucket cannot be a pattern"):
         aioloader.RecordFileDataset("s3://train*/set.rec")
@@ -81,7 +50,6 @@ def stateless(photo_rec: Path, served_folder: Path, nginx: Any) -> Iterator[tupl
     shutil.rmtree(folder)
 
 
-@pytest.mark.remote
 @pytest.mark.parametrize("kept", ["directory", "memory"])
 def test_bytes_of_an_unknown_state_are_not_kept(
     stateless: tuple[str, Path], kept: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -104,7 +72,6 @@ def test_bytes_of_an_unknown_state_are_not_kept(
     assert after[0] != before[0]
 
 
-@pytest.mark.remote
 def test_the_indexes_of_shards_are_fetched_side_by_side(served: Any, tmp_path: Path) -> None:
     urls = []
     for number in range(6):

@@ -15,11 +15,12 @@ import pytest
 import aioloader
 from aioloader import transforms
 from aioloader.storage.remote import configure
-from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.tools.pack import pack
 from tests.aioloader.remote.conftest import assert_same, epoch
 from tests.cases import on_both_loops
 from tests.executors import pool
+
+pytestmark = pytest.mark.remote
 
 _PREFIXES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_")
 
@@ -63,7 +64,6 @@ def writable(request: pytest.FixtureRequest, nothing_said: None, monkeypatch: py
     return f"{request.param}://{bucket}"
 
 
-@pytest.mark.remote
 def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec: Path) -> None:
     url = f"{cloud[0]}/set 1/photos.rec"
     assert_same(epoch(url, **pool("process", 2)), epoch(photo_rec))
@@ -71,7 +71,6 @@ def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec:
         aioloader.ImageRecordDataset(f"{cloud[0]}/nothing.rec")
 
 
-@pytest.mark.remote
 def test_many_requests_for_an_object_are_answered(cloud: tuple[str, Any], photo_rec: Path) -> None:
     dataset = aioloader.RecordFileDataset(f"{cloud[0]}/set 1/photos.rec")
     expected = list(map(bytes, aioloader.RecordFileDataset(photo_rec)))
@@ -81,7 +80,6 @@ def test_many_requests_for_an_object_are_answered(cloud: tuple[str, Any], photo_
         assert loader.stats().requests > 40
 
 
-@pytest.mark.remote
 def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path) -> None:
     url, server = cloud
     for path in sorted(photo_folder.rglob("*.*")):
@@ -101,7 +99,6 @@ def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path
         aioloader.ImageFolderDataset(f"{url}/nothing/there")
 
 
-@pytest.mark.remote
 @on_both_loops
 async def test_a_service_makes_images_of_a_bucket(
     cloud: tuple[str, Any], photo_folder: Path, leftovers: Any
@@ -126,7 +123,6 @@ async def test_a_service_makes_images_of_a_bucket(
             await service.get(f"{url[:5]}other/0.jpg")
 
 
-@pytest.mark.remote
 def test_packed_files_are_uploaded(
     writable: str,
     photo_folder: Path,
@@ -141,7 +137,6 @@ def test_packed_files_are_uploaded(
     assert_same(epoch(f"{writable}/new/set-*.rec"), epoch(photo_rec))
 
 
-@pytest.mark.remote
 def test_large_objects_are_uploaded_in_parts(writable: str, tmp_path: Path) -> None:
     from aioloader.storage.remote.opening import read_text
     from aioloader.storage.remote.stores import delete, upload
@@ -156,7 +151,6 @@ def test_large_objects_are_uploaded_in_parts(writable: str, tmp_path: Path) -> N
         read_text(f"{writable}/some/large.bin")
 
 
-@pytest.mark.remote
 def test_an_object_that_was_replaced_is_noticed(
     cloud: tuple[str, Any], photo_rec: Path, tmp_path: Path
 ) -> None:
@@ -173,7 +167,6 @@ def test_an_object_that_was_replaced_is_noticed(
     assert aioloader.RecordFileDataset(f"{url}/set 1/photos.rec")[0] != first
 
 
-@pytest.mark.remote
 @pytest.mark.parametrize("how", ["connection string", "emulator", "program"])
 def test_an_account_is_found_as_azures_tools_find_it(
     azurite: Any, photo_rec: Path, how: str, nothing_said: None, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +194,6 @@ def test_an_account_is_found_as_azures_tools_find_it(
         configure(prefix)
 
 
-@pytest.mark.remote
 def test_an_endpoint_of_google_is_given_in_the_program(
     gcs_server: Any, photo_rec: Path, nothing_said: None
 ) -> None:
@@ -218,81 +210,6 @@ def test_an_endpoint_of_google_is_given_in_the_program(
 # --- the environment, without a server ---
 
 
-@pytest.mark.parametrize(
-    ("given", "environment", "options", "endpoint"),
-    [
-        ({}, {}, {}, ""),
-        (
-            {},
-            {
-                "AZURE_STORAGE_CONNECTION_STRING": "AccountName=me;AccountKey=a2V5==;EndpointSuffix=core.windows.net"
-            },
-            {"account_name": "me", "account_key": "a2V5==", "endpoint": "https://me.blob.core.windows.net"},
-            "https://me.blob.core.windows.net",
-        ),
-        (
-            {},
-            {
-                "AZURE_STORAGE_CONNECTION_STRING": "BlobEndpoint=https://me.here/;SharedAccessSignature=sv=1&sig=%3D",
-                "AZURE_STORAGE_ENDPOINT": "https://else.where",
-            },
-            {"sas_key": "sv=1&sig=%3D"},
-            "https://else.where",
-        ),
-        (
-            {"account_name": "mine", "endpoint": "http://said"},
-            {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=me;AccountKey=k;BlobEndpoint=http://not.said"},
-            {"account_name": "mine", "account_key": "k", "endpoint": "http://said"},
-            "http://said",
-        ),
-        ({}, {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}, {"use_emulator": True}, ""),
-    ],
-)
-def test_a_connection_string_of_azure(
-    given: dict[str, Any], environment: dict[str, str], options: dict[str, Any], endpoint: str
-) -> None:
-    assert azure(given, environment) == endpoint
-    assert given == options
-
-
-@pytest.mark.parametrize(
-    ("given", "environment", "options", "endpoint"),
-    [
-        ({}, {}, {}, ""),
-        ({}, {"GOOGLE_BASE_URL": "http://a"}, {}, "http://a"),
-        (
-            {},
-            {"STORAGE_EMULATOR_HOST": "a:1"},
-            {"base_url": "http://a:1", "bearer_token": "emulator"},
-            "http://a:1",
-        ),
-        (
-            {"base_url": "https://b"},
-            {"STORAGE_EMULATOR_HOST": "http://a:1"},
-            {"base_url": "https://b"},
-            "https://b",
-        ),
-    ],
-)
-def test_an_emulator_of_google(
-    given: dict[str, Any], environment: dict[str, str], options: dict[str, Any], endpoint: str
-) -> None:
-    assert google(given, environment) == endpoint
-    assert given == options
-
-
-def test_an_endpoint_of_s3_is_that_of_the_program_before_that_of_the_environment() -> None:
-    nowhere = {"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}
-    assert s3({}, nowhere) == ""
-    assert (
-        s3({}, {**nowhere, "AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_S3": "http://b"}) == "http://b"
-    )
-    options = {"endpoint": "http://c"}
-    assert s3(options, {**nowhere, "AWS_ENDPOINT_URL": "http://a"}) == "http://c"
-    assert options == {"endpoint": "http://c"}
-
-
-@pytest.mark.remote
 def test_an_account_that_is_not_named_is_reported_at_once(nothing_said: None) -> None:
     for ask in (aioloader.ImageRecordDataset, aioloader.ImageFolderDataset):
         with pytest.raises(aioloader.errors.RemoteReadError, match="Account must be specified") as caught:

@@ -14,9 +14,10 @@ import pytest
 import aioloader
 from aioloader.errors import RemoteReadError
 from aioloader.storage.remote import configure
-from aioloader.storage.remote.stores import options_for
 from tests.aioloader.remote.conftest import assert_same, epoch
 from tests.executors import pool
+
+pytestmark = pytest.mark.remote
 
 
 @pytest.fixture
@@ -33,20 +34,6 @@ def configured() -> Iterator[Callable[..., None]]:
         configure(prefix)
 
 
-def test_the_longest_prefix_counts_and_no_other(configured: Any) -> None:
-    configured("s3://", region="a", endpoint="http://everywhere")
-    configured("s3://bucket/", region="b")
-    configured("s3://bucket/deep/", region="c")
-    assert options_for("s3://other/x") == {"region": "a", "endpoint": "http://everywhere"}
-    assert options_for("s3://bucket/x") == {"region": "b"}
-    assert options_for("s3://bucket/deep/x") == {"region": "c"}
-    assert options_for("gs://bucket/deep/x") == {}
-    options_for("s3://bucket/x")["region"] = "changed"
-    assert options_for("s3://bucket/x") == {"region": "b"}
-    configure("s3://bucket/deep/")
-    assert options_for("s3://bucket/deep/x") == {"region": "b"}
-
-
 @pytest.fixture
 def nothing_said(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Return the bucket, without keys and endpoint in the environment."""
@@ -57,7 +44,6 @@ def nothing_said(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     return bucket
 
 
-@pytest.mark.remote
 def test_a_public_bucket_is_read_without_credentials(
     nothing_said: str, s3_server: Any, photo_rec: Path, configured: Any
 ) -> None:
@@ -71,7 +57,6 @@ def test_a_public_bucket_is_read_without_credentials(
     assert_same(epoch(f"s3://{nothing_said}/set 1/photos.rec"), epoch(photo_rec))
 
 
-@pytest.mark.remote
 def test_an_endpoint_and_keys_are_given_in_the_program(
     nothing_said: str, s3_server: Any, photo_rec: Path, configured: Any
 ) -> None:
@@ -92,7 +77,6 @@ def private_url(served_folder: Path, nginx: Any, photo_rec: Path) -> Iterator[st
     shutil.rmtree(where)
 
 
-@pytest.mark.remote
 def test_headers_reach_the_server(private_url: str, photo_rec: Path, configured: Any) -> None:
     with pytest.raises(RemoteReadError, match="401") as caught:
         aioloader.ImageRecordDataset(private_url)
@@ -101,7 +85,6 @@ def test_headers_reach_the_server(private_url: str, photo_rec: Path, configured:
     assert_same(epoch(private_url, **pool("process", 2)), epoch(photo_rec))
 
 
-@pytest.mark.remote
 def test_an_option_that_does_not_exist_is_refused(nothing_said: str, configured: Any) -> None:
     configured("s3://", no_such_option=1)
     with pytest.raises((RemoteReadError, ValueError, TypeError), match="no_such_option"):

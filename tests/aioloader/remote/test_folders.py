@@ -16,41 +16,10 @@ import aioloader
 from aioloader import transforms
 from aioloader.errors import OfflineWarning, RemoteReadError
 from aioloader.storage.remote import client
-from aioloader.storage.remote.opening import arrange, as_answered
-from aioloader.storage.remote.transport import Version
 from tests.aioloader.remote.conftest import assert_same
 from tests.executors import pool
 
-FULL, EMPTY = Version(1, None, None), Version(0, None, None)
-
-
-@pytest.mark.parametrize("root", ["", "train", "train/"])
-def test_a_listing_becomes_a_folder_of_folders(root: str) -> None:
-    at = "train/" if root else ""
-    paths = [
-        (f"{at}cat/1.jpg", FULL),
-        (f"{at}cat/deeper/2.jpg", FULL),
-        (f"{at}cat/3.jpg", FULL),
-        (f"{at}cat", EMPTY),  # the marker object that a web console leaves for a folder
-        (f"{at}dog/only/deeper.jpg", FULL),
-        (f"{at}labels.txt", FULL),
-        (f"{at}nothing", EMPTY),
-    ]
-    if root:
-        paths += [("training/cat/9.jpg", FULL), ("train", EMPTY)]
-    found = arrange(paths, root)
-    assert found.folders == {
-        "cat": [("1.jpg", FULL), ("deeper/2.jpg", FULL), ("3.jpg", FULL)],
-        "dog": [("only/deeper.jpg", FULL)],
-    }
-    assert found.files == ["labels.txt", "nothing"]
-
-
-@pytest.mark.parametrize(
-    ("listed", "answered"), [("abc", '"abc"'), ('"abc"', '"abc"'), ('W/"abc"', 'W/"abc"'), (None, None)]
-)
-def test_an_etag_is_listed_as_it_is_answered(listed: str | None, answered: str | None) -> None:
-    assert as_answered(Version(3, listed, None)) == Version(3, answered, None)
+pytestmark = pytest.mark.remote
 
 
 def _epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
@@ -67,7 +36,6 @@ def folder_in_s3(bucket: str, s3_server: Any, photo_folder: Path) -> str:
     return f"s3://{bucket}/some photos"
 
 
-@pytest.mark.remote
 def test_a_folder_in_s3_gives_the_same_batches(folder_in_s3: str, photo_folder: Path) -> None:
     here, there = aioloader.ImageFolderDataset(photo_folder), aioloader.ImageFolderDataset(folder_in_s3)
     assert there.synsets == here.synsets
@@ -77,7 +45,6 @@ def test_a_folder_in_s3_gives_the_same_batches(folder_in_s3: str, photo_folder: 
     assert len(_epoch(there)) == 2
 
 
-@pytest.mark.remote
 def test_the_one_line_loader_takes_urls(folder_in_s3: str, bucket: str, photo_folder: Path) -> None:
     for path in (folder_in_s3, f"s3://{bucket}/set 1/photos.rec"):
         with aioloader.images(
@@ -89,7 +56,6 @@ def test_the_one_line_loader_takes_urls(folder_in_s3: str, bucket: str, photo_fo
         aioloader.images(f"s3://{bucket}/nothing/there", blocking=True)
 
 
-@pytest.mark.remote
 def test_an_object_that_has_gone_is_its_own_sample_error(
     folder_in_s3: str, bucket: str, s3_server: Any
 ) -> None:
@@ -105,7 +71,6 @@ def test_an_object_that_has_gone_is_its_own_sample_error(
     assert isinstance(error.__cause__, FileNotFoundError)
 
 
-@pytest.mark.remote
 def test_over_http_a_folder_cannot_be_listed(nginx: Any) -> None:
     with pytest.raises(RemoteReadError, match="ImageListDataset"):
         aioloader.ImageFolderDataset(f"http://{nginx.address}/photos")
@@ -121,7 +86,6 @@ def folder_on_http(served_folder: Path, nginx: Any, photo_folder: Path) -> Itera
     shutil.rmtree(where)
 
 
-@pytest.mark.remote
 @pytest.mark.parametrize("as_file", [True, False], ids=["lst", "entries"])
 def test_a_list_of_images_over_http(folder_on_http: tuple[str, Path], as_file: bool) -> None:
     url, where = folder_on_http
@@ -136,7 +100,6 @@ def test_a_list_of_images_over_http(folder_on_http: tuple[str, Path], as_file: b
     assert_same(_epoch(there, executor="thread", num_workers=2), _epoch(here))
 
 
-@pytest.mark.remote
 @pytest.mark.parametrize("path", ["some photos", "set 1/*.rec"])
 def test_a_full_cache_opens_and_runs_without_its_store(
     folder_in_s3: str,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import recordio
 from aioloader.rng import Rng
+from aioloader.tools import bench as bench_module
 from aioloader.tools.bench import (
     BareLoop,
     BenchReport,
@@ -33,15 +38,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_folder(tmp_path_factory.mktemp("images") / "drawn", count=24)
 
 
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the bare loop in threads, because each process costs a second of CPU time to start."""
+
+    def pipe() -> tuple[Any, Any]:
+        mine, theirs = multiprocessing.Pipe()
+        # The parent closes its copy of the other end.
+        return mine, SimpleNamespace(recv=theirs.recv, send=theirs.send, close=lambda: None)
+
+    context = SimpleNamespace(Pipe=pipe, Process=threading.Thread)
+    monkeypatch.setattr(bench_module, "multiprocessing", SimpleNamespace(get_context=lambda kind: context))
+
+
 def _bench(path: Path, ticks: list[int]) -> BenchReport:
     return bench(path, size=64, batch_size=8, seconds=0.05, rounds=2, settings=SETTINGS, tick=ticks.append)
 
 
-@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["folder", "rec"])
-def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tmp_path: Path) -> None:
-    path = pack(folder, tmp_path / "a.rec").rec if packed else folder
+def test_settings_are_tried_and_the_best_measured(folder: Path, tmp_path: Path) -> None:
     ticks: list[int] = []
-    report = _bench(path, ticks)
+    report = _bench(pack(folder, tmp_path / "a.rec").rec, ticks)
     assert ticks == list(range(1, turns(2, SETTINGS) + 1))
     assert [setting for setting, _ in report.tried] == SETTINGS
     assert sorted(row.setting.executor for row in report.rows if row.setting) == ["inline", "thread"]
@@ -63,7 +79,7 @@ def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tm
     assert report.explanation in table
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_threads")
 def test_images_that_cannot_be_decoded_are_counted_and_left_out(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     good = sorted(folder.rglob("*.jpg"))[:9]
@@ -76,6 +92,7 @@ def test_images_that_cannot_be_decoded_are_counted_and_left_out(folder: Path, tm
     assert "1 of those looked at cannot be decoded" in bench_table(report)
 
 
+@pytest.mark.usefixtures("in_threads")
 def test_records_that_are_damaged_or_no_images_are_left_out(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "mixed.rec"
     with recordio.RecordWriter(path, index=True) as writer:
@@ -88,6 +105,7 @@ def test_records_that_are_damaged_or_no_images_are_left_out(folder: Path, tmp_pa
     assert report.rows[0].images_per_s > 0
 
 
+@pytest.mark.usefixtures("in_threads")
 @pytest.mark.parametrize("made", FORMATS)
 def test_every_format_is_measured(made: SetFormat, folder: Path, tmp_path: Path) -> None:
     pictures = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))[:6]]
@@ -121,6 +139,7 @@ def test_every_executor_is_tried_and_no_setting_twice() -> None:
         assert Setting("process", cores) in found
 
 
+@pytest.mark.usefixtures("in_threads")
 @pytest.mark.parametrize(
     "work",
     [

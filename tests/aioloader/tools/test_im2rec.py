@@ -15,6 +15,7 @@ import aioloader
 import recordio
 from aioloader.tools.im2rec import main, part_of_lines
 from aioloader.tools.rec2idx import main as rec2idx
+from tests.cases import with_cases
 
 DATA = Path(__file__).parents[2] / "data" / "mxnet"
 SOURCE = str(DATA / "im2rec_src")
@@ -171,9 +172,9 @@ def image_file(path: Path, height: int, width: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("height", "width"), [(40, 31), (31, 40), (20, 20), (8, 60)])
-@pytest.mark.parametrize("crop", [False, True])
-@pytest.mark.parametrize("color", ["1", "0", "-1"])
+@with_cases(("height", "width"), [(40, 31), (31, 40), (20, 20), (8, 60)])
+@with_cases("crop", [False, True])
+@with_cases("color", ["1", "0", "-1"])
 def test_pixels_are_those_of_the_same_steps_in_opencv(
     tmp_path: Path, height: int, width: int, crop: bool, color: str
 ) -> None:

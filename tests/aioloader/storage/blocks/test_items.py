@@ -90,7 +90,7 @@ VALUES = st.recursive(
         | st.dictionaries(st.text(max_size=4), inner, max_size=4)
         | st.lists(inner, max_size=3).map(tuple)
     ),
-    max_leaves=20,
+    max_leaves=6,
 )
 
 

@@ -141,3 +141,32 @@ def test_errors_are_classified(error: Exception, kind: str, again: bool) -> None
     failure = classify(error)
     assert (failure.kind, failure.again) == (kind, again)
     assert "\n" not in failure.text
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Generic HTTP error: Content-Length Header missing from response", Kind.UNRANGED),
+        ('Generic HTTP error: Failed to parse value for CONTENT_RANGE header: "bytes 0-0/*"', Kind.UNRANGED),
+        ("Generic HTTP error: GET: HTTP error: error following redirect", Kind.REFUSED),
+        ("Generic S3 error: Server returned non-2xx status code: 404 Not Found: ", Kind.MISSING),
+    ],
+    ids=["no-length", "no-size", "redirects", "no-bucket"],
+)
+def test_permanent_errors_are_not_retried(text: str, kind: str) -> None:
+    failure = classify(Exception(text))
+    assert (failure.kind, failure.again) == (kind, False)
+
+
+def test_a_page_for_browsers_is_no_part_of_the_message() -> None:
+    text = "Server returned non-2xx status code: 404 Not Found: <html>\n<h1>not here</h1>"
+    assert classify(FileNotFoundError(text)).text == "Server returned non-2xx status code: 404 Not Found"
+
+
+def test_of_an_answer_in_xml_its_message_is_reported() -> None:
+    text = (
+        "GET: Server returned non-2xx status code: 400 Bad Request: \ufeff<?xml version='1.0'?><Error>"
+        "<Code>InvalidInput</Code><Message>An input is not valid.\nRequestId:8\nTime:9</Message></Error>"
+    )
+    expected = "GET: Server returned non-2xx status code: 400 Bad Request (An input is not valid)"
+    assert classify(Exception(text)).text == expected
