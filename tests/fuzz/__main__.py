@@ -1,25 +1,45 @@
 """Fuzzing: damaged inputs for all readers of external bytes.
 
-    python -m tests.fuzz                      20,000 inputs of every target
-    python -m tests.fuzz records jpeg --long  ten million inputs of the record parser, 200,000 of the JPEG cutter
-    python -m tests.fuzz jpeg --coverage      which branches the inputs reach (needs the package coverage)
+    python -m tests.fuzz                                20,000 inputs of every target
+    python -m tests.fuzz records --inputs 10_000_000    many of one
 
 Inputs are made from valid ones by a few faults, most of them after the first record or header. A wrong result, an
-undocumented error, a warning, a crash or a hang is a finding: it is reduced, written to tests/fuzz/corpus, and tried by
-the test suite from then on.
+undocumented error, a warning, or an input that takes longer than 20 s is a finding: it is reduced, written to
+tests/fuzz/corpus, and tried by the test suite from then on. If the process crashes, or a library does not return, the
+stack is printed, and the input is in the file that is named first.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import os
+import resource
+import signal
 import sys
+import tempfile
+import time
+import warnings
 from importlib.util import find_spec
-from pathlib import Path
+from itertools import islice
+from typing import Any
 
-from aioloader.foundation.host_limits import available_cores
-from tests.fuzz.runner import run
-from tests.fuzz.target import ROOT, Tally, keep
-from tests.fuzz.targets import TARGETS, load
+from tests.fuzz.target import (
+    NEEDS,
+    NOWHERE,
+    ROOT,
+    TARGETS,
+    Tally,
+    attempt,
+    corpus_of,
+    keep,
+    load,
+    new_inputs,
+)
+
+_HANG_S = 20
+_MORE_MEMORY = 1 << 33
+"""Address space that may be added; an allocation of any announced size fails then."""
 
 
 def main() -> int:
@@ -28,84 +48,50 @@ def main() -> int:
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all of them")
-    parser.add_argument("--inputs", type=int, metavar="N", help="how many of each target (20,000)")
-    parser.add_argument("--long", action="store_true", help="as many as a long run takes, of each target")
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), metavar="S", help="most of each target"
-    )
+    parser.add_argument("--inputs", type=int, default=20_000, metavar="N", help="how many of each target")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
-    parser.add_argument("--processes", type=int, default=available_cores(), metavar="N", help="at a time")
-    parser.add_argument("--hang", type=float, default=20.0, metavar="S", help="an input may take so long")
-    parser.add_argument("--coverage", action="store_true", help="print the branches that are reached")
     options = parser.parse_args()
-    names = options.targets or list(TARGETS)
-    for name in names:
-        if name not in TARGETS:
-            parser.error(f"there is no target {name!r}; there are {', '.join(TARGETS)}")
-    if options.coverage and find_spec("coverage") is None:
-        parser.error("--coverage needs the package coverage: pip install -e '.[dev]'")
-    code = 0
-    for name in names:
-        if (needed := TARGETS[name].needs) and find_spec(needed) is None:
-            if options.targets:
-                parser.error(f"the target {name!r} needs the package {needed}: pip install {needed}")
-            print(f"{name}: skipped, the package {needed} is not installed")
-            continue
-        inputs = options.inputs or (TARGETS[name].long if options.long else 20_000)
-        if options.coverage:
-            _cover(name, inputs, options.seed)
-            continue
-        tally = run(
-            name,
-            inputs=inputs,
-            seconds=options.seconds,
-            seed=options.seed,
-            processes=options.processes,
-            hang_s=options.hang,
-        )
-        code |= _report(name, tally)
-    return code
+    if unknown := set(options.targets) - set(TARGETS):
+        parser.error(f"there is no target {unknown.pop()!r}; there are {', '.join(TARGETS)}")
+    os.environ["AIOLOADER_CACHE_DIR"] = NOWHERE
+    return max(_run(name, options.inputs, options.seed) for name in options.targets or TARGETS)
 
 
-def _report(name: str, tally: Tally) -> int:
-    rate = tally.inputs / max(tally.seconds, 1e-9)
-    past = tally.share(load(name).past)
-    print(
-        f"{name}: {tally.inputs:,} inputs in {tally.seconds:,.0f} s, {rate:,.0f}/s; {past:.0%} got past the first"
-    )
-    words = sorted(tally.outcomes.items(), key=lambda item: -item[1])
-    print("  " + ", ".join(f"{word} {count:,}" for word, count in words))
-    for place, found in tally.found.items():
-        path = keep(name, found.data)
-        print(f"  FINDING {place}\n    {path.relative_to(ROOT)}, {len(found.data)} bytes")
-        print("    " + "\n    ".join(found.text.strip().splitlines()[-12:]))
+def _run(name: str, inputs: int, seed: int) -> int:
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        print(f"{name}: skipped, the package {NEEDS[name]} is not installed")
+        return 0
+    target, tally, begin = load(name), Tally(), time.monotonic()
+    with warnings.catch_warnings(), tempfile.NamedTemporaryFile(prefix=f"fuzz-{name}-", delete=False) as file:
+        print(f"{name}: the input that is tried is in {file.name}", flush=True)
+        warnings.simplefilter("error")
+        with open("/proc/self/statm") as held:
+            most = int(held.read().split()[0]) * resource.getpagesize() + _MORE_MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        signal.signal(signal.SIGALRM, _end)
+        # Python's handler waits until a library returns, this one does not.
+        faulthandler.enable()
+        faulthandler.register(signal.SIGVTALRM, chain=True)
+        for data in islice(new_inputs(target, corpus_of(name), seed), inputs):
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), data, 0)
+            signal.setitimer(signal.ITIMER_REAL, _HANG_S)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 3 * _HANG_S)
+            attempt(target, data, tally)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    os.unlink(file.name)
+    seconds = time.monotonic() - begin
+    print(f"{name}: {inputs:,} inputs in {seconds:,.0f} s; {tally.past / inputs:.0%} got past the first")
+    for place, (data, text) in tally.found.items():
+        print(f"  FINDING {place}\n    {keep(name, data).relative_to(ROOT)}, {len(data)} bytes")
+        print("    " + "\n    ".join(text.strip().splitlines()[-12:]))
     sys.stdout.flush()
     return 1 if tally.found else 0
 
 
-def _cover(name: str, inputs: int, seed: int) -> None:
-    """Measure the branches that the inputs reach, in this process; the modules must not be loaded before it begins."""
-    import subprocess
-
-    covers = [str(Path(ROOT, file)) for file in TARGETS[name].covers]
-    code = (
-        "import os, sys, coverage\n"
-        "measured = coverage.Coverage(branch=True, include=sys.argv[4:], data_file=None, config_file=False)\n"
-        "measured.start()\n"
-        "from tests.fuzz.targets import load\n"
-        "from tests.fuzz.target import attempt, corpus_of\n"
-        "from tests.fuzz.worker import try_inputs\n"
-        "os.environ['AIOLOADER_CACHE_DIR'] = os.path.join(os.devnull, 'none')\n"
-        "target = load(sys.argv[1])\n"
-        "tally = try_inputs(target, int(sys.argv[2]), sys.argv[3], float('inf'))\n"
-        "for path in corpus_of(sys.argv[1]):\n"
-        "    attempt(target, path.read_bytes(), tally)\n"
-        "measured.stop()\n"
-        "print(f'{sys.argv[1]}: {tally.inputs:,} inputs, {len(tally.found)} findings')\n"
-        "measured.report(show_missing=True)\n"
-    )
-    command = [sys.executable, "-c", code, name, str(inputs), str(seed), *covers]
-    subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+def _end(*_: Any) -> None:
+    raise TimeoutError(f"no end within {_HANG_S} s")
 
 
 if __name__ == "__main__":

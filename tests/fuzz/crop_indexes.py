@@ -21,10 +21,8 @@ from aioloader.errors import CropIndexError, CropIndexWarning
 from recordio._partial_files import partial_path
 from tests.fuzz.entries import pairs
 from tests.fuzz.jpeg_oracle import DecodeOptions, Oracle, decode_whole, key_of
-from tests.fuzz.mutation import change
-from tests.fuzz.target import Draw, Finding, corpus_of, most_memory, scratch_folder
+from tests.fuzz.target import Draw, Finding, change, change_number, dictionary, pick, scratch_folder
 
-_MOST_NBYTES = 1 << 26
 _SOURCE = 77
 _STEP = 1000
 """Keys are multiples of this; the image with the key `_STEP * n` is the n-th."""
@@ -52,13 +50,11 @@ _REASONS = (
     b"[" * 2000 + b"]" * 2000,
     b"[" + b"9" * 6000 + b"]",
 )
-PIECES = (bytes(1), bytes(8), bytes(20), b"\xff" * 8, b"ALcrops\0", b"\1\0\0\0", b'["a"]', b"\0\0\0\x80")
+PIECES = dictionary("number")
 
 
 class CropIndexes:
     """Crop indexes with faults: they are refused, or lack entries, and no entry changes a pixel."""
-
-    past = frozenset(("opened, entries", "opened, none", "continued"))
 
     def __init__(self) -> None:
         self._folder = scratch_folder(self)
@@ -70,7 +66,6 @@ class CropIndexes:
             self._written(kind, count, refused)
             for kind, count, refused in ((RECORDS, 8, 3), (FOLDER, 5, 0), (RECORDS, 1, 1), (RECORDS, 0, 2))
         ]
-        self._kept = [path.read_bytes() for path in corpus_of("crop-indexes")]
 
     def _written(self, kind: int, count: int, refused: int) -> bytes:
         """Return the file of an index of the first images."""
@@ -85,39 +80,29 @@ class CropIndexes:
 
     def make(self, draw: Draw) -> bytes:
         """See `Target.make`."""
-        if self._kept and draw() < 0.05:
-            again = bytearray(self._kept[int(draw() * len(self._kept))])
-            change(again, 2, draw, PIECES)
-            return bytes(again)
-        data = bytearray(self._finished[(0, 0, 0, 1, 1, 2, 3)[int(draw() * 7)]])
+        data = bytearray(self._finished[pick(draw, (0, 0, 0, 1, 1, 2, 3))])
         actions = _SEALED if draw() < 0.85 else 0
         for bit in (_TRUNCATED, _PICKLED, _REPLACED, _PARTIAL):
             if draw() < 0.15:
                 actions |= bit
-        for _ in range((1, 1, 1, 2)[int(draw() * 4)]):
+        for _ in range(pick(draw, (1, 1, 1, 2))):
             _changed(data, draw)
         return bytes((int(draw() * 256), actions)) + bytes(data)
 
-    def check(self, data: bytes) -> str:
+    def check(self, data: bytes) -> bool:
         """See `Target.check`."""
         if len(data) < 2:
-            return "empty"
+            return False
         key = key_of(data)
         options, actions = DecodeOptions.of(data[0], key), data[1]
         stored = bytearray(data[2:])
         if actions & _SEALED:
             _seal(stored)
-        before = most_memory()
-        outcome = (
-            self._continue(bytes(stored), options, key)
-            if actions & _PARTIAL
-            else self._open(bytes(stored), options, actions, key)
-        )
-        if (taken := most_memory() - before) > _MOST_NBYTES:
-            raise Finding(f"{taken} bytes of memory were taken for it")
-        return outcome
+        if actions & _PARTIAL:
+            return self._continue(bytes(stored), options, key)
+        return self._open(bytes(stored), options, actions, key)
 
-    def _open(self, stored: bytes, options: DecodeOptions, actions: int, key: int) -> str:
+    def _open(self, stored: bytes, options: DecodeOptions, actions: int, key: int) -> bool:
         """Open a finished file."""
         index = None
         if actions & _REPLACED:
@@ -134,7 +119,7 @@ class CropIndexes:
                 raise Finding("an index is used that is refused by its name") from None
             if index is not None and any(index.find(_STEP * n) is not None for n in range(9)):
                 raise Finding("an entry is found in a file that is refused") from None
-            return "refused"
+            return False
         if usual is None:
             raise Finding("an index is not used that can be opened")
         index = checked if index is None else index
@@ -147,8 +132,9 @@ class CropIndexes:
                 found += [entry for _, _, entry in index.images() if not isinstance(entry, str)]
             if key % (len(stored) + 1) < len(stored) and any(entry is not None for entry in found):
                 raise Finding("an entry is found in a file that was truncated")
-            return "opened, none"
-        return "opened, entries" if self._use(index, stored, options, key) else "opened, none"
+        else:
+            self._use(index, stored, options, key)
+        return True
 
     def _usual(self) -> Any:
         """Open the file as that next to a record file or in a folder; a warning says that it cannot be used."""
@@ -165,9 +151,8 @@ class CropIndexes:
             raise Finding(f"warnings: {[str(one.message) for one in warned]}")
         return crops
 
-    def _use(self, index: CropIndex, stored: bytes, options: DecodeOptions, key: int) -> bool:
+    def _use(self, index: CropIndex, stored: bytes, options: DecodeOptions, key: int) -> None:
         """Compare what is found with a plain reading of the file, and crops by it with a full decode."""
-        any_found = False
         for number, _, entry in index.images():
             if not isinstance(entry, str) and _plain(stored, number) not in (None, bytes(entry)):
                 raise Finding(f"another entry is listed for {number}")
@@ -178,14 +163,16 @@ class CropIndexes:
                 if right is not None and right != b"":
                     raise Finding(f"the entry of {number} is not found")
                 continue
-            any_found = True
             if right is not None and bytes(found) != right:
                 raise Finding(f"another entry is found for {number}")
-            image = self._pairs[number // _STEP % len(self._pairs)][0]
-            self._oracle.judge(image, options, key + number, decode_whole(image, options), found)
-        return any_found
+            self._judge(number, options, key, found)
 
-    def _continue(self, stored: bytes, options: DecodeOptions, key: int) -> str:
+    def _judge(self, number: int, options: DecodeOptions, key: int, entry: Any) -> None:
+        """Compare a crop by an entry that is found with a full decode."""
+        image = self._pairs[number // _STEP % len(self._pairs)][0]
+        self._oracle.judge(image, options, key + number, decode_whole(image, options), entry)
+
+    def _continue(self, stored: bytes, options: DecodeOptions, key: int) -> bool:
         """Continue a partial file with one more entry."""
         partial = partial_path(self._folder / "a.crops")
         partial.write_bytes(stored)
@@ -212,9 +199,8 @@ class CropIndexes:
             if (None if found is None else bytes(found)) != (right or None):
                 raise Finding(f"another entry is found for {number}")
             if found is not None:
-                image = self._pairs[number // _STEP % len(self._pairs)][0]
-                self._oracle.judge(image, options, key + number, decode_whole(image, options), found)
-        return "continued" if restored else "begun again"
+                self._judge(number, options, key, found)
+        return restored > 0
 
     def _put(self, stored: bytes) -> None:
         """Write another file in place of the last one, which may be mapped still."""
@@ -262,12 +248,11 @@ def _changed(data: bytearray, draw: Draw) -> None:
     images, tables_at = struct.unpack_from("<QQ", data, 16)
     whole = HEADER_NBYTES <= tables_at <= len(data) - 20 * images
     if kind < 0.1:
-        at, nbytes = _FIELDS[int(draw() * len(_FIELDS))]
-        _set(data, at, nbytes, draw)
+        change_number(data, *pick(draw, _FIELDS), draw)
     elif kind < 0.55 and whole and images:
         column, row = int(draw() * 3), int(draw() * images)
         at = tables_at + 8 * images * column + (4 if column == 2 else 8) * row
-        _set(data, at, 4 if column == 2 else 8, draw)
+        change_number(data, at, 4 if column == 2 else 8, draw)
     elif kind < 0.7 and whole and images:  # two images exchange their entries
         first, second = (int(draw() * images) for _ in range(2))
         columns = [(tables_at + 8 * images, 8), (tables_at + 16 * images, 4)]
@@ -280,7 +265,7 @@ def _changed(data: bytearray, draw: Draw) -> None:
                 data[one : one + nbytes],
             )
     elif kind < 0.78 and whole:
-        reasons = _REASONS[int(draw() * len(_REASONS))]
+        reasons = pick(draw, _REASONS)
         data[tables_at + 20 * images :] = reasons
         struct.pack_into("<I", data, 48, len(reasons))
     elif kind < 0.83 and whole:  # bytes are missing, or too many, before the tables
@@ -289,26 +274,6 @@ def _changed(data: bytearray, draw: Draw) -> None:
         struct.pack_into("<Q", data, 24, tables_at + len(extra))
     else:
         change(data, 0, draw, PIECES)
-
-
-def _set(data: bytearray, at: int, nbytes: int, draw: Draw) -> None:
-    """Set a number: to its limits, near its old value, near the size of the file, or to anything."""
-    most = (1 << 8 * nbytes) - 1
-    old = int.from_bytes(data[at : at + nbytes], "little")
-    choices = (
-        0,
-        1,
-        most,
-        most >> 1,
-        old + 1,
-        old - 1,
-        old + 8,
-        len(data),
-        len(data) - old,
-        int(draw() * most),
-    )
-    new = min(max(choices[int(draw() * len(choices))], 0), most)
-    data[at : at + nbytes] = new.to_bytes(nbytes, "little")
 
 
 def _seal(data: bytearray) -> None:

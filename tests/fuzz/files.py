@@ -13,10 +13,8 @@ from aioloader import DataLoader, RecordFileDataset, SampleError
 from recordio import CorruptIndexError, CorruptRecordError, verify
 from recordio._framing import starts_record
 from recordio.errors import DuplicateKeyWarning
-from tests.fuzz.mutation import change
 from tests.fuzz.records import Records, plain
-from tests.fuzz.target import Draw, Finding, corpus_of, scratch_folder
-from tests.fuzz.texts import INDEX_PIECES
+from tests.fuzz.target import Draw, Finding, change, dictionary, scratch_folder
 
 _LENGTH = struct.Struct("<I")
 
@@ -24,19 +22,13 @@ _LENGTH = struct.Struct("<I")
 class Files:
     """Record files: delivered records are correct, skipped ones are named, and only damaged ones are skipped."""
 
-    past = frozenset(("all", "some"))
-
     def __init__(self) -> None:
         self._records = Records()
-        self._kept = [path.read_bytes() for path in corpus_of("files")]
+        self._pieces = dictionary("index")
         self._path = scratch_folder(self) / "a.rec"
 
     def make(self, draw: Draw) -> bytes:
         """See `Target.make`."""
-        if self._kept and draw() < 0.1:
-            data = bytearray(self._kept[int(draw() * len(self._kept))])
-            change(data, 4, draw, INDEX_PIECES)
-            return bytes(data)
         sound = self._records.sound(draw)
         starts = plain(sound)[1]
         if draw() < 0.3:
@@ -44,10 +36,10 @@ class Files:
         text = bytearray(b"".join(b"%d\t%d\n" % line for line in enumerate(starts)))
         records = sound if draw() < 0.3 else self._records.spoil(sound, draw)
         if draw() < 0.5:
-            change(text, text.find(b"\n") + 1, draw, INDEX_PIECES)
+            change(text, text.find(b"\n") + 1, draw, self._pieces)
         return _LENGTH.pack(len(text)) + bytes(text) + records
 
-    def check(self, data: bytes) -> str:
+    def check(self, data: bytes) -> bool:
         """See `Target.check`."""
         length = _LENGTH.unpack_from(data)[0] if len(data) >= 4 else 0
         text, records = data[4 : 4 + length], data[4 + length :]
@@ -61,13 +53,13 @@ class Files:
             warnings.simplefilter("ignore", DuplicateKeyWarning)
             return self._check_records(data, records)
 
-    def _check_records(self, data: bytes, records: bytes) -> str:
+    def _check_records(self, data: bytes, records: bytes) -> bool:
         dataset = RecordFileDataset(self._path)
         try:
             offsets = dataset.table.index.offsets.tolist()
             unreadable = dataset.table.index.faults
         except (CorruptIndexError, CorruptRecordError):
-            return "index"
+            return False
         with DataLoader(dataset, 2, num_workers=0, on_error="skip") as loader:
             found = [payload for batch in loader for payload in batch]
             errors = {error.index: error for error in loader.errors}
@@ -87,7 +79,7 @@ class Files:
             cause = errors[number].__cause__ if number in errors else None
             if not isinstance(cause, CorruptIndexError) or cause.line != number + 1:
                 raise Finding(f"line {number + 1} of the index cannot be read, and failed by {cause!r}")
-        return "all" if not errors else "some" if found else "none"
+        return bool(found)
 
     @staticmethod
     def _check_error(records: bytes, offsets: list[int], number: int, error: SampleError) -> None:

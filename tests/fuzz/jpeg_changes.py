@@ -7,31 +7,14 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tests.fuzz.mutation import TELLING, change, pick
-from tests.fuzz.target import Draw
+from tests.fuzz.target import TELLING, Draw, change, dictionary, pick
 
 Other: TypeAlias = Callable[[Draw], bytes]
 """Function that returns another valid JPEG."""
 
 _SAMPLINGS = bytes((0x11, 0x21, 0x12, 0x22, 0x41, 0x14, 0x31, 0x13, 0x42, 0x44, 0x01, 0x10, 0x00))
 _RESTART = re.compile(rb"\xff[\xd0-\xd7]")
-PIECES = (
-    b"\xff\xd9",
-    b"\xff\xd0",
-    b"\xff\xd7",
-    b"\xff\x00",
-    b"\xff\xff",
-    b"\xff\xda",
-    b"\xff\xc0\0\x11\x08",
-    b"\xff\xdd\0\4\0\1",
-    b"\xff\xdd\0\4\0\0",
-    b"\xff\xfe\0\2",
-    b"\xff\xfe\0\x08stuff!",
-    b"\xff\xe1\0\x04ab",
-    b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\0",
-    b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\1",
-    bytes(5),
-)
+PIECES = dictionary("jpeg")
 
 
 def changed(data: bytes, draw: Draw, other: Other) -> bytes:
@@ -43,10 +26,10 @@ def changed(data: bytes, draw: Draw, other: Other) -> bytes:
         other: returns another JPEG, of which some inputs contain a piece.
     """
     result = bytearray(data)
-    for _ in range((1, 1, 1, 1, 2, 2, 3, 3)[int(draw() * 8)]):
+    for _ in range(pick(draw, (1, 1, 1, 1, 2, 2, 3, 3))):
         if len(result) < 4:
             break
-        _CHANGES[int(draw() * len(_CHANGES))](result, draw, other)
+        pick(draw, _CHANGES)(result, draw, other)
     return bytes(result)
 
 
@@ -96,7 +79,7 @@ def _tables(data: bytearray, draw: Draw, other: Other) -> None:
     starts = [at for at in _segments(data) if data[at + 1] == 0xC4]
     if not starts:
         return
-    at = starts[int(draw() * len(starts))]
+    at = pick(draw, starts)
     counts, stop = at + 5, min(len(data), at + 2 + (data[at + 2] << 8 | data[at + 3]))
     if stop < counts + 18:
         return
@@ -129,7 +112,7 @@ def _shorter(data: bytearray, draw: Draw, other: Other) -> None:
 def _sampling(data: bytearray, draw: Draw, other: Other) -> None:
     at = data.find(b"\xff\xc0\0") + 11 + 3 * int(draw() * 3)
     if at >= 11 and at < len(data):
-        data[at] = _SAMPLINGS[int(draw() * len(_SAMPLINGS))]
+        data[at] = pick(draw, _SAMPLINGS)
 
 
 def _interval(data: bytearray, draw: Draw, other: Other) -> None:
@@ -147,12 +130,12 @@ def _new_segment(data: bytearray, draw: Draw, other: Other) -> None:
     places = _segments(data)
     if not places:
         return
-    at = places[int(draw() * len(places))]
+    at = pick(draw, places)
     if draw() < 0.3:
         data[at:at] = b"\xff" * (1 + int(draw() * 3))
         return
     body = bytes(int(draw() * 40))
-    marker = (0xFE, 0xE0, 0xE1, 0xE2, 0xED, 0xEF, 0xC8, 0x01)[int(draw() * 8)]
+    marker = pick(draw, (0xFE, 0xE0, 0xE1, 0xE2, 0xED, 0xEF, 0xC8, 0x01))
     data[at:at] = struct.pack(">BBH", 0xFF, marker, 2 + len(body)) + body
 
 
@@ -186,7 +169,7 @@ def _restarts(data: bytearray, draw: Draw, other: Other) -> None:
     marks = [found.start() for found in _RESTART.finditer(data, start)]
     if len(marks) < 2:
         return
-    first, second = sorted(marks[int(draw() * len(marks))] for _ in range(2))
+    first, second = sorted(pick(draw, marks) for _ in range(2))
     kind = int(draw() * 4)
     if kind == 0:
         data[first + 1] = 0xD0 + int(draw() * 8)
@@ -206,7 +189,7 @@ def _end(data: bytearray, draw: Draw, other: Other) -> None:
     elif kind == 1:
         data[-2:-2] = bytes(int(draw() * 8))
     elif kind == 2:
-        data += bytes(TELLING[int(draw() * len(TELLING))] for _ in range(int(draw() * 20)))
+        data += bytes(pick(draw, TELLING) for _ in range(int(draw() * 20)))
     elif kind == 3:
         data += other(draw)
     elif kind == 4:
@@ -216,24 +199,7 @@ def _end(data: bytearray, draw: Draw, other: Other) -> None:
 
 
 _CHANGES = (
-    _blind,
-    _in_scan,
-    _one_byte_in_scan,
-    _one_byte_in_scan,
-    _bits_in_scan,
-    _bits_in_scan,
-    _bits_in_scan,
-    _tables,
-    _extents,
-    _shorter,
-    _sampling,
-    _interval,
-    _new_segment,
-    _new_segment,
-    _move_segment,
-    _orientation,
-    _orientation,
-    _restarts,
-    _end,
-    _end,
+    *(_blind, _in_scan, _tables, _extents, _shorter, _sampling, _interval, _move_segment, _restarts),
+    *(_one_byte_in_scan, _new_segment, _orientation, _end) * 2,
+    *(_bits_in_scan,) * 3,
 )

@@ -18,11 +18,6 @@ from tests.fuzz.target import Finding
 _MOST_PIXELS = 1 << 17
 _SCALES = (1, 1, 1, 1, 1, 2, 4, 8)
 
-REFUSED = "refused"
-TOLERANT = "alone, as tolerant"
-ALONE = "alone, otherwise"
-EQUAL = "equal"
-
 
 class DecodeOptions(NamedTuple):
     """Options of a decode.
@@ -76,7 +71,7 @@ class Oracle:
 
     def judge(
         self, data: bytes, options: DecodeOptions, key: int, whole: Any, entry: Any = NO_INDEX
-    ) -> tuple[str, Any, tuple[int, int, int, int]]:
+    ) -> tuple[Any, tuple[int, int, int, int]]:
         """Decode a box of a JPEG and compare it with that of the full decode.
 
         Args:
@@ -87,8 +82,7 @@ class Oracle:
             entry: the JPEG's entry of a crop index, or the reason why there is none.
 
         Returns:
-            One of `REFUSED`, `TOLERANT`, `ALONE` and `EQUAL`; the opened image; the box. If the image could not be
-            opened: None, and a box without pixels.
+            The opened image and the box. If the image could not be opened: None, and a box without pixels.
 
         Raises:
             Finding: the box, or the error, is not that of the full decode.
@@ -101,14 +95,11 @@ class Oracle:
             found = decode_box(lazy, box, options)
         except DecodeError:
             pass
-        if whole is None:
-            if found is None:
-                return REFUSED, lazy, box
-            return _judge_alone(data, options, box, found), lazy, box
-        if found is None or lazy is None:
-            raise Finding("a part is refused of what can be decoded whole")
-        compare_box(data, lazy, box, options, found=found, whole=whole)
-        return EQUAL, lazy, box
+        if whole is not None:
+            if found is None or lazy is None:
+                raise Finding("a part is refused of what can be decoded whole")
+            compare_box(data, lazy, box, options, found=found, whole=whole)
+        return lazy, box
 
 
 def key_of(data: bytes) -> int:
@@ -197,16 +188,3 @@ def _is_scaled(data: bytes, lazy: Any, box: Any, options: DecodeOptions, found: 
         (y + half) // scale : (y + height + half) // scale, (x + half) // scale : (x + width + half) // scale
     ]
     return small.shape[:2] == (rows, columns) and np.array_equal(found, wanted)
-
-
-def _judge_alone(data: bytes, options: DecodeOptions, box: tuple[int, int, int, int], found: Any) -> str:
-    """Compare a part of a damaged image, decoded without a warning, with a lenient decoder's pixels."""
-    if options.exif == "apply":
-        return ALONE
-    try:
-        whole = decode_jpeg(data, "RGB" if options.flag else "GRAY", strict=False)
-    except (ValueError, RuntimeError):
-        return ALONE
-    x, y, width, height = box
-    same = np.array_equal(found, whole[y : y + height, x : x + width])
-    return TOLERANT if same else ALONE

@@ -10,7 +10,7 @@ import simplejpeg
 
 from aioloader import jpeg
 from aioloader.jpeg.crop_entry import check_entry
-from aioloader.jpeg.crop_window import cut_by_entry
+from aioloader.jpeg.crop_window import cut_by_entry, read_head, row_bytes
 from tests.aioloader.jpeg.samples import KINDS, encode, frame_of
 
 GOLDEN = Path(__file__).parents[2] / "data" / "crops"
@@ -32,6 +32,13 @@ def golden() -> list[tuple[str, bytes, bytes]]:
         (path.stem, path.read_bytes(), path.with_suffix(".entry").read_bytes())
         for path in sorted(GOLDEN.glob("*.jpg"))
     ]
+
+
+def part_of(data: bytes, entry: bytes, rows: tuple[int, int]) -> bytes:
+    """Return the headers of a JPEG, and the bytes that its entry names for some rows."""
+    head = read_head(entry)
+    begin, end = row_bytes(entry, head, rows)
+    return data[: head.scan_start] + data[head.scan_start + begin : head.scan_start + end]
 
 
 def decoded(data: Any, size: tuple[int, int], scale: int = 1) -> Any:

@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError
-from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head, row_bytes
-from tests.aioloader.jpeg.entries import decoded, golden
+from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head
+from tests.aioloader.jpeg.entries import decoded, golden, part_of
 from tests.aioloader.jpeg.samples import frame_of
 from tests.cases import with_cases
 
 FILES = golden()
 NAMES = [name for name, _, _ in FILES]
-
-
-def _part(data: bytes, entry: bytes, rows: tuple[int, int]) -> bytes:
-    head = read_head(entry)
-    begin, end = row_bytes(entry, head, rows)
-    return data[: head.scan_start] + data[head.scan_start + begin : head.scan_start + end]
 
 
 @with_cases(("name", "data", "entry"), FILES, ids=NAMES)
@@ -44,7 +38,7 @@ def test_a_cut_of_a_part_is_that_of_the_whole(name, data, entry, scale):
         expected = cut_by_entry(data, frame, entry, box, scale=scale)
         if expected is None:
             continue
-        part = _part(data, entry, needed_rows(head, box, scale))
+        part = part_of(data, entry, needed_rows(head, box, scale))
         left_out = check_part(part, entry, head, needed_rows(head, box, scale))
         found = cut_by_entry(memoryview(part), frame_of(part), entry, box, scale=scale, left_out=left_out)
         assert found == expected
@@ -58,7 +52,7 @@ def test_every_changed_byte_of_a_part_is_noticed(name, data, entry):
     rng = random.Random(name)
     for first in range(head.rows - 1):
         rows = first, rng.randint(first + 1, head.rows)
-        part = _part(data, entry, rows)
+        part = part_of(data, entry, rows)
         check_part(part, entry, head, rows)
         edges = [head.scan_start, head.scan_start - 1, len(part) - 1, len(part) - 2, 0]
         for place in [*edges, *rng.choices(range(len(part)), k=20)]:
@@ -66,7 +60,7 @@ def test_every_changed_byte_of_a_part_is_noticed(name, data, entry):
             edited[place] ^= 1 << rng.randrange(8)
             with pytest.raises(CropEntryError, match="of other bytes"):
                 check_part(bytes(edited), entry, head, rows)
-        for other in (part[:-1], part + b"\0", b"", _part(data, entry, (first, first + 1))[:-3]):
+        for other in (part[:-1], part + b"\0", b"", part_of(data, entry, (first, first + 1))[:-3]):
             with pytest.raises(CropEntryError):
                 check_part(other, entry, head, rows)
 
@@ -98,7 +92,7 @@ def test_a_part_decodes_to_the_same_pixels(name, data, entry):
     whole = decoded(data, (head.width, head.height))
     box = x, y, width, height = 20, 40, 50, 30
     rows = needed_rows(head, box)
-    part = _part(data, entry, rows)
+    part = part_of(data, entry, rows)
     cut = cut_by_entry(part, frame, entry, box, left_out=check_part(part, entry, head, rows))
     pixels = decoded(cut.data, (cut.width, cut.height))
     top, left = y - cut.top, x - cut.left
