@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -60,6 +61,62 @@ def frame_of(data: Any) -> jpeg.Frame:
     frame = jpeg.read_frame(data)
     assert frame is not None
     return frame
+
+
+def exif(orientation: int, order: str = "<") -> bytes:
+    """Return an Exif segment with an orientation."""
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    entry = struct.pack(order + "HHIHH", 0x0112, 3, 1, orientation, 0)
+    return segment(0xE1, b"Exif\0\0" + mark + struct.pack(order + "IH", 8, 1) + entry + bytes(4))
+
+
+def oriented(data: bytes, orientation: int) -> bytes:
+    return data[:2] + exif(orientation) + data[2:]
+
+
+def by_hand(
+    factors: list[int], size: tuple[int, int], level_of: Callable[[int], int], restart: int = 0
+) -> bytes:
+    """Build a JPEG of three components with any sampling factors, such as 0x21, of DC coefficients only.
+
+    With a DC quantiser of 8, one step is one level. `level_of` returns the level of a component's next block, less 128.
+    """
+    height, width = size
+    across, down = max(f >> 4 for f in factors), max(f & 15 for f in factors)
+    components = b"".join(bytes((n, factor, 0)) for n, factor in enumerate(factors, 1))
+    head = b"".join(
+        (
+            segment(0xDB, b"\0" + bytes([8] * 64)),
+            segment(0xC0, struct.pack(">BHHB", 8, height, width, 3) + components),
+            # DC: categories 0 to 11, all of 4 bits. AC: only "end of block", one bit.
+            segment(0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))),
+            segment(0xC4, b"\x10" + bytes([1] + [0] * 15) + b"\0"),
+            segment(0xDD, struct.pack(">H", restart)),
+            segment(0xDA, b"\3\1\0\2\0\3\0\0\x3f\0"),
+        )
+    )
+    units = -(-height // (8 * down)) * -(-width // (8 * across))
+    scan = b""
+    for first in range(0, units, restart or units):
+        bits, last = "", [0, 0, 0]
+        for _ in range(first, min(first + (restart or units), units)):
+            for n, factor in enumerate(factors):
+                for _ in range((factor >> 4) * (factor & 15)):
+                    level = level_of(n)
+                    step, last[n] = level - last[n], level
+                    category = abs(step).bit_length()
+                    bits += f"{category:04b}"
+                    if category:
+                        bits += f"{step if step > 0 else step + (1 << category) - 1:0{category}b}"
+                    bits += "0"
+        bits += "1" * (-len(bits) % 8)
+        scan += int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+        scan += bytes((0xFF, 0xD0 + first // (restart or units) % 8))
+    return b"\xff\xd8" + head + scan[:-1] + b"\xd9"
+
+
+def with_byte(data: bytes, place: int, value: int) -> bytes:
+    return data[:place] + bytes((value,)) + data[place + 1 :]
 
 
 def before_frame(data: bytes, extra: bytes) -> bytes:
@@ -174,3 +231,13 @@ def cases(draw: st.DrawFn) -> Case:
     blocks = draw(st.booleans())
     data = encode(width, height, kind, restart, 90 if blocks else 50, blocks)
     return Case(data, draw(boxes(width, height)))
+
+
+@st.composite
+def wrong_bytes(draw: st.DrawFn, files: Mapping[str, bytes]) -> tuple[str, bytes, tuple[int, int, int, int]]:
+    """Draw (name of a file, its bytes with one changed, removed or added, a crop)."""
+    name, share, value = draw(st.sampled_from(list(files))), draw(st.floats(0, 1)), draw(st.integers(0, 255))
+    data = files[name]
+    frame, place, new = frame_of(data), int(share * (len(data) - 1)), bytes((value,))
+    instead = draw(st.sampled_from([new, b"", new + data[place : place + 1]]))
+    return name, data[:place] + instead + data[place + 1 :], draw(boxes(frame.width, frame.height))

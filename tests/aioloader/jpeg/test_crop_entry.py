@@ -40,7 +40,7 @@ def test_a_changed_bit_of_the_image_is_noticed(name, data, entry):
         assert caught.value.reason == "of other bytes"
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 100, 300])
+@with_cases("size", [0, 1, 3, 4, 100, 300])
 def test_a_truncated_entry_is_damaged(size):
     _, data, entry = FILES[0]
     with pytest.raises(CropEntryError, match="damaged"):

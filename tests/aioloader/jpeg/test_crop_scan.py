@@ -144,7 +144,7 @@ def test_a_wide_flat_image_that_would_need_a_longer_interval_than_entries_have_i
     assert build_entry(data, interval=255)[1] == 255
 
 
-@pytest.mark.parametrize("interval", [0, -1, 256])
+@with_cases("interval", [0, -1, 256])
 def test_an_interval_that_entries_cannot_have_is_an_error(interval):
     with pytest.raises(ValueError, match="interval must be 1 to 255"):
         build_entry(FILES[0][1], interval=interval)
@@ -183,7 +183,7 @@ def test_damage_is_refused_or_has_the_pixels_of_a_full_decode():
     rng = random.Random(3)
     data = encode(160, 120, "420", quality=85)
     outcomes = {"refused": 0, "equal": 0, "whole": 0}
-    for _ in range(400):
+    for _ in range(150):
         damaged = bytearray(data)
         for _ in range(rng.choice((1, 1, 3))):
             damaged[rng.randrange(2, len(data))] = rng.choice((0, 255, rng.randrange(256)))
@@ -202,4 +202,4 @@ def test_damage_is_refused_or_has_the_pixels_of_a_full_decode():
             continue
         compare(stored, entry, (40, 40, 60, 50), image)
         outcomes["equal"] += 1
-    assert min(outcomes["refused"], outcomes["equal"]) > 20
+    assert min(outcomes["refused"], outcomes["equal"]) > 10

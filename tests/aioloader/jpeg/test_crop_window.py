@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.jpeg.crop_entry import HEAD, TABLES_AT, CropEntryError, check_entry
@@ -42,16 +42,10 @@ def test_every_kind_of_jpeg_is_there():
     assert len(FILES) == 10
 
 
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
-@given(box=boxes())
-def test_a_cut_has_the_pixels_of_a_full_decode(name, data, entry, box):
-    compare(data, entry, box, IMAGES[name, 1])
-
-
-@pytest.mark.parametrize("scale", [2, 4])
-@pytest.mark.parametrize(("name", "data", "entry"), FILES, ids=NAMES)
-@given(box=boxes())
-def test_a_cut_that_is_shrunk_has_the_pixels_of_a_shrunk_image(name, data, entry, scale, box):
+@given(file=st.sampled_from(FILES), scale=st.sampled_from([1, 2, 4]), box=boxes())
+@settings(max_examples=500)
+def test_a_cut_has_the_pixels_of_a_full_decode(file, scale, box):
+    name, data, entry = file
     compare(data, entry, box, IMAGES[name, scale], scale)
 
 
@@ -76,11 +70,11 @@ def test_a_box_of_everything_needs_no_cut(name, data, entry):
     assert cut_by_entry(data, frame_of(data), entry, (0, 0, 131, 93)) is None
 
 
-@pytest.mark.parametrize("data_type", [bytes, memoryview])
-def test_views_are_accepted(data_type):
+def test_views_are_accepted():
     _, data, entry = FILES[0]
-    cut = cut_by_entry(data_type(data), frame_of(data), memoryview(entry), (40, 40, 20, 20))
-    assert cut is not None
+    expected = cut_by_entry(data, frame_of(data), entry, (40, 40, 20, 20))
+    assert expected is not None
+    assert cut_by_entry(memoryview(data), frame_of(data), memoryview(entry), (40, 40, 20, 20)) == expected
 
 
 @with_cases(("name", "data", "entry"), FILES, ids=NAMES)
@@ -89,7 +83,7 @@ def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry)
     rng = random.Random(name)
     frame = frame_of(data)
     outcomes = set()
-    for _ in range(400):
+    for _ in range(150):
         edited = bytearray(entry)
         place = rng.choice((rng.randrange(HEAD.size), rng.randrange(TABLES_AT), rng.randrange(len(entry))))
         edited[place] = rng.randrange(256)
@@ -109,8 +103,8 @@ def test_an_entry_without_an_interval_is_refused():
         cut_by_entry(data, frame_of(data), _resealed(bytes(edited)), (30, 30, 50, 40))
 
 
-@pytest.mark.parametrize("component", [0, 1, 2])
-@pytest.mark.parametrize("box", [(0, 40, 131, 8), (72, 40, 8, 8)], ids=["band", "window"])
+@with_cases("component", [0, 1, 2])
+@with_cases("box", [(0, 40, 131, 8), (72, 40, 8, 8)], ids=["band", "window"])
 def test_dc_values_out_of_range_are_refused(component, box):
     """No code is read behind those of the values: its length could be any number."""
     _, data, entry = FILES[NAMES.index("420")]
@@ -120,8 +114,8 @@ def test_dc_values_out_of_range_are_refused(component, box):
         cut_by_entry(data, frame_of(data), _resealed(bytes(edited)), box)
 
 
-@pytest.mark.parametrize("name", ["444", "444-rows"])
-@pytest.mark.parametrize("box", [(72, 0, 59, 93), (0, 10, 131, 83)], ids=["right", "bottom"])
+@with_cases("name", ["444", "444-rows"])
+@with_cases("box", [(72, 0, 59, 93), (0, 10, 131, 83)], ids=["right", "bottom"])
 def test_rows_that_overlap_make_no_cut_larger_than_the_file(name, box):
     _, data, entry = FILES[NAMES.index(name)]
     frame = frame_of(data)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import pytest
 import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from tests.aioloader.jpeg.samples import (
     SAMPLINGS,
     assert_cut_is_crop,
     before_frame,
+    by_hand,
     crop,
     encode,
     frame_of,
@@ -25,6 +25,7 @@ from tests.aioloader.jpeg.samples import (
     make_image,
     pixels,
     segment,
+    with_byte,
 )
 from tests.cases import with_cases
 
@@ -52,7 +53,7 @@ def cv2_jpeg(image, *options: int) -> bytes:
         ("grey", (8, 8), (0, 0)),
     ],
 )
-@with_cases(("width", "height"), [(1, 1), (64, 64), (65, 63), (700, 333)])
+@with_cases(("width", "height"), [(1, 1), (65, 63), (700, 333)])
 def test_a_frame_says_how_large_the_image_and_its_units_are(kind, unit, margins, width, height):
     data = encode(width, height, kind)
     frame = frame_of(data)
@@ -66,7 +67,7 @@ def test_a_frame_says_how_large_the_image_and_its_units_are(kind, unit, margins,
     assert struct.unpack_from(">HH", data, frame.size_at) == (height, width)
 
 
-@pytest.mark.parametrize("restart", [1, 5, 7, 65535])
+@with_cases("restart", [1, 5, 7, 65535])
 def test_a_frame_says_how_many_restart_intervals_there_are(restart):
     frame = frame_of(encode(400, 300, "420", restart))
     assert frame.restart_interval == restart
@@ -176,11 +177,12 @@ def test_odd_files_are_cut_like_others(change, restart, kind):
         assert np.array_equal(pixels(data, box, found), crop(image, box))
 
 
-@pytest.mark.parametrize("factors", ["22 12 12", "22 21 21", "12 12 12", "21 21 21"])
+@with_cases("factors", ["22 12 12", "22 21 21", "12 12 12", "21 21 21"])
 def test_sampling_written_in_other_factors_is_cut_right(factors):
     # The factors of 4:2:2, 4:4:0 and 4:4:4, with both numbers of one direction larger than necessary.
     luma, chroma, _ = (int(factor, 16) for factor in factors.split())
-    data = by_hand([luma, chroma, chroma], (70, 90), 3)
+    rng = np.random.default_rng(1)
+    data = by_hand([luma, chroma, chroma], (70, 90), lambda _: int(rng.integers(-60, 60)), 3)
     image = full(data)
     assert image.std() > 5
     frame = frame_of(data)
@@ -188,41 +190,6 @@ def test_sampling_written_in_other_factors_is_cut_right(factors):
     assert frame.y_margin == (0 if luma & 15 == chroma & 15 else 2)
     for box in ((0, 0, 9, 9), (30, 15, 3, 20), (60, 30, 30, 20), (15, 47, 18, 1)):
         assert assert_cut_is_crop(data, box) is not None
-
-
-def by_hand(factors: list[int], size: tuple[int, int], restart: int) -> bytes:
-    """Build a JPEG of three components with any sampling factors: DC coefficients only, made of noise."""
-    height, width = size
-    across, down = max(f >> 4 for f in factors), max(f & 15 for f in factors)
-    head = struct.pack(">BHHB", 8, height, width, 3)
-    components = b"".join(bytes((n, factor, 0)) for n, factor in enumerate(factors, 1))
-    segments = [
-        segment(0xDB, b"\0" + bytes([8] * 64)),
-        segment(SOF, head + components),
-        segment(0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))),
-        segment(0xC4, b"\x10" + bytes([1] + [0] * 15) + b"\0"),
-        segment(DRI, struct.pack(">H", restart)),
-        segment(SOS, b"\3\1\0\2\0\3\0\0\x3f\0"),
-    ]
-    rng = np.random.default_rng(1)
-    units = -(-height // (8 * down)) * -(-width // (8 * across))
-    scan = b""
-    for first in range(0, units, restart):
-        bits, last = "", [0, 0, 0]
-        for _ in range(first, min(first + restart, units)):
-            for n, factor in enumerate(factors):
-                for _ in range((factor >> 4) * (factor & 15)):
-                    level = int(rng.integers(-60, 60))
-                    step, last[n] = level - last[n], level
-                    category = abs(step).bit_length()
-                    bits += f"{category:04b}"
-                    if category:
-                        bits += f"{step if step > 0 else step + (1 << category) - 1:0{category}b}"
-                    bits += "0"
-        bits += "1" * (-len(bits) % 8)
-        scan += int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
-        scan += bytes((0xFF, 0xD0 + first // restart % 8))
-    return b"\xff\xd8" + b"".join(segments) + scan[:-1] + b"\xd9"
 
 
 # --- to be decoded whole ---
@@ -248,10 +215,6 @@ def height_after_the_scan() -> bytes:
     data = bytearray(DATA[0])
     struct.pack_into(">H", data, frame_of(DATA[0]).size_at, 0)
     return bytes(data[:-2]) + segment(0xDC, struct.pack(">H", 300)) + b"\xff\xd9"
-
-
-def with_byte(data: bytes, place: int, value: int) -> bytes:
-    return data[:place] + bytes((value,)) + data[place + 1 :]
 
 
 SIZE_AT = frame_of(DATA[0]).size_at
@@ -303,7 +266,7 @@ def test_what_cannot_be_cut_is_left_to_the_decoder(data):
     assert jpeg.read_frame(memoryview(data)) is None
 
 
-@pytest.mark.parametrize("name", ["cmyk.jpg", "cmyk-no-adobe.jpg", "ycck.jpg"])
+@with_cases("name", ["cmyk.jpg", "cmyk-no-adobe.jpg", "ycck.jpg"])
 def test_four_components_are_left_to_the_decoder(name):
     data = (Path(__file__).parents[2] / "data" / "images" / name).read_bytes()
     assert cv2.imdecode(np.frombuffer(data, np.uint8), 1) is not None
@@ -317,7 +280,7 @@ def test_those_that_cannot_be_cut_can_be_decoded_if_they_are_valid():
     assert there.std() > 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@with_cases("kind", KINDS)
 def test_headers_cut_off_anywhere_are_no_frame(kind):
     data = encode(33, 44, kind, 2)
     start = frame_of(data).scan_start

@@ -18,6 +18,7 @@ from aioloader.jpeg.huffman import (
     read_scan_tables,
 )
 from tests.aioloader.jpeg.samples import encode, frame_of
+from tests.cases import with_cases
 
 
 @st.composite
@@ -85,7 +86,7 @@ def test_joined_bits_follow_each_other():
     assert joined((Code(3, 0b101), Code(0, 0), Code(2, 0b01))) == Code(5, 0b10101)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "components"),
     [("grey", [0]), ("444", [0, 1, 2]), ("422", [0, 0, 1, 2]), ("420", [0, 0, 0, 0, 1, 2])],
 )
@@ -110,7 +111,7 @@ def test_a_file_that_lacks_a_table_is_refused():
         read_scan_tables(without, frame_of(without))
 
 
-@pytest.mark.parametrize("selector", [4, 0x14, 0x20, 0xFF])
+@with_cases("selector", [4, 0x14, 0x20, 0xFF])
 def test_a_damaged_segment_of_tables_is_refused(selector):
     data = bytearray(encode(64, 64, "444"))
     data[data.index(b"\xff\xc4") + 4] = selector

@@ -1,28 +1,15 @@
-"""Tests of the search for restart markers, and of files that earlier versions wrote with a table of them."""
+"""Tests of the search for restart markers."""
 
 from __future__ import annotations
-
-import struct
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aioloader import jpeg
 from aioloader.jpeg.cut import interval_ends
-from aioloader.transforms import decode_image
-from tests.aioloader.jpeg.samples import (
-    Case,
-    assert_cut_is_crop,
-    before_frame,
-    cases,
-    encode,
-    frame_of,
-    full,
-    segment,
-)
+from tests.aioloader.jpeg.samples import Case, cases, encode, frame_of
 from tests.cases import with_cases
 
 DATA = encode(400, 300, "420", 5)
@@ -69,30 +56,3 @@ def test_markers_that_are_not_those_announced_are_noticed(data):
     if frame is not None:
         assert interval_ends(data, frame) is None
         assert jpeg.cut(data, frame, (170, 100, 50, 60)) is None
-
-
-def table_of(data: bytes) -> bytes:
-    """Return the table of restart intervals that `aioloader pack --tile` wrote into a comment."""
-    frame = frame_of(data)
-    ends = interval_ends(data, frame)
-    assert ends is not None
-    start = frame.scan_start
-    head = struct.pack(
-        "<8sBBHHHHHII",
-        *(b"ALtiles\0", 1, 0, 0, 1, frame.width, frame.height, frame.restart_interval),
-        *(ends[-1] - start, frame.intervals),
-    )
-    return segment(0xFE, head + struct.pack(f"<{len(ends) + 1}I", 0, *(end - start for end in ends)))
-
-
-@given(cases(), st.booleans())
-@settings(max_examples=100)
-def test_a_file_with_a_table_of_its_intervals_is_read_like_others(case: Case, stale: bool):
-    if not frame_of(case.data).restart_interval:
-        return
-    table = table_of(DATA if stale else case.data)
-    if len(table) > 65_000:
-        return
-    old = before_frame(case.data, table)
-    assert np.array_equal(decode_image(old), full(case.data))
-    assert_cut_is_crop(old, case.box)
