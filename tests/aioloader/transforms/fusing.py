@@ -1,6 +1,5 @@
 """Images of every kind, and comparisons of a fused chain with separate decoding and transforms."""
 
-import struct
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,21 +12,11 @@ from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize, ToTenso
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import encode_raw
-from tests.aioloader.jpeg.samples import encode, make_image, segment
+from tests.aioloader.jpeg.samples import encode, make_image, oriented
 
 FILES = Path(__file__).parents[2] / "data" / "images"
 
 TENSOR = (ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD))
-
-
-def exif(orientation, order="<"):
-    mark = b"II*\0" if order == "<" else b"MM\0*"
-    entry = struct.pack(order + "HHIHH", 0x0112, 3, 1, orientation, 0)
-    return segment(0xE1, b"Exif\0\0" + mark + struct.pack(order + "IH", 8, 1) + entry + bytes(4))
-
-
-def oriented(data, orientation):
-    return data[:2] + exif(orientation) + data[2:]
 
 
 @lru_cache

@@ -37,7 +37,7 @@ SPECIAL = (
     (56, 56),
     (900, 1300),
 )
-COUNT = 200
+COUNT = 50  # each mode with each of the options
 
 
 def make_image(mode: str, height: int, width: int, seed: int = 0) -> Image.Image:

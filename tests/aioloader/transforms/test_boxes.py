@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aioloader
@@ -68,11 +66,11 @@ RESIZED = {
 ALL = {**EXACT, **RESIZED}
 
 
-@pytest.mark.parametrize("transform", EXACT.values(), ids=EXACT)
-@given(seed=st.integers(0, 10_000))
-def test_boxes_stay_on_their_objects(transform: Any, seed: int) -> None:
+@given(name=st.sampled_from(list(EXACT)), seed=st.integers(0, 10_000))
+@settings(max_examples=200)
+def test_boxes_stay_on_their_objects(name: str, seed: int) -> None:
     image, boxes = _scene(seed)
-    made, found = transform(image, boxes, rng=Rng(1, 0, seed))
+    made, found = EXACT[name](image, boxes, rng=Rng(1, 0, seed))
     seen = {}
     for row in found:
         number = int(row[4])
@@ -85,11 +83,11 @@ def test_boxes_stay_on_their_objects(transform: Any, seed: int) -> None:
     assert found[:, 4].tolist() == sorted(found[:, 4])  # in their order
 
 
-@pytest.mark.parametrize("transform", RESIZED.values(), ids=RESIZED)
-@given(seed=st.integers(0, 10_000))
-def test_boxes_are_resized_with_the_image(transform: Any, seed: int) -> None:
+@given(name=st.sampled_from(list(RESIZED)), seed=st.integers(0, 10_000))
+@settings(max_examples=100)
+def test_boxes_are_resized_with_the_image(name: str, seed: int) -> None:
     image, boxes = _scene(seed)
-    made, found = transform(image, boxes, rng=Rng(1, 0, seed))
+    made, found = RESIZED[name](image, boxes, rng=Rng(1, 0, seed))
     height, width = made.shape[:2]
     assert (found[:, :4] >= 0).all()
     assert (found[:, [0, 2]] <= width).all()
@@ -102,64 +100,52 @@ def test_boxes_are_resized_with_the_image(transform: Any, seed: int) -> None:
 
 
 @with_cases("transform", ALL.values(), ids=ALL)
-class TestOne:
-    def test_the_input_is_not_altered(self, transform: Any) -> None:
-        image, boxes = _scene(3)
-        image.flags.writeable = boxes.flags.writeable = False
-        for index in range(8):
-            transform(image, boxes, rng=Rng(2, 0, index))
-        again = _scene(3)
-        assert np.array_equal(image, again[0])
-        assert np.array_equal(boxes, again[1])
-
-    def test_seeds_decide_and_copies_behave_alike(self, transform: Any) -> None:
-        image, boxes = _scene(4)
-        copy = pickle.loads(pickle.dumps(transform))
-        assert repr(copy) == repr(transform)
-        for index in range(8):
-            one = transform(image, boxes, rng=Rng(3, 1, index))
-            two = copy(image, boxes, rng=Rng(3, 1, index))
-            assert np.array_equal(one[0], two[0])
-            assert np.array_equal(one[1], two[1])
-
-    def test_without_boxes(self, transform: Any) -> None:
-        image, _ = _scene(5)
-        for none in (np.zeros((0, 4), np.float32), np.zeros((0, 6)), []):
-            made, found = transform(image, none, rng=Rng(4))
-            assert len(found) == 0
-            assert found.shape[1] >= 4
-            assert np.array_equal(transform(image, rng=Rng(4)), made)
-
-    def test_what_else_the_sample_has_is_passed_on(self, transform: Any) -> None:
-        image, boxes = _scene(6)
-        made = transform(image, boxes, "name", 7, rng=Rng(5))
-        assert made[2:] == ("name", 7)
-
-    def test_dtype_of_boxes(self, transform: Any) -> None:
-        image, boxes = _scene(7)
-        assert transform(image, boxes.astype(np.float64), rng=Rng(6))[1].dtype == np.float64
-        assert transform(image, boxes.astype(int), rng=Rng(6))[1].dtype == np.float32
-        with pytest.raises(ValueError, match="boxes must be"):
-            transform(image, boxes[:, :3], rng=Rng(6))
-
-    def test_it_is_of_this_package(self, transform: Any) -> None:
-        assert is_native(transform)
-        assert isinstance(transform, transforms.BoxTransform)
+def test_seeds_decide_copies_behave_alike_and_no_input_is_altered(transform: Any) -> None:
+    assert is_native(transform)
+    assert isinstance(transform, transforms.BoxTransform)
+    image, boxes = _scene(3)
+    image.flags.writeable = boxes.flags.writeable = False
+    copy = pickle.loads(pickle.dumps(transform))
+    assert repr(copy) == repr(transform)
+    for index in range(8):
+        one = transform(image, boxes, "name", 7, rng=Rng(3, 1, index))
+        two = copy(image, boxes, rng=Rng(3, 1, index))
+        assert one[2:] == ("name", 7)
+        assert np.array_equal(one[0], two[0])
+        assert np.array_equal(one[1], two[1])
+    again = _scene(3)
+    assert np.array_equal(image, again[0])
+    assert np.array_equal(boxes, again[1])
 
 
-@pytest.mark.parametrize(
-    ("with_boxes", "alone"),
+@with_cases("transform", ALL.values(), ids=ALL)
+def test_no_boxes_and_boxes_of_any_dtype(transform: Any) -> None:
+    image, boxes = _scene(5)
+    for none in (np.zeros((0, 4), np.float32), np.zeros((0, 6)), []):
+        made, found = transform(image, none, rng=Rng(4))
+        assert len(found) == 0
+        assert found.shape[1] >= 4
+        assert np.array_equal(transform(image, rng=Rng(4)), made)
+    assert transform(image, boxes.astype(np.float64), rng=Rng(6))[1].dtype == np.float64
+    assert transform(image, boxes.astype(int), rng=Rng(6))[1].dtype == np.float32
+    with pytest.raises(ValueError, match="boxes must be"):
+        transform(image, boxes[:, :3], rng=Rng(6))
+
+
+@with_cases(
+    "kind",
     [
-        (bx.RandomHorizontalFlip(0.5), transforms.RandomHorizontalFlip(0.5)),
-        (bx.RandomVerticalFlip(0.5), transforms.RandomVerticalFlip(0.5)),
-        (bx.Resize((20, 30)), transforms.Resize((20, 30))),
-        (bx.CenterCrop(20), transforms.CenterCrop(20)),
-        (bx.RandomCrop(20), transforms.RandomCrop(20)),
-        (bx.RandomResizedCrop(20), transforms.RandomResizedCrop(20)),
+        bx.RandomHorizontalFlip,
+        bx.RandomVerticalFlip,
+        bx.Resize,
+        bx.CenterCrop,
+        bx.RandomCrop,
+        bx.RandomResizedCrop,
     ],
-    ids=["left right", "top bottom", "resize", "center", "random", "resized"],
 )
-def test_images_are_those_of_the_transform_for_images(with_boxes: Any, alone: Any) -> None:
+def test_images_are_those_of_the_transform_for_images(kind: Any) -> None:
+    argument: Any = 0.5 if kind.__name__.endswith("Flip") else (20, 30) if kind is bx.Resize else 20
+    with_boxes, alone = kind(argument), getattr(transforms, kind.__name__)(argument)
     image, boxes = _scene(8)
     for index in range(20):
         rng, other = Rng(7, 0, index), Rng(7, 0, index)
@@ -175,8 +161,6 @@ def test_min_coverage_decides_which_boxes_stay() -> None:
     assert crops[0.17] == [[0, 0, 5, 10], [3, 0, 7, 10]]
     assert crops[0.5] == [[3, 0, 7, 10]]
     assert crops[0.6] == [[3, 0, 7, 10]]
-    with pytest.raises(ValueError, match="min_coverage"):
-        bx.CenterCrop(10, 1.0)
 
 
 def test_boxes_of_an_image_with_as_many_columns_are_no_mask() -> None:
@@ -195,7 +179,7 @@ def test_boxes_at_the_border_and_without_area() -> None:
     ]
 
 
-@pytest.mark.parametrize("boxes", [{"boxes": []}, [[1, 2, 3, 4], [1, 2]], "abc", 3, [[1, 2, 3]]])
+@with_cases("boxes", [{"boxes": []}, [[1, 2, 3, 4], [1, 2]], "abc", 3, [[1, 2, 3]]])
 def test_what_is_no_array_of_boxes(boxes: Any) -> None:
     with pytest.raises(ValueError, match="boxes must be"):
         bx.RandomHorizontalFlip()(np.zeros((4, 4, 3), np.uint8), boxes)
@@ -237,7 +221,7 @@ def test_values_of_added_pixels() -> None:
 # --- guarantees of crops and canvases ---
 
 
-@pytest.mark.parametrize("covered", [0.1, 0.5, 0.9])
+@with_cases("covered", [0.1, 0.5, 0.9])
 def test_object_crops_show_enough(covered: float) -> None:
     crop = bx.RandomObjectCrop(covered, (0.5, 2.0), (0.05, 0.6), 0.3, max_attempts=10)
     image, boxes = _scene(2)
@@ -287,25 +271,6 @@ def test_canvases_reach_all_of_their_ranges() -> None:
     assert abs((found[:, :2] / (found[:, 2:] - 60)).mean() - 0.5) < 0.03
 
 
-@with_cases(
-    "make",
-    [
-        lambda: bx.RandomObjectCrop(area_range=(0.5, 0.2)),
-        lambda: bx.RandomObjectCrop(aspect_ratio_range=(0, 1)),
-        lambda: bx.RandomObjectCrop(area_range=0.5),  # type: ignore[arg-type]  # on purpose
-        lambda: bx.RandomExpand(aspect_ratio_range=(0.5, 1, 2)),
-        lambda: bx.RandomExpand(area_range=(0.5, 2)),
-        lambda: bx.RandomExpand(aspect_ratio_range=(2, 1)),
-        lambda: bx.Pad(-1),
-        lambda: bx.Pad((1, 2, 3)),
-        lambda: bx.RandomHorizontalFlip(2.0),
-    ],
-)
-def test_bad_arguments(make: Any) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        make()
-
-
 # --- chains ---
 
 
@@ -330,15 +295,9 @@ def test_transforms_of_images_that_move_pixels_move_the_boxes_too() -> None:
     assert np.allclose(
         found[:, :4], np.stack([boxes[:, 1], W - boxes[:, 2], boxes[:, 3], W - boxes[:, 0]], 1)
     )
-    with pytest.raises(ValueError, match="min_coverage"):
-        bx.Moved(transforms.Resize(10), 1.0)
 
 
-def test_what_might_move_pixels_is_refused() -> None:
-    with pytest.raises(TypeError, match="does not transform boxes"):
-        bx.Compose([lambda image: image])
-    with pytest.raises(TypeError, match="does not transform boxes"):
-        bx.RandomApply(lambda image: image)
+def test_what_changes_the_image_only_leaves_the_boxes() -> None:
     image, boxes = _scene(9)
     made, found = bx.Compose([bx.ImageOnly(lambda image: 255 - image)])(image, boxes)
     assert np.array_equal(made, 255 - image)
@@ -374,8 +333,7 @@ class Scenes(aioloader.Dataset):
         return (*_scene(index), index)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
+def test_batches_of_boxes(leftovers: Any) -> None:
     chain = bx.Compose(
         [
             bx.RandomExpand(),
@@ -393,7 +351,7 @@ def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
         ) as loader:
             return [tuple(np.array(part) for part in batch) for _ in range(2) for batch in loader]
 
-    batches = run(workers)
+    batches = run(2)
     for images, boxes, numbers in batches:
         assert images.shape == (4, 3, 32, 32)
         assert boxes.shape[0] == 4
@@ -401,61 +359,6 @@ def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
         assert (boxes[boxes[..., 4] >= 0][:, 5] >= 0).all()
         assert len(numbers) == 4
     assert not np.array_equal(batches[0][0], batches[3][0])  # another epoch
-    for one, two in zip(batches, run(1), strict=True):
+    for one, two in zip(batches, run(0), strict=True):
         for left, right in zip(one, two, strict=True):
             assert np.array_equal(left, right)
-
-
-# --- the guide ---
-
-PAGE = Path(__file__).parents[3] / "docs" / "segmentation-and-detection.md"
-
-
-def _run_block(mark: str, names: dict[str, Any]) -> None:
-    """Run the block of the page that contains `mark`, with smaller images."""
-    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = [code for code in found if mark in code]
-    exec(code.replace("512", "32"), names)
-
-
-def test_boxes_of_the_page(leftovers: Any) -> None:
-    names: dict[str, Any] = {
-        "aioloader": aioloader,
-        "batchify": batchify,
-        "ColorJitter": transforms.ColorJitter,
-        "ToTensor": transforms.ToTensor,
-        "dataset": aioloader.SimpleDataset([_scene(seed) for seed in range(40)]),
-    }
-    _run_block("boxes.Compose", names)
-    assert names["images"].shape == (4, 3, 32, 32)
-    assert names["targets"].shape[0] == 4
-    names.clear()
-
-
-def test_the_sample_with_masks_and_keypoints_of_the_page(leftovers: Any) -> None:
-    scenes = []
-    for seed in range(8):
-        image, rows = _scene(seed)
-        points = np.zeros((len(rows), 5, 3))
-        masks = np.zeros((len(rows), H, W), np.uint8)
-        scenes.append(
-            {"image": image, "boxes": rows, "masks": masks, "keypoints": points, "label": rows[:, 4]}
-        )
-    names: dict[str, Any] = {"scenes": aioloader.SimpleDataset(scenes)}
-    _run_block("RandomRotation(", names)
-    made = names["batch"]
-    most = made["boxes"].shape[1]
-    assert made["image"].shape == (4, 3, 480, 640)
-    assert made["masks"].shape == (4, most, 480, 640)
-    assert made["label"].shape == (4, most)
-    assert made["keypoints"].shape == (4, most, 5, 3)
-    names.clear()
-
-
-def test_the_transform_of_one_s_own_of_the_page() -> None:
-    names: dict[str, Any] = {"np": np, "boxes": transforms.boxes}
-    _run_block("class Shift", names)
-    image, boxes = _scene(3)
-    made, found = names["Shift"](5)(image, boxes, rng=Rng(14))
-    for row in found:
-        assert row[:4].tolist() == _found(made, int(row[4]))

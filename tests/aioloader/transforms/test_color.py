@@ -6,16 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from aioloader import transforms as t
 from aioloader.rng import Rng
-from aioloader.transforms import (
-    ColorJitter,
-    RandomBrightness,
-    RandomContrast,
-    RandomGrayscale,
-    RandomHue,
-    RandomLighting,
-    RandomSaturation,
-)
 from aioloader.transforms.color import (
     adjust_brightness,
     adjust_contrast,
@@ -65,20 +57,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("function", "reference", "amounts", "near"), CASES.values(), ids=CASES)
-def test_uint8_is_rounded_and_saturates(function, reference, amounts, near):
+@with_cases(("function", "reference", "amounts", "near"), CASES.values(), ids=CASES)
+def test_uint8_is_rounded_and_saturates_and_float32_is_not_clipped(function, reference, amounts, near):
     for amount in amounts:
-        result = function(IMAGE, amount)
+        result, exact = function(IMAGE, amount), reference(IMAGE.astype(float), amount)
         assert result.dtype == np.uint8
-        assert np.abs(result - np.clip(reference(IMAGE.astype(float), amount), 0, 255)).max() <= near
-
-
-@pytest.mark.parametrize(("function", "reference", "amounts", "near"), CASES.values(), ids=CASES)
-def test_float32_is_not_clipped(function, reference, amounts, near):
-    for amount in amounts:
+        assert np.abs(result - np.clip(exact, 0, 255)).max() <= near
         result = function(IMAGE.astype(np.float32), amount)
         assert result.dtype == np.float32
-        assert np.abs(result - reference(IMAGE.astype(float), amount)).max() < 2e-3
+        assert np.abs(result - exact).max() < 2e-3
 
 
 def test_saturation_is_that_of_luma():
@@ -87,8 +74,8 @@ def test_saturation_is_that_of_luma():
     assert adjust_saturation(pixel, 0.0) == pytest.approx(np.full((1, 1, 3), 82.05))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("shape", [(150, 130, 3), (3, 9000, 3)], ids=["tall", "wide"])
+@with_cases("dtype", [np.uint8, np.float32])
+@with_cases("shape", [(150, 130, 3), (3, 9000, 3)])
 def test_hue_of_a_large_image_is_that_of_its_rows(shape, dtype):
     x = np.random.default_rng(4).integers(0, 256, shape).astype(dtype)
     expected = np.concatenate([adjust_hue(x[row : row + 1], 0.3) for row in range(shape[0])])
@@ -96,7 +83,7 @@ def test_hue_of_a_large_image_is_that_of_its_rows(shape, dtype):
     assert np.array_equal(adjust_hue(x, 0.3, x), expected)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@with_cases("dtype", [np.uint8, np.float32])
 def test_lighting_adds_one_offset_per_channel(dtype):
     weights = np.array([0.3, -0.2, 0.5])
     vectors = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
@@ -117,9 +104,9 @@ def gray_level(transform, index):
 @pytest.mark.parametrize(
     ("make", "measure"),
     [
-        pytest.param(RandomBrightness, lambda x: x[0, 0, 0] / 100, id="brightness"),
-        pytest.param(RandomContrast, lambda x: (x[0, 0, 0] - 82.05) / 17.95, id="contrast"),
-        pytest.param(RandomSaturation, lambda x: (x[0, 0, 0] - 82.05) / 17.95, id="saturation"),
+        pytest.param(t.RandomBrightness, lambda x: x[0, 0, 0] / 100, id="brightness"),
+        pytest.param(t.RandomContrast, lambda x: (x[0, 0, 0] - 82.05) / 17.95, id="contrast"),
+        pytest.param(t.RandomSaturation, lambda x: (x[0, 0, 0] - 82.05) / 17.95, id="saturation"),
     ],
 )
 @pytest.mark.parametrize(
@@ -133,7 +120,7 @@ def test_factors_are_uniform_and_never_negative(make, measure, amount, low, high
     assert abs(factors.mean() - (low + high) / 2) < 5 * width / (12 * 2000) ** 0.5
 
 
-@pytest.mark.parametrize("cls", [RandomBrightness, RandomContrast, RandomSaturation, RandomHue])
+@pytest.mark.parametrize("cls", [t.RandomBrightness, t.RandomContrast, t.RandomSaturation, t.RandomHue])
 def test_a_derived_class_may_have_attributes_of_its_own(cls):
     class Named(cls):
         def __init__(self, amount, name):
@@ -148,7 +135,7 @@ def test_a_derived_class_may_have_attributes_of_its_own(cls):
 def test_hue_turns_both_ways_equally():
     turns = []
     for index in range(2000):
-        r, g, b = gray_level(RandomHue(0.25), index)[0, 0] / 255.0
+        r, g, b = gray_level(t.RandomHue(0.25), index)[0, 0] / 255.0
         turn = colorsys.rgb_to_hsv(r, g, b)[0] - colorsys.rgb_to_hsv(100 / 255, 50 / 255, 200 / 255)[0]
         turns.append((turn + 0.5) % 1.0 - 0.5)
     assert -0.251 < min(turns) < -0.245
@@ -158,7 +145,7 @@ def test_hue_turns_both_ways_equally():
 
 def test_lighting_is_normal():
     offsets = np.array(
-        [gray_level(RandomLighting(0.1), index)[0, 0] - (100, 50, 200) for index in range(2000)]
+        [gray_level(t.RandomLighting(0.1), index)[0, 0] - (100, 50, 200) for index in range(2000)]
     )
     deviation = 0.1 * np.hypot.reduce(np.array([0.5675 * 55.46, 0.7192 * 4.794, 0.4009 * 1.148]))
     assert abs(offsets[:, 0].mean()) < 5 * deviation / 2000**0.5
@@ -167,13 +154,13 @@ def test_lighting_is_normal():
 
 def test_gray_happens_with_its_probability():
     x = IMAGE[:2, :2]
-    grays = sum(RandomGrayscale(0.3)(x, rng=Rng(1, 0, index)) is not x for index in range(2000))
+    grays = sum(t.RandomGrayscale(0.3)(x, rng=Rng(1, 0, index)) is not x for index in range(2000))
     assert abs(grays - 600) < 5 * (2000 * 0.21) ** 0.5
 
 
 def test_jitter_of_nothing_is_identity_and_draws_nothing():
     rng = Rng(0)
-    assert ColorJitter()(IMAGE, rng=rng) is IMAGE
+    assert t.ColorJitter()(IMAGE, rng=rng) is IMAGE
     assert rng.random() == Rng(0).random()
 
 
@@ -189,28 +176,28 @@ def test_jitter_is_its_parts_in_a_drawn_order():
         expected = IMAGE
         for what in order:
             expected = adjust[what](expected, rng.uniform(0.5, 1.5))
-        assert np.array_equal(ColorJitter(0.5, 0.5, 0.5)(IMAGE, rng=Rng(2, 0, index)), expected)
+        assert np.array_equal(t.ColorJitter(0.5, 0.5, 0.5)(IMAGE, rng=Rng(2, 0, index)), expected)
     assert len(orders) == 6
 
 
 GOLDEN = {
-    "brightness": (RandomBrightness(0.5), (115.243, 57.622, 230.486)),
-    "contrast": (RandomContrast(0.5), (102.736, 45.115, 217.979)),
-    "saturation": (RandomSaturation(0.5), (102.736, 45.115, 217.979)),
-    "hue": (RandomHue(0.3), (182.314, 50.0, 200.0)),
-    "jitter": (ColorJitter(0.5, 0.5, 0.5, 0.2), (13.348, 200.117, 322.404)),
-    "lighting": (RandomLighting(0.1), (98.985, 48.463, 198.219)),
+    "brightness": (t.RandomBrightness(0.5), (115.243, 57.622, 230.486)),
+    "contrast": (t.RandomContrast(0.5), (102.736, 45.115, 217.979)),
+    "saturation": (t.RandomSaturation(0.5), (102.736, 45.115, 217.979)),
+    "hue": (t.RandomHue(0.3), (182.314, 50.0, 200.0)),
+    "jitter": (t.ColorJitter(0.5, 0.5, 0.5, 0.2), (13.348, 200.117, 322.404)),
+    "lighting": (t.RandomLighting(0.1), (98.985, 48.463, 198.219)),
 }
 
 
-@pytest.mark.parametrize(("transform", "expected"), GOLDEN.values(), ids=GOLDEN)
+@with_cases(("transform", "expected"), GOLDEN.values(), ids=GOLDEN)
 def test_draws_stay_what_they_were(transform, expected):
     x = np.array([[[100, 50, 200]]], np.float32)
     assert transform(x, rng=Rng(7, 2, 0)).ravel() == pytest.approx(expected, abs=2e-3)
 
 
-@pytest.mark.parametrize("function", [adjust_brightness, adjust_contrast])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@with_cases("function", [adjust_brightness, adjust_contrast])
+@with_cases("dtype", [np.uint8, np.float32])
 def test_one_channel_has_brightness_and_contrast(function, dtype):
     x = IMAGE[..., :1].astype(dtype)
     three = function(np.repeat(x, 3, -1), 1.4)
@@ -220,27 +207,22 @@ def test_one_channel_has_brightness_and_contrast(function, dtype):
 
 
 @pytest.mark.parametrize(
-    "transform", [RandomSaturation(0.5), RandomHue(0.1), RandomGrayscale(1.0), RandomLighting(0.1)], ids=repr
+    "transform",
+    [t.RandomSaturation(0.5), t.RandomHue(0.1), t.RandomGrayscale(1.0), t.RandomLighting(0.1)],
+    ids=repr,
 )
 def test_mixing_channels_needs_three(transform):
     with pytest.raises(ValueError, match=r"3 channels \(RGB\), got shape \(29, 31, 1\)"):
         transform(IMAGE[..., :1])
 
 
-@pytest.mark.parametrize("transform", [RandomBrightness(0.5), ColorJitter(0.1, hue=0.1)], ids=repr)
+@pytest.mark.parametrize("transform", [t.RandomBrightness(0.5), t.ColorJitter(0.1, hue=0.1)], ids=repr)
 def test_other_dtypes_are_named(transform):
     with pytest.raises(TypeError, match="takes uint8 or float32, got int64"):
         transform(IMAGE.astype(np.int64))
 
 
-@with_cases("make", [RandomBrightness, RandomHue, RandomLighting, ColorJitter])
-@with_cases("amount", [-0.1, float("inf"), float("nan")])
-def test_bad_amounts_are_refused(make, amount):
-    with pytest.raises(ValueError, match=f"{make.__name__}: .* must be a finite number >= 0, got {amount}"):
-        make(amount)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != "gray"])
+@with_cases("name", [name for name in CASES if name != "gray"])
 def test_no_pixels_stay_no_pixels(name):
     x = np.zeros((0, 5, 3), np.uint8)
     assert CASES[name][0](x, 0.5).shape == (0, 5, 3)

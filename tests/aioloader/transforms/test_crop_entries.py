@@ -10,7 +10,7 @@ import pytest
 from aioloader.transforms import decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.entries import golden
-from tests.aioloader.transforms.fusing import oriented
+from tests.aioloader.jpeg.samples import oriented
 from tests.cases import with_cases
 
 FILES = golden()

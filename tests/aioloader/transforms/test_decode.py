@@ -17,6 +17,7 @@ from PIL import Image
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
 from aioloader.transforms.lazy_image import LazyImageReader
+from tests.aioloader.jpeg.samples import by_hand
 from tests.aioloader.transforms.many_scans import jpeg_of_scans
 from tests.aioloader.transforms.orientations import TURNED
 from tests.cases import with_cases
@@ -72,7 +73,7 @@ def test_jpeg_is_what_simplejpeg_gives(data, scratch):
     assert np.array_equal(grey, simplejpeg.decode_jpeg(data, "GRAY"))
 
 
-@pytest.mark.parametrize("data", CMYK.values(), ids=CMYK)
+@with_cases("data", CMYK.values(), ids=CMYK)
 def test_cmyk_has_its_colours(data):
     image = decode_image(data, scratch=Scratch())
     assert np.abs(image.astype(int) - IMAGE).mean() < 2
@@ -80,22 +81,17 @@ def test_cmyk_has_its_colours(data):
     assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)).max() <= 2
 
 
-@with_cases("kind", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
 @with_cases("data", [JPEGS["grey"], encode(".png")], ids=["jpeg", "png"])
-def test_any_bytes_like_will_do(kind, data):
-    assert np.array_equal(decode_image(kind(data)), decode_image(data))
-
-
-def test_read_only_data_is_left_alone():
-    data = encode(".png")
+def test_any_bytes_like_will_do(data):
     view = memoryview(bytearray(data)).toreadonly()
-    decode_image(view)
+    for other in (bytearray(data), view, np.frombuffer(data, np.uint8)):
+        assert np.array_equal(decode_image(other), decode_image(data))
     assert view == data
 
 
 @with_cases("data", [*JPEGS.values(), *CMYK.values()], ids=[*JPEGS, *CMYK])
 def test_a_jpeg_cut_anywhere_is_an_error(data):
-    for stop in range(1, len(data) - 1, max(1, len(data) // 150)):
+    for stop in range(1, len(data) - 1, max(1, len(data) // 60)):
         error = error_of(data[:stop])
         assert error.nbytes == stop
         assert error.format in ("jpeg", None)
@@ -108,8 +104,9 @@ def test_a_jpeg_cut_and_closed_is_an_error_if_a_scan_is_short(data):
     error_of(data[:scan] + b"\xff\xd9")
 
 
-def test_bytes_before_the_end_marker_do_no_harm():
-    data = JPEGS["sampling-420"]
+@with_cases("name", ["sampling-420", "restart-markers"])
+def test_bytes_before_the_end_marker_do_no_harm(name):
+    data = JPEGS[name]
     longer = data[:-2] + b"\x12\x34" * 20 + data[-2:]
     with pytest.raises(ValueError, match="extraneous bytes before marker 0xd9"):
         simplejpeg.decode_jpeg(longer, strict=True)
@@ -141,59 +138,9 @@ def test_a_jpeg_with_restart_markers_cut_and_closed_behind_extra_bytes_is_damage
         lazy.region((0, 0, lazy.width, lazy.height))
 
 
-def test_bytes_before_the_end_marker_do_no_harm_with_restart_markers():
-    data = JPEGS["restart-markers"]
-    longer = data[:-2] + b"\x12\x34" * 20 + data[-2:]
-    assert np.array_equal(decode_image(longer), decode_image(data))
-
-
-def flat_jpeg(factors, levels=(100, 90, 160), size=(24, 32)):
-    """Build a baseline JPEG of one colour with any sampling factors, by hand.
-
-    Args:
-        factors: (horizontal, vertical) sampling factor of Y, Cb, Cr.
-        levels: Y, Cb, Cr of the colour.
-        size: (height, width), multiples of a minimum coded unit.
-    """
-    height, width = size
-    segments = [(0xDB, b"\0" + bytes([8] + [1] * 63))]
-    frame = struct.pack(">BHHB", 8, height, width, 3)
-    segments.append(
-        (0xC0, frame + b"".join(bytes([n, h << 4 | v, 0]) for n, (h, v) in enumerate(factors, 1)))
-    )
-    # DC: categories 0 to 11, all of 4 bits. AC: only "end of block", one bit.
-    segments.append((0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))))
-    segments.append((0xC4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
-    segments.append((0xDA, b"\x03\x01\0\x02\0\x03\0\0\x3f\0"))
-    bits, last = "", [0, 0, 0]
-    across, down = max(h for h, _ in factors), max(v for _, v in factors)
-    for _ in range(height // (8 * down) * (width // (8 * across))):
-        for n, (h, v) in enumerate(factors):
-            for _ in range(h * v):
-                # With a DC quantiser of 8, one step is one level.
-                step, last[n] = levels[n] - 128 - last[n], levels[n] - 128
-                category = abs(step).bit_length()
-                bits += f"{category:04b}"
-                if category:
-                    bits += f"{step if step > 0 else step + (1 << category) - 1:0{category}b}"
-                bits += "0"
-    bits += "1" * (-len(bits) % 8)
-    scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
-    body = b"".join(struct.pack(">BBH", 0xFF, m, len(s) + 2) + s for m, s in segments)
-    return b"\xff\xd8" + body + scan + b"\xff\xd9"
-
-
-@pytest.mark.parametrize(
-    "factors",
-    [
-        pytest.param([(1, 1), (1, 1), (1, 1)], id="usual"),
-        pytest.param([(4, 2), (1, 1), (1, 1)], id="410"),
-        pytest.param([(1, 1), (2, 1), (1, 1)], id="chroma-finer"),
-        pytest.param([(2, 2), (2, 1), (1, 2)], id="mixed"),
-    ],
-)
+@with_cases("factors", [[0x11, 0x11, 0x11], [0x42, 0x11, 0x11], [0x11, 0x21, 0x11], [0x22, 0x21, 0x12]])
 def test_unusual_sampling_is_decoded_but_never_truncated(factors):
-    data = flat_jpeg(factors, size=(32, 64))
+    data = by_hand(factors, (32, 64), (-28, -38, 32).__getitem__)
     image = decode_image(data, scratch=Scratch())
     assert image.shape == (32, 64, 3)
     # YCbCr to RGB of BT.601 full range.
@@ -221,7 +168,7 @@ EXACT = {
 
 @with_cases("data", EXACT.values(), ids=EXACT)
 def test_a_cut_file_is_an_error(data):
-    for stop in range(1, len(data), max(1, len(data) // 60)):
+    for stop in range(1, len(data), max(1, len(data) // 30)):
         assert error_of(data[:stop]).nbytes == stop
     if data[:8] == EXACT["png"][:8]:
         # The last chunk has no pixels, but its absence shows that the file was cut.
@@ -233,37 +180,6 @@ def test_what_is_no_image_is_a_decode_error(data):
     error = error_of(data, path="/some/file")
     assert error.nbytes == len(data)
     assert error.__notes__ == ["file: /some/file"]
-
-
-SEEDS = [*JPEGS.values(), *EXACT.values(), *CMYK.values()]
-
-
-@settings(max_examples=300)
-@given(
-    st.binary(max_size=300) | st.tuples(st.sampled_from([s[:40] for s in SEEDS]), st.binary()).map(b"".join)
-)
-def test_garbage_gives_a_decode_error_or_an_image(data):
-    check_outcome(data)
-
-
-@settings(max_examples=400)
-@given(st.data(), st.sampled_from(SEEDS))
-def test_damage_gives_a_decode_error_or_an_image(data, seed):
-    text = bytearray(seed)
-    for _ in range(data.draw(st.integers(1, 3))):
-        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
-    check_outcome(bytes(text))
-
-
-def check_outcome(data):
-    try:
-        image = decode_image(data, max_pixels=1 << 20)
-    except DecodeError:
-        return
-    assert image.dtype == np.uint8
-    assert image.ndim == 3
-    assert image.shape[2] == 3
-    assert image.shape[0] * image.shape[1] <= 1 << 20
 
 
 # --- limits and options ---
@@ -286,7 +202,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+@with_cases("data", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_refused_by_its_header(data):
     scratch = Scratch()
     error = error_of(data, scratch=scratch)
@@ -329,10 +245,10 @@ def oriented(name, orientation, image=BGR):
 
 
 @with_cases("flag", [1, 0], ids=["colour", "grey"])
-@with_cases("scratch", [None, Scratch()], ids=["fresh", "scratch"])
 @with_cases("orientation", range(1, 9))
 @with_cases("name", ["jpeg", "png", "png-exif-last", "webp", "tiff"])
-def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, flag):
+def test_one_rule_of_orientation_for_all_formats(name, orientation, flag):
+    scratch = Scratch() if orientation % 2 == flag else None
     data = oriented(name, orientation)
     stored = decode_image(oriented(name, 1), flag=flag, exif="ignore")
     if flag and name != "jpeg":
@@ -385,15 +301,13 @@ def test_a_jpeg_of_very_many_scans_is_refused():
     assert decode_image(plain + plain * 600).shape == BGR.shape
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("extent", "scans", "components", "most"),
     [
         (8, 500, 3, None),
         (8, 501, 3, 500),
-        (1024, 400, 1, None),
         (4096, 128, 3, None),  # 2^31 pixels in all scans together
         (4096, 129, 3, 128),
-        (8192, 64, 1, None),
         (8192, 65, 1, 64),
     ],
 )

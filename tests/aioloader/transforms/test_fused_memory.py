@@ -4,24 +4,14 @@ import cv2
 import numpy as np
 import pytest
 
+from aioloader import transforms as t
 from aioloader.errors import DecodeError
 from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
-from aioloader.transforms import (
-    CenterCrop,
-    ColorJitter,
-    Compose,
-    CropResize,
-    Normalize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-)
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
-from tests.aioloader.jpeg.samples import encode, make_image
-from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
+from tests.aioloader.jpeg.samples import encode, make_image, oriented
+from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make
 from tests.cases import with_cases
 
 
@@ -32,13 +22,9 @@ class TestForeignCode:
     @with_cases(
         "before",
         [
-            [],
-            [RandomCrop(16)],
-            [RandomResizedCrop(16)],
-            [RandomHorizontalFlip(1.0)],
-            [Resize((20, 20)), CenterCrop(16)],
+            *([], [t.RandomCrop(16)], [t.RandomResizedCrop(16)], [t.RandomHorizontalFlip(1.0)]),
+            [t.Resize((20, 20)), t.CenterCrop(16)],
         ],
-        ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
     )
     @with_cases("own_stage", [False, True])
     def test_kept_images_stay(self, name, before, own_stage):
@@ -49,9 +35,9 @@ class TestForeignCode:
             copies.append(x.copy())
             return x
 
-        after = [RandomHorizontalFlip(1.0), *TENSOR]
+        after = [t.RandomHorizontalFlip(1.0), *TENSOR]
         parts = [[*before], [keep, *after]] if own_stage else [[*before, keep, *after]]
-        plan = make([Compose(part) for part in parts])
+        plan = make([t.Compose(part) for part in parts])
         memory = bytearray(images()[name])
         shape = plan(memoryview(memory), None, Rng(3), None, StageTimer([0.0] * len(parts))).shape
         out = np.empty(shape, np.float32)
@@ -63,7 +49,7 @@ class TestForeignCode:
 
     def test_a_view_of_borrowed_memory_does_not_get_out_if_foreign_code_follows(self):
         memory = bytearray(images()["raw"])
-        for stages in ([], [("crop", RandomCrop(16))]):
+        for stages in ([], [("crop", t.RandomCrop(16))]):
             image = ImagePlan(LazyImageReader(), stages, lend=False)(
                 memoryview(memory), None, Rng(3), None, StageTimer([0.0])
             )
@@ -77,18 +63,17 @@ class TestTheRow:
     @with_cases(
         "chain",
         [
-            [RandomResizedCrop(16), RandomHorizontalFlip()],
-            [RandomResizedCrop(16), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4)],
-            [RandomResizedCrop(16), RandomHorizontalFlip(1.0), *TENSOR],
-            [RandomCrop(16), RandomHorizontalFlip(1.0)],
-            [RandomCrop(16), *TENSOR],
-            [Resize((20, 20)), CenterCrop(16), *TENSOR],
-            [Resize((20, 20)), RandomHorizontalFlip()],
+            [t.RandomResizedCrop(16), t.RandomHorizontalFlip()],
+            [t.RandomResizedCrop(16), t.RandomHorizontalFlip(), t.ColorJitter(0.4, 0.4, 0.4)],
+            [t.RandomResizedCrop(16), t.RandomHorizontalFlip(1.0), *TENSOR],
+            [t.RandomCrop(16), t.RandomHorizontalFlip(1.0)],
+            [t.RandomCrop(16), *TENSOR],
+            [t.Resize((20, 20)), t.CenterCrop(16), *TENSOR],
+            [t.Resize((20, 20)), t.RandomHorizontalFlip()],
         ],
-        ids=lambda chain: "-".join(type(part).__name__ for part in chain),
     )
     def test_holds_the_result(self, chain, name):
-        plan = make([Compose(chain)])
+        plan = make([t.Compose(chain)])
         shape, dtype = (made := plan(images()[name], None, Rng(3), None, StageTimer([0.0]))).shape, made.dtype
         rows = np.zeros((2, *shape), dtype)
         assert plan(images()[name], None, Rng(3), rows[1], StageTimer([0.0])) is not None
@@ -96,15 +81,15 @@ class TestTheRow:
         assert again is row
         assert not rows[0].any()
 
-    @pytest.mark.parametrize("chain", [[], [RandomHorizontalFlip(1.0)]], ids=["nothing", "flip"])
+    @pytest.mark.parametrize("chain", [[], [t.RandomHorizontalFlip(1.0)]], ids=["nothing", "flip"])
     def test_is_decoded_into(self, chain):
         row = np.zeros((53, 61, 3), np.uint8)
-        plan = make([Compose(chain)] if chain else [])
+        plan = make([t.Compose(chain)] if chain else [])
         assert plan(images()["jpeg-420"], None, Rng(0), row, StageTimer([0.0])) is row
 
     def test_is_not_touched_where_foreign_code_follows(self):
         row = np.zeros((16, 16, 3), np.uint8)
-        stages = [("crop", RandomResizedCrop(16))]
+        stages = [("crop", t.RandomResizedCrop(16))]
         plan = ImagePlan(LazyImageReader(), stages, lend=False)
         plan(images()["jpeg-420"], None, Rng(3), row, StageTimer([0.0]))
         assert not row.any()
@@ -112,7 +97,7 @@ class TestTheRow:
 
 class TestStages:
     def test_time_is_reported_by_stage(self):
-        plan = make([RandomResizedCrop(32), Compose([]), Compose([*TENSOR])])
+        plan = make([t.RandomResizedCrop(32), t.Compose([]), t.Compose([*TENSOR])])
         trace = StageTimer([0.0] * 3)
         plan(images()["large"], None, Rng(0), None, trace)
         assert trace.decode_s > 0
@@ -123,10 +108,10 @@ class TestStages:
     @pytest.mark.parametrize(
         ("stages", "data", "stage"),
         [
-            ([RandomResizedCrop(8)], b"never", "decode"),
-            ([CropResize(1, 1, 1, 999)], encode(61, 53), "transform:last"),
-            ([RandomResizedCrop(8), Normalize((1, 2), 1)], encode(61, 53), "transform:last"),
-            ([Normalize((1, 2), 1), RandomResizedCrop(8)], encode(61, 53), "transform:first"),
+            ([t.RandomResizedCrop(8)], b"never", "decode"),
+            ([t.CropResize(1, 1, 1, 999)], encode(61, 53), "transform:last"),
+            ([t.RandomResizedCrop(8), t.Normalize((1, 2), 1)], encode(61, 53), "transform:last"),
+            ([t.Normalize((1, 2), 1), t.RandomResizedCrop(8)], encode(61, 53), "transform:first"),
         ],
     )
     def test_an_error_has_its_stage(self, stages, data, stage):
@@ -139,15 +124,14 @@ class TestStages:
 class TestScaling:
     """Scaled decoding changes pixels a little, and happens only on request."""
 
-    @with_cases("restart", [0, 4], ids=["plain", "restarts"])
-    @with_cases("orientation", range(1, 9))
+    @with_cases(("orientation", "restart"), zip(range(1, 9), [0, 4] * 4, strict=True))
     @with_cases(
         "chain",
         [
-            [CropResize(24, 40, 304, 352, 64, "area")],
-            [CropResize(24, 40, 304, 352, 30, "area")],
-            [Resize((50, 40), interpolation="area")],
-            [Resize(128, interpolation="area"), CenterCrop(112)],
+            [t.CropResize(24, 40, 304, 352, 64, "area")],
+            [t.CropResize(24, 40, 304, 352, 30, "area")],
+            [t.Resize((50, 40), interpolation="area")],
+            [t.Resize(128, interpolation="area"), t.CenterCrop(112)],
         ],
         ids=["crop-4", "crop-8", "resize", "evaluate"],
     )
@@ -157,7 +141,7 @@ class TestScaling:
         soft = cv2.resize(make_image(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
         options = [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
         data = oriented(cv2.imencode(".jpg", soft, options)[1].tobytes(), orientation)
-        stages = [Compose(chain)]
+        stages = [t.Compose(chain)]
         expected = apart(data, stages, Rng(0), {}).astype(int)
         found = make(stages, dct_scaling=True)(data, None, Rng(0), None, StageTimer([0.0]))
         assert found.shape == expected.shape
@@ -168,9 +152,9 @@ class TestScaling:
 
     @pytest.mark.parametrize("name", ["large", "png", "raw", "progressive", "truncated"])
     def test_nothing_changes_where_it_does_not_apply(self, name):
-        stages = [Compose([RandomResizedCrop(150), RandomHorizontalFlip()])]
+        stages = [t.Compose([t.RandomResizedCrop(150), t.RandomHorizontalFlip()])]
         check(images()[name], stages, plan=make(stages, dct_scaling=True))
 
     def test_a_crop_that_is_not_resized_is_exact(self):
-        stages = [CropResize(4, 3, 40, 50)]
+        stages = [t.CropResize(4, 3, 40, 50)]
         check(images()["large"], stages, plan=make(stages, dct_scaling=True))

@@ -138,13 +138,6 @@ def test_what_is_no_interpolation_is_refused_with_the_words(module, fn, argument
         made_by(module, fn, arguments, value)
 
 
-@pytest.mark.parametrize("antialias", [None, False])
-@pytest.mark.parametrize("value", ["box", 4, Image.Resampling.HAMMING])
-def test_filters_of_pillow_need_antialiasing(value, antialias):
-    with pytest.raises(ValueError, match=r"needs antialias=True.*'area'"):
-        Resize(5, value, antialias=antialias)
-
-
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_numbers_of_mxnet_are_opencv_s(code):
     x = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)

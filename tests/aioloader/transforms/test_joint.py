@@ -16,27 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import DataLoader, SimpleDataset, TarDataset
+from aioloader import transforms as t
 from aioloader.rng import Rng
-from aioloader.transforms import (
-    CenterCrop,
-    Compose,
-    CropResize,
-    JointCompose,
-    Pad,
-    RandomAffine,
-    RandomApply,
-    RandomBrightness,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomPerspective,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-    ToTensor,
-    is_native,
-)
 from aioloader.transforms import boxes as boxes_of
 from aioloader.transforms.boxes import ImageOnly
 from tests.aioloader.datasets.tars import write_tar
@@ -44,25 +25,25 @@ from tests.cases import with_cases
 
 H, W = 60, 80
 MOVES = {
-    "flip-left-right": RandomHorizontalFlip(0.5),
-    "flip-top-bottom": RandomVerticalFlip(1.0),
-    "resize": Resize((90, 61)),
-    "shorter-side": Resize(45),
-    "center-crop": CenterCrop((40, 66)),
-    "center-crop-padded": CenterCrop((70, 66)),
-    "random-crop": RandomCrop((50, 60)),
-    "random-crop-padded": RandomCrop((50, 60), padding=(9, 20)),
-    "random-crop-if-needed": RandomCrop((90, 100), pad_if_needed=True),
-    "resized-crop": RandomResizedCrop((48, 56), (0.3, 1.0)),
-    "fixed": CropResize(4, 8, 50, 60, (70, 40)),
-    "pad": Pad((3, 1, 2, 6)),
-    "rotation": RandomRotation(30),
-    "rotation-quarter": RandomRotation((90, 90), expand=True),
-    "rotation-half": RandomRotation((180, 180)),
-    "rotation-expanded": RandomRotation((-50, 50), expand=True),
-    "rotation-about": RandomRotation(20, center=(3, 9)),
-    "affine": RandomAffine(20, (0.1, 0.1), (0.8, 1.2), (-9, 9, -5, 5)),
-    "perspective": RandomPerspective(0.3, 1.0),
+    "flip-left-right": t.RandomHorizontalFlip(0.5),
+    "flip-top-bottom": t.RandomVerticalFlip(1.0),
+    "resize": t.Resize((90, 61)),
+    "shorter-side": t.Resize(45),
+    "center-crop": t.CenterCrop((40, 66)),
+    "center-crop-padded": t.CenterCrop((70, 66)),
+    "random-crop": t.RandomCrop((50, 60)),
+    "random-crop-padded": t.RandomCrop((50, 60), padding=(9, 20)),
+    "random-crop-if-needed": t.RandomCrop((90, 100), pad_if_needed=True),
+    "resized-crop": t.RandomResizedCrop((48, 56), (0.3, 1.0)),
+    "fixed": t.CropResize(4, 8, 50, 60, (70, 40)),
+    "pad": t.Pad((3, 1, 2, 6)),
+    "rotation": t.RandomRotation(30),
+    "rotation-quarter": t.RandomRotation((90, 90), expand=True),
+    "rotation-half": t.RandomRotation((180, 180)),
+    "rotation-expanded": t.RandomRotation((-50, 50), expand=True),
+    "rotation-about": t.RandomRotation(20, center=(3, 9)),
+    "affine": t.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), (-9, 9, -5, 5)),
+    "perspective": t.RandomPerspective(0.3, 1.0),
 }
 
 
@@ -90,11 +71,10 @@ def scene(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("transform", MOVES.values(), ids=MOVES)
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
-def test_targets_stay_on_their_objects(transform: Any, seed: int) -> None:
-    made = JointCompose([transform])(scene(seed), rng=Rng(1, 0, seed))
+@settings(max_examples=200)
+@given(name=st.sampled_from(list(MOVES)), seed=st.integers(0, 10_000))
+def test_targets_stay_on_their_objects(name: str, seed: int) -> None:
+    made = t.JointCompose([MOVES[name]])(scene(seed), rng=Rng(1, 0, seed))
     image, masks = made["image"], made["masks"]
     height, width = image.shape[:2]
     assert masks.shape == (len(made["boxes"]), height, width)
@@ -124,26 +104,21 @@ def test_targets_stay_on_their_objects(transform: Any, seed: int) -> None:
 
 
 @with_cases("transform", MOVES.values(), ids=MOVES)
-def test_the_image_is_that_of_the_transform_alone(transform: Any) -> None:
+def test_the_image_is_that_of_the_transform_alone_and_the_sample_is_not_altered(transform: Any) -> None:
+    sample = scene(0)
     for index in range(5):
         rng, other = Rng(3, 0, index), Rng(3, 0, index)
-        made = JointCompose([transform])(scene(0), rng=rng)
-        assert np.array_equal(made["image"], transform(scene(0)["image"], rng=other))
+        made = t.JointCompose([transform])(sample, rng=rng)
+        assert np.array_equal(made["image"], transform(sample["image"], rng=other))
         assert rng.random() == other.random()
-
-
-@with_cases("transform", MOVES.values(), ids=MOVES)
-def test_the_sample_is_not_altered(transform: Any) -> None:
-    sample = scene(4)
-    JointCompose([transform])(sample, rng=Rng(0))
-    for name, value in scene(4).items():
+    for name, value in scene(0).items():
         assert np.array_equal(sample[name], value)
 
 
 def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
     sample = scene(1) | {"mask": scene(1)["masks"].any(0), "scores": np.array([0.5, 0.25]), "iscrowd": [0, 1]}
     with pytest.warns(UserWarning, match=r"'scores'.*per_box=.*keep=") as caught:
-        made = JointCompose([CropResize(0, 0, H, 38)])(sample)
+        made = t.JointCompose([t.CropResize(0, 0, H, 38)])(sample)
     assert len(caught) == 1
     assert made["mask"].shape == (H, 38)
     assert made["iscrowd"].tolist() == [0]
@@ -151,56 +126,51 @@ def test_rows_of_boxes_that_are_left_out_go_with_them() -> None:
     assert len(made["masks"]) == len(made["keypoints"]) == len(made["boxes"]) == 1
     assert made["scores"].tolist() == [0.5, 0.25]
     kept = ("label", "iscrowd", "masks", "keypoints")
-    named = JointCompose([CropResize(0, 0, H, 38)], per_box=("scores",), keep=kept)(sample)
+    named = t.JointCompose([t.CropResize(0, 0, H, 38)], per_box=("scores",), keep=kept)(sample)
     assert named["scores"].tolist() == [0.5]
     assert named["label"].tolist() == [7, 9]
-    plane = JointCompose([CropResize(0, 0, H, 38)])(scene(1) | {"masks": scene(1)["masks"].any(0)})
+    plane = t.JointCompose([t.CropResize(0, 0, H, 38)])(scene(1) | {"masks": scene(1)["masks"].any(0)})
     assert plane["masks"].shape == (H, 38)
-    assert JointCompose([CropResize(0, 0, H, 48)], 0.9, keep="scores")(sample)["label"].tolist() == [7]
+    assert t.JointCompose([t.CropResize(0, 0, H, 48)], 0.9, keep="scores")(sample)["label"].tolist() == [7]
     # Without a box less, and without as many rows, there is nothing to say.
-    JointCompose([RandomHorizontalFlip(1.0)])(sample)
-    JointCompose([CropResize(0, 0, H, 38)])(scene(1) | {"size": np.array([H, W, 3]), "name": "ab"})
+    t.JointCompose([t.RandomHorizontalFlip(1.0)])(sample)
+    t.JointCompose([t.CropResize(0, 0, H, 38)])(scene(1) | {"size": np.array([H, W, 3]), "name": "ab"})
 
 
 def test_chains_change_image_and_targets_together() -> None:
-    chain = JointCompose(
+    chain = t.JointCompose(
         [
-            Compose([RandomResizedCrop(32), RandomHorizontalFlip()]),
-            RandomApply([RandomBrightness(0.5), RandomVerticalFlip(1.0)], 0.5),
-            RandomErasing(1.0),
+            t.Compose([t.RandomResizedCrop(32), t.RandomHorizontalFlip()]),
+            t.RandomApply([t.RandomBrightness(0.5), t.RandomVerticalFlip(1.0)], 0.5),
+            t.RandomErasing(1.0),
             ImageOnly(lambda image: 255 - image),
-            ToTensor(),
+            t.ToTensor(),
         ]
     )
     assert chain(scene(0), rng=Rng(2))["image"].shape == (3, 32, 32)
     assert chain(scene(0), rng=Rng(2))["masks"].shape[1:] == (32, 32)
-    known = JointCompose([RandomResizedCrop(32), ToTensor()])
-    assert is_native(known)
+    known = t.JointCompose([t.RandomResizedCrop(32), t.ToTensor()])
+    assert t.is_native(known)
     again = pickle.loads(pickle.dumps(known))
     assert np.array_equal(again(scene(0), rng=Rng(2))["image"], known(scene(0), rng=Rng(2))["image"])
     assert repr(again) == repr(known)
 
 
 def test_an_image_without_targets() -> None:
-    assert set(JointCompose([Resize(9)])({"image": scene(0)["image"]})) == {"image"}
+    assert set(t.JointCompose([t.Resize(9)])({"image": scene(0)["image"]})) == {"image"}
     empty = scene(0) | {"boxes": [], "masks": np.zeros((0, H, W), bool), "keypoints": np.zeros((0, 4, 3))}
-    made = JointCompose([RandomRotation(9), Resize(9)])(empty)
+    made = t.JointCompose([t.RandomRotation(9), t.Resize(9)])(empty)
     assert made["boxes"].shape == (0, 4)
     assert made["masks"].shape == (0, 9, 12)
     assert made["keypoints"].shape == (0, 4, 3)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "usual"),
-    [
-        ("masks", "mask"),
-        ("masks", "segmentation"),
-        ("boxes", "bboxes"),
-        ("keypoints", "keypoint"),
-    ],
+    [("masks", "mask"), ("masks", "segmentation"), ("boxes", "bboxes"), ("keypoints", "keypoint")],
 )
 def test_fields_of_the_usual_names_move(name: str, usual: str) -> None:
-    chain = JointCompose([RandomResizedCrop(40, (0.1, 0.4)), RandomHorizontalFlip()])
+    chain = t.JointCompose([t.RandomResizedCrop(40, (0.1, 0.4)), t.RandomHorizontalFlip()])
     left_out = 0
     for seed in range(12):
         expected = chain(scene(seed), rng=Rng(seed))
@@ -216,7 +186,7 @@ def test_fields_of_the_usual_names_move(name: str, usual: str) -> None:
 
 def test_a_mask_of_any_form_moves_as_its_planes() -> None:
     planes = scene(3)["masks"].astype(np.uint8)
-    chain = JointCompose([RandomRotation(30), RandomResizedCrop(32)])
+    chain = t.JointCompose([t.RandomRotation(30), t.RandomResizedCrop(32)])
     given = {
         "plane": {"mask": planes[0]},
         "channels": {"mask": planes.transpose(1, 2, 0)},
@@ -236,12 +206,12 @@ def test_a_mask_of_any_form_moves_as_its_planes() -> None:
 
 
 @with_cases("dtype", ["int64", "uint32", "int32", "float16", "int8", "bool"])
-@with_cases("transform", [Resize((90, 61)), RandomResizedCrop(32), RandomRotation(30)])
+@with_cases("transform", [t.Resize((90, 61)), t.RandomResizedCrop(32), t.RandomRotation(30)])
 def test_a_mask_of_any_dtype_keeps_its_values(dtype: str, transform: Any) -> None:
     sample = scene(3)
     planes = sample["masks"].astype(np.uint8)
-    expected = JointCompose([transform])(sample | {"masks": planes}, rng=Rng(5))["masks"]
-    made = JointCompose([transform])(sample | {"masks": planes.astype(dtype)}, rng=Rng(5))["masks"]
+    expected = t.JointCompose([transform])(sample | {"masks": planes}, rng=Rng(5))["masks"]
+    made = t.JointCompose([transform])(sample | {"masks": planes.astype(dtype)}, rng=Rng(5))["masks"]
     assert expected.any()
     assert made.dtype == dtype
     assert np.array_equal(made, expected.astype(dtype))
@@ -249,8 +219,8 @@ def test_a_mask_of_any_dtype_keeps_its_values(dtype: str, transform: Any) -> Non
 
 def test_an_image_without_objects_may_have_empty_lists() -> None:
     empty: dict[str, Any] = {"boxes": [], "masks": [], "keypoints": [], "label": []}
-    for transform in (Resize((30, 20)), RandomRotation(30)):
-        made = JointCompose([transform])({"image": scene(0)["image"], **empty})
+    for transform in (t.Resize((30, 20)), t.RandomRotation(30)):
+        made = t.JointCompose([transform])({"image": scene(0)["image"], **empty})
         assert made["masks"].shape == (0, *made["image"].shape[:2])
         assert made["boxes"].shape == (0, 4)
         assert not len(made["keypoints"])
@@ -279,34 +249,33 @@ UNMOVED: dict[str, dict[str, Any]] = {
 def test_an_array_that_would_stay_behind_is_refused(change: dict[str, Any]) -> None:
     (name,) = change
     sample = {"image": scene(0)["image"], "id": 7, "name": "scene", "size": np.array([H, W])} | change
-    flip = RandomHorizontalFlip(0.0)  # refused before it is drawn
-    for moving in (flip, RandomApply([Compose([flip])], 0.0)):
+    flip = t.RandomHorizontalFlip(0.0)  # refused before it is drawn
+    for moving in (flip, t.RandomApply([t.Compose([flip])], 0.0)):
         with pytest.raises(ValueError, match=rf"{name!r}.*keep"):
-            JointCompose([moving])(sample)
-    kept = JointCompose([RandomHorizontalFlip(1.0)], keep=name)(sample)
+            t.JointCompose([moving])(sample)
+    kept = t.JointCompose([t.RandomHorizontalFlip(1.0)], keep=name)(sample)
     assert kept[name] is change[name]
     assert np.array_equal(kept["image"], sample["image"][:, ::-1])
-    assert JointCompose([RandomBrightness(0.5)])(sample)[name] is change[name]
+    assert t.JointCompose([t.RandomBrightness(0.5)])(sample)[name] is change[name]
 
 
 def test_a_target_that_is_to_stay_can_be_kept() -> None:
     sample = scene(0)
-    made = JointCompose([RandomHorizontalFlip(1.0)], keep=["masks", "boxes"])(sample)
+    made = t.JointCompose([t.RandomHorizontalFlip(1.0)], keep=["masks", "boxes"])(sample)
     assert made["masks"] is sample["masks"]
     assert made["boxes"] is sample["boxes"]
     with pytest.raises(ValueError, match="'boxes' and 'bboxes'"):
-        JointCompose([Resize(9)])(sample | {"bboxes": sample["boxes"]})
+        t.JointCompose([t.Resize(9)])(sample | {"bboxes": sample["boxes"]})
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "transform",
     [
         boxes_of.RandomHorizontalFlip(0.0),
         boxes_of.RandomObjectCrop(),
-        boxes_of.Compose([ImageOnly(lambda image: image), RandomHorizontalFlip(0.0)]),
-        boxes_of.RandomApply([RandomHorizontalFlip(0.0)], 0.0),
+        boxes_of.Compose([ImageOnly(lambda image: image), t.RandomHorizontalFlip(0.0)]),
+        boxes_of.RandomApply([t.RandomHorizontalFlip(0.0)], 0.0),
     ],
-    ids=["flip", "crop", "Compose", "RandomApply"],
 )
 def test_a_mask_in_a_tuple_is_refused(transform: Any) -> None:
     sample = scene(0)
@@ -318,7 +287,7 @@ def test_a_mask_in_a_tuple_is_refused(transform: Any) -> None:
     with pytest.raises(ValueError, match="JointCompose"):
         transform(image, mask)
     assert transform(image, found, "name", 3)[2:] == ("name", 3)
-    still = boxes_of.Compose([boxes_of.RandomApply(ImageOnly(lambda image: image)), RandomBrightness(0.1)])
+    still = boxes_of.Compose([boxes_of.RandomApply(ImageOnly(lambda image: image)), t.RandomBrightness(0.1)])
     assert still(image, found, mask)[2] is mask
 
 
@@ -327,7 +296,7 @@ def test_no_field_is_lost_without_boxes() -> None:
         boxes_of.RandomHorizontalFlip()(scene(0)["image"], None, "name")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("change", "error", "text"),
     [
         ({"masks": np.zeros((2, 9, 9))}, ValueError, "masks must be"),
@@ -341,25 +310,18 @@ def test_no_field_is_lost_without_boxes() -> None:
 )
 def test_wrong_fields_are_named(change: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
-        JointCompose([Resize(9)])(scene(0) | change)
+        t.JointCompose([t.Resize(9)])(scene(0) | change)
 
 
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="takes a dict with an image"):
-        JointCompose([Resize(9)])(scene(0)["image"])
-    with pytest.raises(TypeError, match="not known whether"):
-        JointCompose([lambda image: image])
-    with pytest.raises(TypeError, match="not known whether"):
-        JointCompose([RandomApply([lambda image: image])])
-    with pytest.raises(ValueError, match="min_coverage"):
-        JointCompose([], 1.0)
+        t.JointCompose([t.Resize(9)])(scene(0)["image"])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_in_a_loader(workers: int) -> None:
+def test_in_a_loader() -> None:
     data = SimpleDataset([{name: scene(n)[name] for name in ("image", "masks")} for n in range(8)])
-    chain = JointCompose([RandomResizedCrop(16), RandomHorizontalFlip()])
-    with DataLoader(data.transform(chain), 4, num_workers=workers, seed=3) as loader:
+    chain = t.JointCompose([t.RandomResizedCrop(16), t.RandomHorizontalFlip()])
+    with DataLoader(data.transform(chain), 4, num_workers=0, seed=3) as loader:
         batches = [(batch["image"].copy(), batch["masks"].copy()) for batch in loader]
     assert [image.shape for image, _ in batches] == [(4, 16, 16, 3)] * 2
     expected = chain(data[5], rng=Rng(3, 0, 5, position=5))
@@ -368,19 +330,19 @@ def test_in_a_loader(workers: int) -> None:
 
 
 FIRST = {
-    "flip": (RandomHorizontalFlip(1.0), True),
-    "chain": (Compose([RandomBrightness(0.5), RandomResizedCrop(32)]), True),
-    "applied at random": (RandomApply([RandomRotation(30)], 1.0), True),
-    "beside a function": (Compose([Resize((30, 40)), lambda image: image]), True),
-    "colours": (Compose([RandomBrightness(0.5), ToTensor()]), False),
+    "flip": (t.RandomHorizontalFlip(1.0), True),
+    "chain": (t.Compose([t.RandomBrightness(0.5), t.RandomResizedCrop(32)]), True),
+    "applied at random": (t.RandomApply([t.RandomRotation(30)], 1.0), True),
+    "beside a function": (t.Compose([t.Resize((30, 40)), lambda image: image]), True),
+    "colours": (t.Compose([t.RandomBrightness(0.5), t.ToTensor()]), False),
     "function": (lambda image: image, False),
-    "chain of functions": (Compose([lambda image: image]), False),
-    "nothing": (Compose([]), False),
+    "chain of functions": (t.Compose([lambda image: image]), False),
+    "nothing": (t.Compose([]), False),
 }
 
 
-@pytest.mark.parametrize(("transform", "moves"), FIRST.values(), ids=FIRST)
-@pytest.mark.parametrize("source", ["arrays", "file"])
+@with_cases(("transform", "moves"), FIRST.values(), ids=FIRST)
+@with_cases("source", ["arrays", "file"])
 def test_a_mask_beside_the_first_element_is_warned_of_once(
     source: str, transform: Any, moves: bool, tmp_path: Path
 ) -> None:

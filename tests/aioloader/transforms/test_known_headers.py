@@ -7,17 +7,13 @@ import numpy as np
 
 from aioloader.transforms import decode_image, lazy_image
 from aioloader.transforms.lazy_image import LazyImageReader
+from tests.aioloader.jpeg.samples import oriented
 
 
 def jpeg(number: int, quality: int, height: int, width: int) -> bytes:
     image = np.random.default_rng(number).integers(0, 256, (height // 8, width // 8, 3), np.uint8)
     image = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
     return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
-
-
-def with_exif(data: bytes, orientation: int) -> bytes:
-    body = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01" + bytes([0, orientation]) + bytes(6)
-    return data[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + data[2:]
 
 
 def images() -> list[bytes]:
@@ -28,7 +24,7 @@ def images() -> list[bytes]:
         for quality in (50, 80, 95)
         for height, width in ((48, 64), (64, 48))
     ]
-    return [file for data in plain for file in (data, with_exif(data, 6), with_exif(data, 3))]
+    return [file for data in plain for file in (data, oriented(data, 6), oriented(data, 3))]
 
 
 def test_images_with_different_headers_in_turn():

@@ -71,32 +71,6 @@ def test_an_image_without_pixels_says_so() -> None:
         functional.rotate(image(0, 4), 30)
 
 
-@with_cases(
-    "make",
-    [
-        pytest.param(lambda: RandomRotation(-1), id="negative"),
-        pytest.param(lambda: RandomRotation((2, 1)), id="order"),
-        pytest.param(lambda: RandomRotation((1, 2, 3)), id="three"),
-        pytest.param(lambda: RandomRotation(float("nan")), id="nan"),
-        pytest.param(lambda: RandomRotation(1, "bicubic"), id="interpolation"),
-        pytest.param(lambda: RandomRotation(1, center=(1,)), id="center"),
-        pytest.param(lambda: RandomRotation(1, fill="red"), id="fill"),
-        pytest.param(lambda: RandomAffine(1, (0.1, 1.1)), id="translate"),
-        pytest.param(lambda: RandomAffine(1, 0.1), id="translate-number"),
-        pytest.param(lambda: RandomAffine(1, scale=(0, 1)), id="scale"),
-        pytest.param(lambda: RandomAffine(1, shear=(1, 2, 3)), id="shear"),
-        pytest.param(lambda: RandomPerspective(1.5), id="distortion"),
-        pytest.param(lambda: RandomPerspective(p=2), id="p"),
-        pytest.param(lambda: RandomErasing(scale=(0.5, 2)), id="erasing-scale"),
-        pytest.param(lambda: RandomErasing(ratio=(0, 1)), id="erasing-ratio"),
-        pytest.param(lambda: RandomErasing(value="noise"), id="erasing-value"),
-    ],
-)
-def test_bad_values_are_refused_at_once_and_shown(make: Any) -> None:
-    with pytest.raises(ValueError, match="got "):
-        make()
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("first", [False, True], ids=["channels-last", "channels-first"])
 def test_a_rectangle_is_erased_in_either_order_of_axes(first: bool, dtype: Any) -> None:

@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aioloader import transforms as t
 from aioloader.rng import Rng
-from aioloader.transforms import (
-    AugMix,
-    AutoAugment,
-    AutoAugmentPolicy,
-    ColorJitter,
-    GaussianBlur,
-    RandAugment,
-    ToDtype,
-    TrivialAugmentWide,
-)
 from aioloader.transforms.autoaugment import POLICIES, augment, mixed
 from aioloader.transforms.blur import adjust_sharpness, gaussian_blur
 from aioloader.transforms.color import (
@@ -33,6 +24,7 @@ from aioloader.transforms.color import (
 )
 from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 from tests.aioloader.jpeg.samples import make_image
+from tests.cases import with_cases
 from tests.torchvision_import import import_torchvision
 
 tv = import_torchvision()
@@ -87,14 +79,14 @@ NEAR: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
+@with_cases("name", EXACT)
 def test_tables_are_equal(name: str) -> None:
     ours, other = EXACT[name]
     for image in images():
         np.testing.assert_array_equal(ours(image), theirs(image, other))
 
 
-@pytest.mark.parametrize("name", NEAR)
+@with_cases("name", NEAR)
 def test_colours_are_equal_within_one_level(name: str) -> None:
     ours, other = NEAR[name]
     for image in images():
@@ -122,8 +114,8 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("operation", OPERATIONS)
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("operation", OPERATIONS)
 def test_operations_of_policies(operation: str, interpolation: str) -> None:
     policy = tv.TrivialAugmentWide()
     mode = tv.InterpolationMode.NEAREST if interpolation == "nearest" else tv.InterpolationMode.BILINEAR
@@ -148,14 +140,14 @@ def wrap(transform: Any, name: str) -> Any:
     return Other
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("ours", "other"),
     [
-        (RandAugment, tv.RandAugment),
-        (TrivialAugmentWide, tv.TrivialAugmentWide),
-        (AutoAugment, tv.AutoAugment),
-        (AugMix(), tv.AugMix),
-        (AugMix(all_ops=False), wrap(tv.AugMix, "_PARTIAL_AUGMENTATION_SPACE")),
+        (t.RandAugment, tv.RandAugment),
+        (t.TrivialAugmentWide, tv.TrivialAugmentWide),
+        (t.AutoAugment, tv.AutoAugment),
+        (t.AugMix(), tv.AugMix),
+        (t.AugMix(all_ops=False), wrap(tv.AugMix, "_PARTIAL_AUGMENTATION_SPACE")),
     ],
 )
 def test_policies_have_the_operations_and_magnitudes_of_torchvision(ours: Any, other: Any) -> None:
@@ -173,11 +165,11 @@ def test_policies_have_the_operations_and_magnitudes_of_torchvision(ours: Any, o
                 np.testing.assert_array_equal(magnitudes(bins, 97, 130), wanted.double().numpy())
 
 
-@pytest.mark.parametrize("name", ["IMAGENET", "CIFAR10", "SVHN"])
+@with_cases("name", ["IMAGENET", "CIFAR10", "SVHN"])
 def test_pairs_of_autoaugment(name: str) -> None:
     constant = tv.AutoAugmentPolicy[name]
-    assert [*POLICIES[AutoAugmentPolicy[name]]] == tv.AutoAugment()._get_policies(constant)
-    assert AutoAugment(constant).policy is AutoAugment(constant.value).policy is AutoAugmentPolicy[name]
+    assert [*POLICIES[t.AutoAugmentPolicy[name]]] == tv.AutoAugment()._get_policies(constant)
+    assert t.AutoAugment(constant).policy is t.AutoAugment(constant.value).policy is t.AutoAugmentPolicy[name]
 
 
 def steps_of(ours: Any, rng: Rng, image: Any, count: int) -> list[tuple[str, float]]:
@@ -207,10 +199,10 @@ def stepwise(image: Any, steps: list[tuple[str, float]], interpolation: str) -> 
     return image
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("number", range(8))
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("number", range(8))
 def test_augmix_with_the_same_parameters(number: int, interpolation: str) -> None:
-    ours = AugMix(severity=7, chain_depth=2, interpolation=interpolation)
+    ours = t.AugMix(severity=7, chain_depth=2, interpolation=interpolation)
     image = images()[number % 3]
     rng = Rng(number)
     (own, together), shares = rng.dirichlet([1.0] * 2), rng.dirichlet([1.0] * 3)
@@ -230,9 +222,9 @@ def test_mixing_is_exact() -> None:
     np.testing.assert_array_equal(found, total.to(torch.uint8).numpy())
 
 
-@pytest.mark.parametrize("policy", AutoAugmentPolicy)
-def test_autoaugment_with_the_same_parameters(policy: AutoAugmentPolicy) -> None:
-    ours = AutoAugment(policy)
+@with_cases("policy", t.AutoAugmentPolicy)
+def test_autoaugment_with_the_same_parameters(policy: t.AutoAugmentPolicy) -> None:
+    ours = t.AutoAugment(policy)
     for number in range(20):
         image = images()[number % 3]
         rng = Rng(number)
@@ -249,9 +241,9 @@ def test_autoaugment_with_the_same_parameters(policy: AutoAugmentPolicy) -> None
 DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("target", DTYPES)
-@pytest.mark.parametrize("source", DTYPES)
+@with_cases("scale", [False, True])
+@with_cases("target", DTYPES)
+@with_cases("source", DTYPES)
 def test_dtypes(source: str, target: str, scale: bool) -> None:
     rng = np.random.default_rng(4)
     if source.startswith("float"):
@@ -261,7 +253,7 @@ def test_dtypes(source: str, target: str, scale: bool) -> None:
         bounds = np.iinfo(source)
         low = 0 if target.startswith("u") or not scale else bounds.min
         values = rng.integers(low, 100 if not scale else bounds.max, (5, 6, 3), dtype=source, endpoint=True)
-    ours = ToDtype(getattr(torch, target), scale)
+    ours = t.ToDtype(getattr(torch, target), scale)
     assert ours.dtype == target
     try:
         expected = F.to_dtype(torch.from_numpy(values), getattr(torch, target), scale)
@@ -282,12 +274,7 @@ def test_dtypes(source: str, target: str, scale: bool) -> None:
     np.testing.assert_array_equal(ours.apply(values, Rng(0), out), found)
 
 
-def drawn(transform: Any, count: int, read: Any) -> np.ndarray:
-    return np.array([read(transform, Rng(5, 0, index)) for index in range(count)])
-
-
-@pytest.mark.parametrize("a", [0.01, 0.2, 1.0, 4.0])
-@pytest.mark.parametrize("b", [0.2, 1.0])
+@with_cases(("a", "b"), [(0.01, 0.2), (0.2, 1.0), (1.0, 0.2), (4.0, 1.0)])
 def test_weights_are_distributed_like_torchs(a: float, b: float) -> None:
     stats = pytest.importorskip("scipy.stats")
     found = [Rng(5, 0, n).beta(a, b) for n in range(10_000)]
@@ -304,12 +291,12 @@ def test_draws_are_distributed_like_torchvisions(kind: str) -> None:
     torch.manual_seed(0)
     grey = np.full((4, 4, 3), 100, np.float32)
     if kind == "jitter":
-        ours = ColorJitter(brightness=(0.3, 1.9))
+        ours = t.ColorJitter(brightness=(0.3, 1.9))
         found = [float(ours(grey, rng=Rng(5, 0, n))[0, 0, 0]) / 100 for n in range(10_000)]
         other = tv.ColorJitter(brightness=(0.3, 1.9))
         expected = [float(other.make_params([])["brightness_factor"]) for _ in range(10_000)]
     else:
-        blur = GaussianBlur(3, (0.2, 1.5))
+        blur = t.GaussianBlur(3, (0.2, 1.5))
         found = [Rng(5, 0, n).uniform(*blur.sigma) for n in range(10_000)]
         expected = [float(tv.GaussianBlur(3, (0.2, 1.5)).make_params([])["sigma"][0]) for _ in range(10_000)]
     assert stats.ks_2samp(found, expected).pvalue > 1e-3

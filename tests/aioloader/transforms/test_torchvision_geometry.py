@@ -9,33 +9,18 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+from aioloader import transforms as t
 from aioloader.rng import Rng
-from aioloader.transforms import (
-    CenterCrop,
-    Pad,
-    RandomAffine,
-    RandomCrop,
-    RandomErasing,
-    RandomPerspective,
-    RandomResizedCrop,
-    RandomRotation,
-    Resize,
-    boxes,
-    decode_image,
-    functional,
-)
 from aioloader.transforms.geometry import CropResize
 from tests.aioloader.jpeg.samples import make_image
+from tests.cases import with_cases
 from tests.torchvision_import import import_torchvision
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 tv = import_torchvision()
 torch = pytest.importorskip("torch")
@@ -49,7 +34,7 @@ def photographs() -> list[Any]:
     folder = os.environ.get("AIOLOADER_TEST_PHOTOS")
     if folder:
         files = sorted(Path(folder).rglob("*.[jJ][pP]*"))[:100]
-        return [decode_image(file.read_bytes()) for file in files]
+        return [t.decode_image(file.read_bytes()) for file in files]
     return [made(height, width) for height, width in _SHAPES]
 
 
@@ -91,33 +76,33 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("antialias", [True, False])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest", "nearest-exact"])
-@pytest.mark.parametrize(("size", "max_size"), SIZES)
+@with_cases("antialias", [True, False])
+@with_cases("interpolation", ["bilinear", "bicubic", "nearest", "nearest-exact"])
+@with_cases(("size", "max_size"), SIZES)
 def test_resize(size: Any, max_size: Any, interpolation: str, antialias: bool) -> None:
     mode = tv.InterpolationMode(interpolation)
     check(
-        Resize(size, interpolation, max_size, antialias),
+        t.Resize(size, interpolation, max_size, antialias),
         lambda x: F.resize(x, size, mode, max_size, antialias),
     )
     assert (
-        Resize(size, mode, max_size, antialias).interpolation
-        == Resize(size, interpolation, max_size).interpolation
+        t.Resize(size, mode, max_size, antialias).interpolation
+        == t.Resize(size, interpolation, max_size).interpolation
     )
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@with_cases("number", [2, 3])
 def test_numbers_mean_what_they_mean_in_torchvision(number: int) -> None:
-    check(Resize((100, 224), number), lambda x: F.resize(x, (100, 224), number))
+    check(t.Resize((100, 224), number), lambda x: F.resize(x, (100, 224), number))
 
 
-@pytest.mark.parametrize("size", [224, (100, 300), (31, 30), (800, 20), (801, 1023)])
+@with_cases("size", [224, (100, 300), (31, 30), (800, 20), (801, 1023)])
 def test_center_crop(size: Any) -> None:
-    check(CenterCrop(size), lambda x: F.center_crop(x, size), 1.0)
+    check(t.CenterCrop(size), lambda x: F.center_crop(x, size), 1.0)
 
 
-@pytest.mark.parametrize("height", range(1, 8))
-@pytest.mark.parametrize("width", range(1, 8))
+@with_cases("height", range(1, 8))
+@with_cases("width", range(1, 8))
 def test_center_crop_rounds_as_torchvision_for_any_extents(height: int, width: int) -> None:
     image = np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
     tensor = torch.from_numpy(image).permute(2, 0, 1)
@@ -125,15 +110,15 @@ def test_center_crop_rounds_as_torchvision_for_any_extents(height: int, width: i
         if min(size) == 0:
             continue
         expected = F.center_crop(tensor, size).permute(1, 2, 0).numpy()
-        made = CenterCrop(size)(image)
+        made = t.CenterCrop(size)(image)
         assert np.array_equal(made, expected)
-        assert np.array_equal(functional.center_crop(image, size), expected)
-        boxed, _ = boxes.CenterCrop(size)(image, np.array([[0.0, 0.0, width, height]]))
+        assert np.array_equal(t.functional.center_crop(image, size), expected)
+        boxed, _ = t.boxes.CenterCrop(size)(image, np.array([[0.0, 0.0, width, height]]))
         assert np.array_equal(boxed, expected)
         assert np.shares_memory(made, image) == (size[0] <= height and size[1] <= width)
 
 
-@pytest.mark.parametrize("antialias", [True, False])
+@with_cases("antialias", [True, False])
 def test_resized_crop(antialias: bool) -> None:
     rectangle = (7, 13, 30, 61)
     check(
@@ -142,23 +127,23 @@ def test_resized_crop(antialias: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
-@pytest.mark.parametrize("padding", [3, (5, 2), (1, 2, 3, 4)])
+@with_cases("mode", ["constant", "edge", "reflect", "symmetric"])
+@with_cases("padding", [3, (5, 2), (1, 2, 3, 4)])
 def test_pad(padding: Any, mode: str) -> None:
     check(
-        Pad(padding, 7, mode),
+        t.Pad(padding, 7, mode),
         lambda x: F.pad(x, list(padding) if isinstance(padding, tuple) else padding, 7, mode),
         1.0,
     )
 
 
-@pytest.mark.parametrize("ratio", [(4.0, 5.0), (0.2, 0.25), (0.7, 1.9)])
+@with_cases("ratio", [(4.0, 5.0), (0.2, 0.25), (0.7, 1.9)])
 def test_the_crop_that_is_taken_if_no_try_fits(ratio: Any) -> None:
     theirs = tv.RandomResizedCrop(10, (1.5, 1.6), ratio)
     for x in photographs():
         height, width = x.shape[:2]
         expected = theirs.make_params([torch.empty(3, height, width)])
-        x, y, w, h = RandomResizedCrop(10, (1.5, 1.6), ratio).box(height, width, Rng(0))
+        x, y, w, h = t.RandomResizedCrop(10, (1.5, 1.6), ratio).box(height, width, Rng(0))
         assert (y, x, h, w) == tuple(expected[name] for name in ("top", "left", "height", "width"))
 
 
@@ -174,23 +159,23 @@ ROTATIONS = [
 ]
 
 
-@pytest.mark.parametrize("fill", [None, 0, 200, (7, 90, 255)], ids=str)
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize(("angle", "expand"), ROTATIONS)
+@with_cases("fill", [None, 200, (7, 90, 255)], ids=str)
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases(("angle", "expand"), ROTATIONS)
 def test_rotate(angle: float, expand: bool, interpolation: str, fill: Any) -> None:
     mode = tv.InterpolationMode(interpolation)
     check(
-        lambda x: functional.rotate(x, angle, interpolation, expand, None, fill),
+        lambda x: t.functional.rotate(x, angle, interpolation, expand, None, fill),
         lambda x: F.rotate(x, angle, mode, expand, None, None if fill is None else _list(fill)),
     )
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("center", [(0.0, 0.0), (30.0, 12.5)])
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("center", [(0.0, 0.0), (30.0, 12.5)])
 def test_rotate_about_a_point(center: Any, interpolation: str) -> None:
     mode = tv.InterpolationMode(interpolation)
     check(
-        lambda x: functional.rotate(x, 21.0, interpolation, False, center, 3),
+        lambda x: t.functional.rotate(x, 21.0, interpolation, False, center, 3),
         lambda x: F.rotate(x, 21.0, mode, False, list(center), 3),
     )
 
@@ -204,133 +189,118 @@ AFFINES = {
 }
 
 
-@pytest.mark.parametrize("fill", [None, 0, (7, 90, 255)], ids=str)
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("arguments", AFFINES.values(), ids=AFFINES)
+@with_cases("fill", [None, (7, 90, 255)], ids=str)
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("arguments", AFFINES.values(), ids=AFFINES)
 def test_affine(arguments: Any, interpolation: str, fill: Any) -> None:
     mode = tv.InterpolationMode(interpolation)
     angle, translate, scale, shear = arguments
     check(
-        lambda x: functional.affine(x, *arguments, interpolation, fill),
+        lambda x: t.functional.affine(x, *arguments, interpolation, fill),
         lambda x: F.affine(
             x, angle, list(translate), scale, list(shear), mode, None if fill is None else _list(fill)
         ),
     )
 
 
-@pytest.mark.parametrize("fill", [None, 0, (7, 90, 255)], ids=str)
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-@pytest.mark.parametrize("strength", [0.1, 0.4])
+@with_cases("fill", [None, (7, 90, 255)], ids=str)
+@with_cases("interpolation", ["nearest", "bilinear"])
+@with_cases("strength", [0.1, 0.4])
 def test_perspective(strength: float, interpolation: str, fill: Any) -> None:
     mode = tv.InterpolationMode(interpolation)
 
     def points(height: int, width: int) -> Any:
         corners = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-        drawn = RandomPerspective(strength).endpoints(height, width, Rng(5))
+        drawn = t.RandomPerspective(strength).endpoints(height, width, Rng(5))
         return corners, [list(place) for place in drawn]
 
     check(
-        lambda x: functional.perspective(x, *points(*x.shape[:2]), interpolation, fill),
+        lambda x: t.functional.perspective(x, *points(*x.shape[:2]), interpolation, fill),
         lambda x: F.perspective(x, *points(*x.shape[1:]), mode, None if fill is None else _list(fill)),
     )
 
 
-@pytest.mark.parametrize("value", [0, 255, (1, 2, 3)], ids=str)
+@with_cases("value", [0, 255, (1, 2, 3)], ids=str)
 def test_erase(value: Any) -> None:
     values = torch.tensor(value, dtype=torch.uint8).reshape(-1, 1, 1)
-    check(lambda x: functional.erase(x, 3, 5, 9, 7, value), lambda x: F.erase(x, 3, 5, 9, 7, values), 1.0)
+    check(lambda x: t.functional.erase(x, 3, 5, 9, 7, value), lambda x: F.erase(x, 3, 5, 9, 7, values), 1.0)
 
 
 def test_crops_and_borders_with_given_parameters() -> None:
     for place in ((3, 4, 20, 30), (-5, -2, 30, 30), (20, 10, 700, 20)):
         check(
-            lambda x, place=place: functional.crop(x, *place), lambda x, place=place: F.crop(x, *place), 1.0
+            lambda x, place=place: t.functional.crop(x, *place), lambda x, place=place: F.crop(x, *place), 1.0
         )
         check(
-            lambda x, place=place: functional.resized_crop(x, *place, (20, 31)),
+            lambda x, place=place: t.functional.resized_crop(x, *place, (20, 31)),
             lambda x, place=place: F.resized_crop(x, *place, (20, 31), antialias=True),
         )
-    check(lambda x: functional.resize(x, 64), lambda x: F.resize(x, 64))
-    check(lambda x: functional.center_crop(x, 64), lambda x: F.center_crop(x, 64), 1.0)
-    check(lambda x: functional.pad(x, (1, 2), 3), lambda x: F.pad(x, [1, 2], 3), 1.0)
+    check(lambda x: t.functional.resize(x, 64), lambda x: F.resize(x, 64))
+    check(lambda x: t.functional.center_crop(x, 64), lambda x: F.center_crop(x, 64), 1.0)
+    check(lambda x: t.functional.pad(x, (1, 2), 3), lambda x: F.pad(x, [1, 2], 3), 1.0)
 
 
 def _list(fill: Any) -> Any:
     return list(map(float, fill)) if isinstance(fill, tuple) else fill
 
 
-def torchvision_parameters(transform: Any, names: Sequence[str], height: int, width: int) -> Any:
-    torch.manual_seed(3)
-    image = torch.empty(3, height, width)
-    drawn = (transform.make_params([image]) for _ in range(10_000))
-    return np.array([np.hstack([np.ravel(found[name]) for name in names]) for found in drawn])
+def moved(matrix: Any) -> list[Any]:
+    """Return angle, whole shift and scale of an affine map of 30 rows and 40 columns."""
+    shift = matrix @ (20, 15, 1) - (20, 15, 1)
+    scale = float(np.hypot(matrix[0, 0], matrix[1, 0]))
+    return [np.degrees(np.arctan2(matrix[1, 0], matrix[0, 0])), *np.rint(shift[:2]), scale]
 
 
-def same_distribution(ours: Any, expected: Any) -> None:
-    """Compare every column by the two-sample test of Kolmogorov and Smirnov."""
-    stats = pytest.importorskip("scipy.stats", reason="compares distributions")
-    assert ours.shape == expected.shape
-    for mine, other in zip(ours.T.astype(float), expected.T.astype(float), strict=True):
-        if mine.min() == mine.max() == other.min() == other.max():
-            continue
-        assert stats.ks_2samp(mine, other).pvalue > 1e-4
+AFFINE = (-30, 30), (0.1, 0.3), (0.5, 1.5)
+# Name: a function that draws ours, torchvision's transform, the names of its parameters, height and width.
+DRAWS: dict[str, tuple[Any, Any, tuple[str, ...], tuple[int, int]]] = {
+    "resized crop": (
+        lambda rng: t.RandomResizedCrop(10, (0.2, 0.9), (0.5, 3.0)).box(300, 400, rng),
+        *(tv.RandomResizedCrop(10, (0.2, 0.9), (0.5, 3.0)), ("left", "top", "width", "height"), (300, 400)),
+    ),
+    "crop": (
+        lambda rng: -t.RandomCrop((100, 150)).motion(300, 400, rng).matrix[:2, 2],
+        *(tv.RandomCrop((100, 150)), ("left", "top"), (300, 400)),
+    ),
+    "padded crop": (
+        lambda rng: 11 - t.RandomCrop((100, 150), 11).motion(300, 400, rng).matrix[:2, 2],
+        *(tv.RandomCrop((100, 150), 11), ("left", "top"), (300, 400)),
+    ),
+    "rotation": (
+        lambda rng: [-moved(t.RandomRotation((-10, 70)).motion(30, 40, rng).matrix)[0]],
+        *(tv.RandomRotation((-10, 70)), ("angle",), (30, 40)),
+    ),
+    "affine": (
+        lambda rng: moved(t.RandomAffine(*AFFINE).motion(30, 40, rng).matrix),
+        *(tv.RandomAffine(*AFFINE), ("angle", "translate", "scale"), (30, 40)),
+    ),
+    "perspective": (
+        lambda rng: coefficients(t.RandomPerspective(0.5, 1.0).motion(60, 80, rng).matrix),
+        *(tv.RandomPerspective(0.5, 1.0), ("coefficients",), (60, 80)),
+    ),
+    "erasing": (
+        lambda rng: t.RandomErasing(1.0).rectangle(60, 80, rng) or (0, 0, 60, 80),
+        *(tv.RandomErasing(1.0), ("i", "j", "h", "w"), (60, 80)),
+    ),
+}
+
+
+def coefficients(matrix: Any) -> Any:
+    inverse = np.linalg.inv(matrix)
+    return (inverse / inverse[2, 2]).ravel()[:8]
 
 
 @pytest.mark.slow
-class TestDistributions:
-    """10,000 draws of each."""
-
-    def test_random_resized_crop(self) -> None:
-        crop = RandomResizedCrop(10, (0.2, 0.9), (0.5, 3.0))
-        boxes = [crop.box(300, 400, Rng(1, 0, index)) for index in range(10_000)]
-        names = ("left", "top", "width", "height")
-        theirs = tv.RandomResizedCrop(10, (0.2, 0.9), (0.5, 3.0))
-        same_distribution(np.array(boxes), torchvision_parameters(theirs, names, 300, 400))
-
-    @pytest.mark.parametrize("padding", [None, 11])
-    def test_random_crop(self, padding: int | None) -> None:
-        crop = RandomCrop((100, 150), padding)
-        ours = []
-        for index in range(10_000):
-            matrix = crop.motion(300, 400, Rng(1, 0, index)).matrix
-            ours.append((padding or 0) - matrix[:2, 2])
-        theirs = torchvision_parameters(tv.RandomCrop((100, 150), padding), ("left", "top"), 300, 400)
-        same_distribution(np.array(ours), theirs)
-
-    def test_random_rotation(self) -> None:
-        rotation = RandomRotation((-10, 70))
-        ours = []
-        for index in range(10_000):
-            matrix = rotation.motion(30, 40, Rng(1, 0, index)).matrix
-            ours.append([np.degrees(np.arctan2(matrix[0, 1], matrix[0, 0]))])
-        expected = torchvision_parameters(tv.RandomRotation((-10, 70)), ("angle",), 30, 40)
-        same_distribution(np.array(ours), expected)
-
-    def test_random_affine(self) -> None:
-        arguments = ((-30, 30), (0.1, 0.3), (0.5, 1.5))
-        ours = []
-        for index in range(10_000):
-            matrix = RandomAffine(*arguments).motion(30, 40, Rng(1, 0, index)).matrix
-            scale = float(np.hypot(matrix[0, 0], matrix[1, 0]))
-            angle = np.degrees(np.arctan2(matrix[1, 0], matrix[0, 0]))
-            moved = matrix @ (20, 15, 1) - (20, 15, 1)
-            ours.append([angle, *np.rint(moved[:2]), scale])
-        expected = torchvision_parameters(
-            tv.RandomAffine(*arguments), ("angle", "translate", "scale"), 30, 40
-        )
-        same_distribution(np.array(ours), expected)
-
-    def test_random_perspective(self) -> None:
-        ours = []
-        for index in range(10_000):
-            motion = RandomPerspective(0.5, 1.0).motion(60, 80, Rng(1, 0, index))
-            inverse = np.linalg.inv(motion.matrix)
-            ours.append((inverse / inverse[2, 2]).ravel()[:8])
-        expected = torchvision_parameters(tv.RandomPerspective(0.5, 1.0), ("coefficients",), 60, 80)
-        same_distribution(np.array(ours), expected)
-
-    def test_random_erasing(self) -> None:
-        erasing = RandomErasing(1.0)
-        ours = [erasing.rectangle(60, 80, Rng(1, 0, index)) or (0, 0, 60, 80) for index in range(10_000)]
-        expected = torchvision_parameters(tv.RandomErasing(1.0), ("i", "j", "h", "w"), 60, 80)
-        same_distribution(np.array(ours), expected)
+@pytest.mark.parametrize("name", DRAWS)
+def test_10_000_draws_are_distributed_like_torchvisions(name: str) -> None:
+    """Compare every column by the two-sample test of Kolmogorov and Smirnov."""
+    stats = pytest.importorskip("scipy.stats", reason="compares distributions")
+    draw, other, names, extents = DRAWS[name]
+    ours = np.array([draw(Rng(1, 0, index)) for index in range(10_000)])
+    torch.manual_seed(3)
+    drawn = (other.make_params([torch.empty(3, *extents)]) for _ in range(10_000))
+    expected = np.array([np.hstack([np.ravel(found[name]) for name in names]) for found in drawn])
+    assert ours.shape == expected.shape
+    for mine, theirs in zip(ours.T.astype(float), expected.T.astype(float), strict=True):
+        if not mine.min() == mine.max() == theirs.min() == theirs.max():
+            assert stats.ks_2samp(mine, theirs).pvalue > 1e-4

@@ -9,6 +9,7 @@ import pytest
 
 from aioloader.rng import Rng
 from aioloader.transforms import CutMix, MixUp
+from tests.cases import with_cases
 from tests.torchvision_import import import_torchvision
 
 tv = import_torchvision()
@@ -39,9 +40,9 @@ def batch_of(size: int, kind: str, dtype: Any) -> tuple[Any, Any]:
     return images, labels
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("kind", LABELS)
-@pytest.mark.parametrize("size", SIZES)
+@with_cases("dtype", ["float32", "float64", "float16"])
+@with_cases("kind", LABELS)
+@with_cases("size", SIZES)
 def test_mixup(size: int, kind: str, dtype: str) -> None:
     batch = batch_of(size, kind, dtype)
     for number in range(5):
@@ -54,9 +55,9 @@ def test_mixup(size: int, kind: str, dtype: str) -> None:
             np.testing.assert_array_equal(ours, theirs.numpy())
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("kind", LABELS)
-@pytest.mark.parametrize("size", SIZES)
+@with_cases("channels_last", [False, True])
+@with_cases("kind", LABELS)
+@with_cases("size", SIZES)
 def test_cutmix(size: int, kind: str, channels_last: bool) -> None:
     images, labels = batch_of(size, kind, "float32")
     images = (images * 20 + 100).clip(0, 255).astype(np.uint8) if channels_last else images
