@@ -24,9 +24,10 @@ them. The last bytes of a row are also the first ones of the next, so the entry 
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioloader.jpeg.crop_entry import (
     CODES,
@@ -148,12 +149,15 @@ _END: Final = bytes((0xFF, EOI))
 _NO_RESTARTS: Final = bytes((0xFF, DRI, 0, 4, 0, 0))
 _STUFFED: Final = b"\xff\0"
 _LOW_BITS: Final = [255 >> number for number in range(8)]
-# A negative value of n bits is stored as value + 2**n - 1.
-_NEGATIVE: Final = [(1 << number) - 1 for number in range(16)]
+_DC_DIFFERENCES: Final = 1 << 11  # of each sign
 _MOST_IN_A_BYTE = 4  # MCUs
 _LEAST_SCALED = 8  # pixels
 # Cost of a row of a window besides its MCUs, in blocks that a decoder could decode meanwhile.
 _ROW_COST = 16
+
+
+# A number of bits, and the bits.
+_Bits: TypeAlias = tuple[int, int]
 
 
 class _Source(NamedTuple):
@@ -338,19 +342,14 @@ def _in_one_byte(parts: _Parts, mask: int) -> bool:
 
 
 def _joined(
-    source: _Source,
-    parts: _Parts,
-    opening: tuple[int, int],
-    *,
-    continues: bool = False,
-    closing: tuple[int, int] = (0, 0),
+    source: _Source, parts: _Parts, opening: _Bits, *, continues: bool = False, closing: _Bits = (0, 0)
 ) -> list[Any]:
     """Join parts of a scan by phantom MCUs.
 
     Args:
         source: the JPEG and its entry.
         parts: the parts.
-        opening: bits before the first phantom: their number, and the bits.
+        opening: bits before the first phantom.
         continues: the first part is the begin of the scan and needs no phantom.
         closing: as `opening`, bits behind the last part.
 
@@ -358,20 +357,15 @@ def _joined(
         The bytes of the scan and the marker behind it, in pieces.
     """
     data, _, entry, head, scan = source
-    codes = CODES.unpack_from(entry, HEAD.size)
-    luma, chroma, luma_nbits, chroma_nbits = codes[:12], codes[12:24], codes[24:36], codes[36:48]
-    pads, pad_nbits = codes[48:56], codes[56:]
-    luma_at = TABLES_AT + head.tables_nbytes
-    empty_luma = bytes(entry[luma_at : luma_at + head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
-    skipped_luma, skipped_nbits = int.from_bytes(empty_luma, "big"), 8 * len(empty_luma)
+    luma, chroma, luma_nbits, chroma_nbits, pads, pad_nbits = _codes(entry)
+    skipped_nbits, skipped_luma = _empty_luma(source)
     begin_rows, begins, begin_shift, end_rows, ends, end_shift = parts
-    begin_0, end_0 = begin_shift + head.nbits, end_shift + head.nbits
-    begin_1, end_1 = begin_0 + head.nbits_0, end_0 + head.nbits_0
-    begin_2, end_2 = begin_1 + head.nbits_1, end_1 + head.nbits_1
+    begin_0, begin_1, begin_2 = _shifts(head, begin_shift)
+    end_0, end_1, end_2 = _shifts(head, end_shift)
     mask = (1 << head.nbits) - 1
     mask_0, mask_1, mask_2 = (1 << head.nbits_0) - 1, (1 << head.nbits_1) - 1, (1 << head.nbits_2) - 1
     colour, chroma_end = head.components == 3, head.chroma_end
-    negative, low_bits = _NEGATIVE, _LOW_BITS
+    low_bits, stored = _LOW_BITS, _stored()
     whole = memoryview(data)
     pieces: list[Any] = []
     carried_nbits, carried = opening
@@ -392,37 +386,24 @@ def _joined(
         skipped = at & 7
         at = (at >> 3) + scan
         byte = data[at]
-        bits = byte & low_bits[skipped]
-        nbits = 8 - skipped
+        bits, nbits = byte & low_bits[skipped], 8 - skipped
         if colour:
-            value = (begin >> begin_2 & mask_2) - behind_2
+            category, value = stored[(begin >> begin_2 & mask_2) - behind_2]
             behind_2 = end >> end_2 & mask_2
-            category = value.bit_length()
-            if value < 0:
-                value += negative[category]
             bits += chroma[category] + (value << chroma_end) << nbits
             nbits += chroma_nbits[category]
-            value = (begin >> begin_1 & mask_1) - behind_1
+            category, value = stored[(begin >> begin_1 & mask_1) - behind_1]
             behind_1 = end >> end_1 & mask_1
-            category = value.bit_length()
-            if value < 0:
-                value += negative[category]
             bits += chroma[category] + (value << chroma_end) << nbits
             nbits += chroma_nbits[category]
-        value = (begin >> begin_0 & mask_0) - behind_0
+        category, value = stored[(begin >> begin_0 & mask_0) - behind_0]
         behind_0 = end >> end_0 & mask_0
-        category = value.bit_length()
-        if value < 0:
-            value += negative[category]
         length = luma_nbits[category]
         pad = -(length + nbits + carried_nbits) & 7
         bits += (luma[category] + value << pad_nbits[pad]) + pads[pad] << nbits
         nbits += length + pad_nbits[pad]
-        if skipped_nbits:
-            bits += skipped_luma << nbits
-            nbits += skipped_nbits
-        bits += carried << nbits
-        phantom = bits.to_bytes(nbits + carried_nbits >> 3, "big")
+        bits += (carried << skipped_nbits) + skipped_luma << nbits
+        phantom = bits.to_bytes(nbits + skipped_nbits + carried_nbits >> 3, "big")
         if 255 in phantom:
             phantom = phantom.replace(b"\xff", _STUFFED)
         at += 2 if byte == 255 else 1
@@ -433,24 +414,56 @@ def _joined(
         pieces += phantom, whole[at:until]
     # Every second piece is the file's. Rows do not overlap, so that a cut is never much larger.
     _check_total(pieces[1::2], data)
-    nbits, bits = closing
-    bits |= carried << nbits
-    nbits += carried_nbits
-    # Ones fill the last byte.
-    bits = (bits + 1 << (-nbits & 7)) - 1
-    pieces += bits.to_bytes(nbits + 7 >> 3, "big").replace(b"\xff", _STUFFED), _END
+    pieces += _last_bytes((carried_nbits, carried), closing), _END
     return pieces
 
 
-def _empty_mcu(source: _Source) -> tuple[int, int]:
-    """Return the number of bits of an MCU without coefficients, and the bits."""
+def _codes(entry: Any) -> tuple[Sequence[int], ...]:
+    """Return an entry's codes of DC categories and numbers of bits, luma and chroma each; and paddings, likewise."""
+    codes = CODES.unpack_from(entry, HEAD.size)
+    return codes[:12], codes[12:24], codes[24:36], codes[36:48], codes[48:56], codes[56:]
+
+
+def _shifts(head: EntryHead, shift: int) -> tuple[int, int, int]:
+    """Return the bits before the DC value of each component in a point that begins after `shift` bits."""
+    luma = shift + head.nbits
+    return luma, luma + head.nbits_0, luma + head.nbits_0 + head.nbits_1
+
+
+@functools.cache
+def _stored() -> list[Any]:
+    """Return the category and the stored bits of each DC difference; None for those without a category."""
+    positive = [(value.bit_length(), value) for value in range(_DC_DIFFERENCES)]
+    # A negative value of n bits is stored as value + 2**n - 1. Its index counts from the end.
+    negative = [(nbits, value ^ (1 << nbits) - 1) for nbits, value in positive[:0:-1]]
+    return [*positive, *[None] * (2 * _DC_DIFFERENCES), *negative]
+
+
+def _last_bytes(carried: _Bits, closing: _Bits) -> bytes:
+    """Return the last bits of a scan as bytes; ones fill the last one."""
+    nbits, bits = closing
+    bits |= carried[1] << nbits
+    nbits += carried[0]
+    bits = (bits + 1 << (-nbits & 7)) - 1
+    return bits.to_bytes(nbits + 7 >> 3, "big").replace(b"\xff", _STUFFED)
+
+
+def _empty_luma(source: _Source) -> _Bits:
+    """Return the luma blocks of an MCU that a phantom does not use, without coefficients."""
+    at = TABLES_AT + source.head.tables_nbytes
+    blocks = bytes(source.entry[at : at + source.head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
+    return 8 * len(blocks), int.from_bytes(blocks, "big")
+
+
+def _empty_mcu(source: _Source) -> _Bits:
+    """Return an MCU without coefficients."""
     head = source.head
     bits = int.from_bytes(source.entry[head.starts_at - head.empty_nbytes : head.starts_at], "big")
     return head.empty_nbits, bits >> 8 * head.empty_nbytes - head.empty_nbits
 
 
-def _repeated(length: int, bits: int, times: int) -> tuple[int, int]:
-    """Return some bits repeated, and before that their number; by doubling."""
+def _repeated(length: int, bits: int, times: int) -> _Bits:
+    """Return some bits repeated; by doubling."""
     all_bits = all_nbits = 0
     while times:
         if times & 1:
