@@ -209,6 +209,91 @@ def _next_marker(marks, count, at):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def _value(word, length, size):  # type: ignore[no-untyped-def]
+    """Return the value of `size` bits behind a code of `length` bits."""
+    if size == 0:
+        return np.int64(0)
+    value = np.int64((word << np.uint64(length)) >> np.uint64(64 - size))
+    return value if value >= (1 << (size - 1)) else value + 1 - (1 << size)
+
+
+@_compiled
+def _long_ac(word, symbols, limits, offsets):  # type: ignore[no-untyped-def]
+    """Decode an AC symbol of any length: bits of its code and value, coefficients; (0, 0) if there is none."""
+    length, symbol = _long_code(word, symbols, limits, offsets)
+    if symbol & 15:
+        return length + (symbol & 15), (symbol >> 4) + 1
+    if symbol == 0xF0:
+        return length, 16
+    return (length, 128) if length and symbol == 0 else (0, 0)
+
+
+@_compiled
+def _pass_mcu(data, bounds, dc, block_tables, lookups):  # type: ignore[no-untyped-def]
+    """Pass the symbols of an MCU.
+
+    Args:
+        data: as in `walk`.
+        bounds: bits before the MCU, and before the end of the data.
+        dc: int64 (components,), the DC values before it; set to those behind it.
+        block_tables, lookups: the coding, see `walk`.
+
+    Returns:
+        (bits before the next MCU, 0 or a key of `REASONS`).
+    """
+    one, many, symbols, limits, offsets = lookups
+    at, limit = bounds
+    for block in range(block_tables.shape[0]):
+        if at > limit:
+            return at, _TOO_SHORT
+        word = _load(data, at >> 3) << np.uint64(at & 7)
+        valid = 64 - (at & 7)
+        component, table = block_tables[block, 0], block_tables[block, 1]
+        entry = np.int64(one[table, word >> np.uint64(64 - LOOKUP_BITS)])
+        if entry:
+            length = entry & 255
+            size = (entry >> 8) & 255
+        else:
+            length, size = _long_code(word, symbols[table], limits[table], offsets[table])
+            if length == 0 or size > 11:
+                return at, _BAD_CODE
+        value = dc[component] + _value(word, length, size)
+        if value < -2047 or value > 2047:
+            return at, _BAD_DC
+        dc[component] = value
+        length += size
+        table = block_tables[block, 2]
+        coefficients = 1
+        while True:
+            word <<= np.uint64(length)
+            valid -= length
+            at += length
+            if coefficients >= 64:
+                break
+            if valid < 32:
+                word = _load(data, at >> 3) << np.uint64(at & 7)
+                valid = 64 - (at & 7)
+            index = word >> np.uint64(64 - LOOKUP_BITS)
+            entry = np.int64(many[table, index])
+            # Symbols behind the 64th coefficient belong to the next block.
+            if entry and coefficients + ((entry >> 8) & 255) < 64:
+                length = entry & 255
+                coefficients += entry >> 16
+                continue
+            entry = np.int64(one[table, index])
+            if entry:
+                length, passed = (entry & 255) + ((entry >> 8) & 255), entry >> 16
+            else:
+                length, passed = _long_ac(word, symbols[table], limits[table], offsets[table])
+                if length == 0:
+                    return at, _BAD_CODE
+            coefficients += passed
+        if 64 < coefficients < 128:
+            return at, _BAD_RUN
+    return at, 0
+
+
+@_compiled
 def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
     """Go through all symbols of a scan and note where MCUs begin.
 
@@ -229,7 +314,6 @@ def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
     block_tables, lookups = coding
     places, marks, count = left_out
     positions, predictors = result
-    one, many, symbols, limits, offsets = lookups
     at = np.int64(0)
     dc = np.zeros(4, np.int64)
     left = restart_interval
@@ -253,66 +337,9 @@ def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
             positions[row, column] = at
             for component in range(predictors.shape[0]):
                 predictors[component, row, column] = dc[component]
-            for block in range(block_tables.shape[0]):
-                if at > limit:
-                    return _TOO_SHORT
-                word = _load(data, at >> 3) << np.uint64(at & 7)
-                valid = 64 - (at & 7)
-                table = block_tables[block, 1]
-                entry = np.int64(one[table, word >> np.uint64(64 - LOOKUP_BITS)])
-                if entry:
-                    length = entry & 255
-                    size = (entry >> 8) & 255
-                else:
-                    length, size = _long_code(word, symbols[table], limits[table], offsets[table])
-                    if length == 0 or size > 11:
-                        return _BAD_CODE
-                if size:
-                    value = np.int64((word << np.uint64(length)) >> np.uint64(64 - size))
-                    if value < (1 << (size - 1)):
-                        value += 1 - (1 << size)
-                    value += dc[block_tables[block, 0]]
-                    if value < -2047 or value > 2047:
-                        return _BAD_DC
-                    dc[block_tables[block, 0]] = value
-                word <<= np.uint64(length + size)
-                valid -= length + size
-                at += length + size
-                table = block_tables[block, 2]
-                coefficients = 1
-                while coefficients < 64:
-                    if valid < 32:
-                        word = _load(data, at >> 3) << np.uint64(at & 7)
-                        valid = 64 - (at & 7)
-                    index = word >> np.uint64(64 - LOOKUP_BITS)
-                    entry = np.int64(many[table, index])
-                    # Symbols behind the 64th coefficient belong to the next block.
-                    if entry and coefficients + ((entry >> 8) & 255) < 64:
-                        length = entry & 255
-                        coefficients += entry >> 16
-                    else:
-                        entry = np.int64(one[table, index])
-                        if entry:
-                            length = (entry & 255) + ((entry >> 8) & 255)
-                            coefficients += entry >> 16
-                        else:
-                            length, size = _long_code(word, symbols[table], limits[table], offsets[table])
-                            if length == 0:
-                                return _BAD_CODE
-                            if size & 15:
-                                length += size & 15
-                                coefficients += (size >> 4) + 1
-                            elif size == 0xF0:
-                                coefficients += 16
-                            elif size == 0:
-                                coefficients += 128
-                            else:
-                                return _BAD_CODE
-                    word <<= np.uint64(length)
-                    valid -= length
-                    at += length
-                if 64 < coefficients < 128:
-                    return _BAD_RUN
+            at, problem = _pass_mcu(data, (at, limit), dc, block_tables, lookups)
+            if problem:
+                return problem
         positions[row, columns] = at
         for component in range(predictors.shape[0]):
             predictors[component, row, columns] = dc[component]
