@@ -381,8 +381,6 @@ class _Turn:
 def bench(
     path: str | os.PathLike[str],
     *,
-    image: str | None = None,
-    label: str | None = None,
     size: int = 224,
     batch_size: int = 64,
     train: bool = True,
@@ -390,11 +388,12 @@ def bench(
     rounds: int = 3,
     settings: Sequence[Setting] | None = None,
     tick: Callable[[int], object] | None = None,
+    **fields: str | None,
 ) -> BenchReport:
     """Measure loading of a data set of any format, compared with the bare loop on the same images.
 
     Args:
-        path, image, label: as for `aioloader.images`.
+        path: as for `aioloader.images`.
         size: side of the square images in pixels.
         batch_size: images of a batch.
         train: random resized crops and flips, shuffled; else resized, the centre cropped, in order.
@@ -402,6 +401,7 @@ def bench(
         rounds: turns of each of the best settings.
         settings: settings to try; None: `default_settings`.
         tick: called after each turn with the number of turns so far; there are `turns` of them.
+        fields: image and label, as for `aioloader.images`; None: the format's own.
 
     Returns:
         the results. Images that cannot be decoded are skipped.
@@ -412,8 +412,7 @@ def bench(
         ValueError: it is of a format that is not read, or contains no image that can be decoded.
     """
     found = recognize(path)
-    given = (("image", image), ("label", label))
-    names: dict[str, Any] = {name: value for name, value in given if value is not None}
+    names = {name: value for name, value in fields.items() if value is not None}
     samples, bare_images, mean_nbytes, undecodable = _bare_images(found, names)
     cores = available_cores()
     numbers = itertools.count(1)

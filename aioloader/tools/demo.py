@@ -258,7 +258,6 @@ async def stream(
     size: int = 224,
     num_workers: int | None = None,
     executor: str = "process",
-    seed: int = 0,
     sheet: str | os.PathLike[str] | None = None,
 ) -> DemoReport:
     """Stream a record file for some epochs, with a progress bar on standard error.
@@ -271,7 +270,6 @@ async def stream(
         size: side of the crops in pixels.
         num_workers: number of workers; None: one per core.
         executor: "process", "thread" or "inline".
-        seed: seed of the order and the crops.
         sheet: path of the contact sheet of the first batch; None: none is written.
 
     Raises:
@@ -299,7 +297,6 @@ async def stream(
                 shuffle=True,
                 num_workers=workers,
                 executor=executor,
-                seed=seed,
             ) as loader:
                 for epoch in range(epochs):
                     with ProgressBar(f"epoch {epoch}", len(dataset)) as bar:

@@ -42,7 +42,7 @@ from aioloader.transforms.decode import decode_image
 from aioloader.transforms.interpolation import resize_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from aioloader.foundation.types import Array
 
@@ -119,7 +119,7 @@ def _resized(image: Array, shorter: int, interpolation: int) -> Array:
     return small[:, :, 0] if image.ndim == 2 else small
 
 
-def pack_list(
+def job_of_list(
     images: Sequence[Listed],
     paths: Sequence[str],
     rec: str | os.PathLike[str],
@@ -129,10 +129,11 @@ def pack_list(
     all_labels: bool = False,
     workers: int = 1,
     on_error: str = "skip",
-    begin: Callable[[int, int, str], object] | None = None,
-    tick: Callable[[int], object] | None = None,
-) -> PackReport:
-    """Write a record for each image, in the order of the list: header (flag, labels, id, 0), then the image's bytes.
+) -> Job:
+    """Return the job that writes a record for each image of a list, in its order.
+
+    A record is a header (flag, labels, id, 0), then the image's bytes. In the report the keys of errors are the ids of
+    the images that were left out.
 
     Args:
         images: the list.
@@ -144,18 +145,6 @@ def pack_list(
         all_labels: store all labels of an image that has several, with their number as the flag; else only the first.
         workers: number of encoding threads.
         on_error: "skip": leave out images that cannot be read or are damaged; "raise": stop at the first.
-        begin, tick: see `aioloader.tools.pack.pack`, which also describes the files left by an interrupt.
-
-    Returns:
-        the report; the errors' keys are the ids of the images that were left out.
-
-    Raises:
-        PackBusyError: another process is packing into the same files.
-        PackError, OSError: with "raise", an image is damaged or cannot be read.
-        PackError: with "skip", all images failed.
-        OSError: a file cannot be written.
-
-    After an error, existing files are unchanged.
     """
     place = Path(rec)
     idx = place.with_suffix(".idx")
@@ -163,7 +152,7 @@ def pack_list(
     file = Packed(place, idx if indexed else None, None, stop=len(images))
     options = {**asdict(encode), "all_labels": all_labels, "on_error": on_error, "index": indexed}
     options["libraries"] = {} if encode.pass_through else library_versions()
-    job = Job(
+    return Job(
         source=Source("list", str(rec), images, paths),
         plan=Plan(np.arange(len(images), dtype=np.int64), (file,)),
         encode=encode,
@@ -173,7 +162,6 @@ def pack_list(
         on_error=on_error,
         all_labels=all_labels,
     )
-    return run(job, PackReport((file,), ()), begin=begin, tick=tick)
 
 
 _SWITCHES = ("list", "recursive", "shuffle", "no-shuffle", "pass-through", "center-crop", "pack-label")
@@ -376,7 +364,7 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> int:
             print(f"time: {time.monotonic() - begin:.2f}  count: {done}", flush=True)
 
     root = os.path.abspath(options.root)
-    report = pack_list(
+    job = job_of_list(
         images,
         [os.path.join(root, image.path) for image in images],
         Path(path).with_suffix(".rec"),
@@ -384,9 +372,8 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> int:
         all_labels=options.pack_label,
         workers=options.num_thread,
         on_error=options.on_error,
-        begin=begin_at,
-        tick=tick,
     )
+    report = run(job, PackReport(job.plan.outputs, ()), begin=begin_at, tick=tick)
     for error in report.errors:
         _note(f"id {error.key} is skipped: {error.path}: {error.reason}")
     if report.errors:
@@ -471,7 +458,7 @@ def _pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> 
     if os.path.realpath(out) == os.path.realpath(lst):
         raise ValueError(f"the records would overwrite the list {lst}: the order is IMAGES.lst ROOT OUT.rec")
     start = os.path.join(root, "") if os.path.isdir(root) else root
-    report = pack_list(
+    job = job_of_list(
         images,
         [start + image.path for image in images],
         out,
@@ -481,6 +468,7 @@ def _pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> 
         workers=available_cores(),
         on_error="raise",
     )
+    report = run(job, PackReport(job.plan.outputs, ()))
     print(f"Total: {report.records} images processed, written to {report.rec}")
     return 0
 

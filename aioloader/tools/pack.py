@@ -107,6 +107,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help=f"the {RECORD_SUFFIX} file to write, with or without its extension; or its URL",
     )
+    _add_source(parser)
+    _add_fields(parser, formats)
+    _add_order(parser)
+    _add_images(parser)
+    _add_work(parser)
+    for name in _IM2REC:
+        parser.add_argument(
+            name, action=_Im2recSwitch, nargs="*", dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("source")
     group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the list's folder)")
     group.add_argument(
@@ -123,6 +135,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="classes of a folder in the order of their numbers: a folder that has them, such as that of the training "
         "set, or their names (default: all sub-folders)",
     )
+
+
+def _add_fields(parser: argparse.ArgumentParser, formats: str) -> None:
     group = parser.add_argument_group(f"fields of samples ({formats})")
     group.add_argument(
         "--image", metavar="NAME", help="field of the image (default: that of the format's dataset)"
@@ -138,6 +153,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="other fields to keep, in OUT.fields.jsonl, a line of JSON for each record",
     )
+
+
+def _add_order(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("order and files")
     group.add_argument("--shuffle", action="store_true", help="shuffle the records of each part")
     group.add_argument(
@@ -158,6 +176,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"keep the records of OUT{RECORD_SUFFIX} and write the new ones behind them; keys, list and classes go on",
     )
+
+
+def _add_images(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("images")
     group.add_argument(
         "--encoding",
@@ -198,6 +219,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also write OUT.crops, a crop index, with which loaders decode a crop without the rest of the image",
     )
     add_max_pixels(group, "refuse images of more pixels than this, as the datasets do by default")
+
+
+def _add_work(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("work")
     group.add_argument(
         "--num-workers", type=positive, metavar="N", help="number of workers (default: one per core)"
@@ -225,10 +249,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-resume", dest="resume", action="store_false", help="do not resume an interrupted run"
     )
-    for name in _IM2REC:
-        parser.add_argument(
-            name, action=_Im2recSwitch, nargs="*", dest=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
 
 
 class _Im2recSwitch(argparse.Action):

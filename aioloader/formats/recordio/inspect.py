@@ -227,17 +227,8 @@ def inspect_records(path: str, files: Sequence[str], options: Options) -> Inspec
     """
     share = None if options.seconds is None else options.seconds / len(files)
     found = [_File(file, share, options.stage) for file in files]
-    counts = np.array([len(file.offsets) for file in found])
-    starts = np.cumsum(counts) - counts
-    chosen = evenly(int(counts.sum()), options.sample)
-    picked = [
-        (found[place], int(number - starts[place]))
-        for number, place in zip(
-            chosen.tolist(), (np.searchsorted(starts, chosen, side="right") - 1).tolist(), strict=True
-        )
-    ]
-    for file in found:
-        file.fetch(np.array([number for one, number in picked if one is file], np.int64))
+    total = sum(len(file.offsets) for file in found)
+    picked = _picked(found, evenly(total, options.sample))
     kind, details = _kind(found, [picked[place] for place in evenly(len(picked), _LOOKED_AT).tolist()])
     damage = [text for file in found for text in file.damage]
     fields: Counter[str] = Counter()
@@ -267,7 +258,7 @@ def inspect_records(path: str, files: Sequence[str], options: Options) -> Inspec
         ]
     if list(files) != [path]:
         details["shard_faults"] = _shard_faults(files)
-    total, headers = int(counts.sum()), sum(len(file.heads) for file in found)
+    headers = sum(len(file.heads) for file in found)
     return Inspection(
         path,
         kind,
@@ -285,6 +276,19 @@ def inspect_records(path: str, files: Sequence[str], options: Options) -> Inspec
         details=details,
         damage=damage,
     )
+
+
+def _picked(found: list[_File], chosen: IntArray) -> list[tuple[_File, int]]:
+    """Return the file, and the number there, of records chosen by their number in the set; read remote ones."""
+    starts = np.cumsum([0, *(len(file.offsets) for file in found[:-1])])
+    places = np.searchsorted(starts, chosen, side="right") - 1
+    picked = [
+        (found[place], number)
+        for place, number in zip(places.tolist(), (chosen - starts[places]).tolist(), strict=True)
+    ]
+    for file in found:
+        file.fetch(np.array([number for one, number in picked if one is file], np.int64))
+    return picked
 
 
 def _count_labels(heads: RecordHeads, widths: Counter[int], labels: Counter[float]) -> int:

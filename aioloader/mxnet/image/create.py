@@ -33,27 +33,10 @@ _EIGENVALUES = (55.46, 4.794, 1.148)
 _EIGENVECTORS = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.8140), (-0.5836, -0.6948, 0.4203))
 
 
-def finishing(
-    *,
-    brightness: float,
-    contrast: float,
-    saturation: float,
-    hue: float,
-    pca_noise: float,
-    rand_gray: float,
-    mean: Any,
-    std: Any,
-    dtype: Any = np.float32,
+def colours(
+    brightness: float, contrast: float, saturation: float, hue: float, pca_noise: float, rand_gray: float
 ) -> list[Augmenter]:
-    """Return the last augmenters, with or without boxes: cast to float32, colours, normalise; in MXNet's order.
-
-    Args:
-        brightness, contrast, saturation, hue, pca_noise, rand_gray, mean, std: see `CreateAugmenter`.
-        dtype: of ImageNet's mean and standard deviation, as `dumps` shows them.
-
-    Raises:
-        ValueError: a mean or standard deviation has another form (an AssertionError too).
-    """
+    """Return the augmenters that cast to float32 and change colours, in MXNet's order; see `CreateAugmenter`."""
     found: list[Augmenter] = [CastAug()]
     if brightness or contrast or saturation:
         found.append(ColorJitterAug(brightness, contrast, saturation))
@@ -63,10 +46,21 @@ def finishing(
         found.append(LightingAug(pca_noise, np.array(_EIGENVALUES), np.array(_EIGENVECTORS)))
     if rand_gray > 0:
         found.append(RandomGrayAug(rand_gray))
-    means, deviations = _per_channel(mean, _MEAN, "mean", dtype), _per_channel(std, _STD, "std", dtype)
-    if means is not None or deviations is not None:
-        found.append(ColorNormalizeAug(means, deviations))
     return found
+
+
+def normalised(mean: Any, std: Any, dtype: Any = np.float32) -> list[Augmenter]:
+    """Return the augmenter that normalises, or none.
+
+    Args:
+        mean, std: see `CreateAugmenter`.
+        dtype: of ImageNet's mean and standard deviation, as `dumps` shows them.
+
+    Raises:
+        ValueError: a mean or standard deviation has another form (an AssertionError too).
+    """
+    means, deviations = _per_channel(mean, _MEAN, "mean", dtype), _per_channel(std, _STD, "std", dtype)
+    return [] if means is None and deviations is None else [ColorNormalizeAug(means, deviations)]
 
 
 def _per_channel(value: Any, default: Sequence[float], name: str, dtype: Any) -> Any:
@@ -125,16 +119,8 @@ def CreateAugmenter(
         found.append(CenterCropAug(size, inter_method))
     if rand_mirror:
         found.append(HorizontalFlipAug(0.5))
-    return found + finishing(
-        brightness=brightness,
-        contrast=contrast,
-        saturation=saturation,
-        hue=hue,
-        pca_noise=pca_noise,
-        rand_gray=rand_gray,
-        mean=mean,
-        std=std,
-    )
+    found += colours(brightness, contrast, saturation, hue, pca_noise, rand_gray)
+    return found + normalised(mean, std)
 
 
 def augmenters(

@@ -17,7 +17,7 @@ from aioloader.foundation.validation import require
 from aioloader.mxnet.base import UnusedOverrideError
 from aioloader.mxnet.image._arrays import as_float, as_image, own
 from aioloader.mxnet.image.augmenter import Augmenter, Described, ForceResizeAug, ResizeAug
-from aioloader.mxnet.image.create import finishing
+from aioloader.mxnet.image.create import colours, normalised
 from aioloader.transforms.boxes.transforms import RandomExpand, RandomObjectCrop
 
 if TYPE_CHECKING:
@@ -404,17 +404,8 @@ def CreateDetAugmenter(
     size = (int(data_shape[2]), int(data_shape[1]))
     borrowed = [
         ForceResizeAug(size, inter_method),
-        *finishing(
-            brightness=brightness,
-            contrast=contrast,
-            saturation=saturation,
-            hue=hue,
-            pca_noise=pca_noise,
-            rand_gray=rand_gray,
-            mean=mean,
-            std=std,
-            dtype=np.float64,
-        ),
+        *colours(brightness, contrast, saturation, hue, pca_noise, rand_gray),
+        *normalised(mean, std, np.float64),
     ]
     return [*found, *map(DetBorrowAug, borrowed)]
 
