@@ -158,8 +158,20 @@ class LoaderOptions:
         }
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
-        at_least("timeout", self.timeout, 0, exclusive=True)
-        at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
+        self._check_batches()
+        self._check_numbers()
+        self._check_workers()
+        self._check_max_errors()
+        self._check_functions()
+        one_of("on_error", self.on_error, ("raise", "skip", "replace"))
+        one_of("even", self.even, ("pad", "drop"))
+        self._check_output()
+        if not isinstance(self.progress, bool):
+            one_of("progress", self.progress, ("tqdm", "rich", "plain"))
+        file_path("trace", self.trace)
+        self._check_shard()
+
+    def _check_batches(self) -> None:
         if self.batch_sampler is None:
             if self.batch_size is None:
                 raise ValueError("batch_size must be specified unless batch_sampler is specified")
@@ -174,6 +186,14 @@ class LoaderOptions:
             raise ValueError(
                 "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
             )
+        if self.last_batch is not None and self.last_batch not in ("keep", "discard", "rollover"):
+            raise ValueError(
+                f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {self.last_batch}"
+            )
+
+    def _check_numbers(self) -> None:
+        at_least("timeout", self.timeout, 0, exclusive=True)
+        at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
         for name in ("batch_size", "num_workers", "prefetch", "memory_limit", "seed"):
             value = getattr(self, name)
             if name == "num_workers" and value == AUTO:
@@ -181,15 +201,9 @@ class LoaderOptions:
             if value is not None and not hasattr(value, "__index__"):
                 raise TypeError(f"{name} must be a whole number, got {value!r}")
         at_least("batch_size", self.batch_size, 1)
-        if self.last_batch is not None and self.last_batch not in ("keep", "discard", "rollover"):
-            raise ValueError(
-                f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {self.last_batch}"
-            )
         if self.num_workers != AUTO:
             at_least("num_workers", self.num_workers, 0)
         at_least("prefetch", self.prefetch, 1)
-        self._check_workers()
-        self._check_max_errors()
         if self.memory_limit is not None and self.memory_limit < _PAGE:
             raise ValueError(
                 f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
@@ -199,33 +213,12 @@ class LoaderOptions:
             at_least("seed", self.seed, 0)
             if self.seed >= 2**64:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
+
+    def _check_workers(self) -> None:
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
         elif self.pool is None:
             check_executor(self.executor)
-        self._check_functions()
-        one_of("on_error", self.on_error, ("raise", "skip", "replace"))
-        one_of("even", self.even, ("pad", "drop"))
-        self._check_output()
-        if not isinstance(self.progress, bool):
-            one_of("progress", self.progress, ("tqdm", "rich", "plain"))
-        file_path("trace", self.trace)
-        check_shard(self.shard)
-        dealt = isinstance(self.batch_sampler, DealtBatchSampler) and self.batch_sampler.shard[1] > 1
-        if self.shard is not None and dealt:
-            raise dealt_twice(type(self.batch_sampler).__name__)
-        if self.shard is not None and self.rank_and_world[1] > 1:
-            for each in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
-                # Torch's DistributedSampler, and torchvision's for repeated augmentation, have these two attributes.
-                world = getattr(each, "num_replicas", 1) if hasattr(each, "rank") else 1
-                if isinstance(world, int) and world > 1:
-                    raise dealt_by_sampler(type(each).__name__, world)
-        if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
-            raise ValueError(
-                "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"
-            )
-
-    def _check_workers(self) -> None:
         if self.pool is not None and self.num_workers in (0, AUTO):
             raise ValueError(
                 f"executor is a WorkerPool, whose processes are the workers, but num_workers={self.num_workers!r}: "
@@ -294,6 +287,22 @@ class LoaderOptions:
         elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
             raise TypeError(
                 f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
+            )
+
+    def _check_shard(self) -> None:
+        check_shard(self.shard)
+        dealt = isinstance(self.batch_sampler, DealtBatchSampler) and self.batch_sampler.shard[1] > 1
+        if self.shard is not None and dealt:
+            raise dealt_twice(type(self.batch_sampler).__name__)
+        if self.shard is not None and self.rank_and_world[1] > 1:
+            for each in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+                # Torch's DistributedSampler, and torchvision's for repeated augmentation, have these two attributes.
+                world = getattr(each, "num_replicas", 1) if hasattr(each, "rank") else 1
+                if isinstance(world, int) and world > 1:
+                    raise dealt_by_sampler(type(each).__name__, world)
+        if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
+            raise ValueError(
+                "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"
             )
 
     @property
