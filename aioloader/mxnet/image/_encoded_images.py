@@ -19,6 +19,7 @@ from aioloader.formats.packed_files import Entries, read_list
 from aioloader.formats.recordio.dataset import RecordTable
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.foundation.validation import require
 from aioloader.mxnet.ndarray.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from aioloader.storage.local.source import LocalByteSource
@@ -153,6 +154,9 @@ class EncodedFiles(EncodedImages):
         return ItemLocation(self.keys[index], self._paths[index], None)
 
 
+_LABEL_DTYPES = ("int32", "float32", "int64", "float64")
+
+
 @dataclass
 class ImageSource:
     """Input of `ImageIter`.
@@ -184,9 +188,15 @@ def open_images(
     Raises:
         MXNetError: there is no such record file.
         FileNotFoundError: there is no such list or index.
-        ValueError: a list is malformed, or a path leads out of `path_root`.
+        ValueError: there is no file and no list, or `dtype` is not one for labels (an AssertionError too); a list is
+            malformed; a path leads out of `path_root`.
         KeyError: the list has no entry for a record.
     """
+    require(
+        path_imgrec or path_imglist or isinstance(imglist, list),
+        "ImageIter needs images: give path_imgrec, path_imglist or a list imglist",
+    )
+    require(str(np.dtype(dtype)) in _LABEL_DTYPES, f"{dtype} label not supported")
     entries: dict[Any, tuple[Array, str]] | None = None
     if path_imglist:
         entries = _entries(read_list(path_imglist), dtype)

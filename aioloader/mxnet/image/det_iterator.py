@@ -183,13 +183,13 @@ class ImageDetIter(DetSampleSteps, ImageIter):
             for sample in self._samples():
                 if sample is not None:
                     yield self._last_location().key, sample[0]
-            self._noted.clear()
+            self._failures.noted.clear()
         else:
             for row in self._rows():
                 try:
                     label = self._dataset.label(row)
                 except Exception:
-                    if self._on_error == "raise":
+                    if self._failures.on_error == "raise":
                         raise
                     continue
                 yield self._dataset.keys[row], label
@@ -203,7 +203,7 @@ class ImageDetIter(DetSampleSteps, ImageIter):
             try:
                 objects = self._parse_label(label)
             except DetectionLabelError as error:
-                if self._on_error != "raise":
+                if self._failures.on_error != "raise":
                     continue
                 error.add_note(note)
                 raise

@@ -11,6 +11,7 @@ import operator
 import os
 import random
 import weakref
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -44,6 +45,9 @@ from recordio import unpack
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from aioloader.mxnet.image._encoded_images import ImageSource
+    from aioloader.mxnet.io.schedule import Part
+
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +68,67 @@ class _Made(NamedTuple):
     failed: SampleError | None = None
 
 
-_LABEL_DTYPES = ("int32", "float32", "int64", "float64")
+@dataclass
+class FailedImages:
+    """Images of an iterator that failed, and what becomes of them.
+
+    Args:
+        on_error, max_errors: see `ImageIter`.
+
+    Attributes:
+        noted: errors from before the loader was made, and without it.
+        in_pass: number of failed images of this pass.
+        in_a_row: number of failed images since the last one that did not.
+
+    Raises:
+        ValueError, TypeError: an argument is not allowed (an AssertionError too).
+    """
+
+    on_error: str
+    max_errors: float | None
+    noted: list[SampleError] = field(default_factory=list)
+    in_pass: int = 0
+    in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.on_error in ("raise", "skip", "replace"),
+            f"on_error must be 'raise', 'skip' or 'replace', got {self.on_error!r}",
+        )
+        check_max_errors(self.max_errors)
+
+    @property
+    def replaces(self) -> bool:
+        """Return True if another image takes the place of one that failed."""
+        return self.on_error == "replace"
+
+    def raises(self, error: BaseException | None) -> bool:
+        """Return True if an error ends the call; one of `check_valid_image` does not."""
+        return self.on_error == "raise" and not isinstance(error, SkippedImage)
+
+    @property
+    def counts(self) -> bool:
+        """Return True if images of this pass failed, and not any number may."""
+        return self.max_errors is not None and self.in_pass > 0
+
+    def begin(self) -> None:
+        """Begin a pass."""
+        self.in_pass = self.in_a_row = 0
+
+    def add(self, error: SampleError) -> None:
+        """Note an image that failed without the loader."""
+        self.noted.append(error)
+        self.in_pass += 1
+        self.in_a_row += 1
+
+    def too_many(self, errors: list[SampleError], samples: int, at_end: bool) -> TooManyErrorsError | None:
+        """Return the error for too many failures after some samples of the pass; `errors` are all failures so far."""
+        assert self.max_errors is not None
+        too_many = over_budget(self.max_errors, len(errors), self.in_pass, samples, at_end)
+        if too_many is not None:
+            too_many.__class__ = TooManyFailedError
+            too_many.__cause__ = errors[-1]
+        return too_many
 
 
 class ImageIter(SampleSteps, DataIter):
@@ -153,26 +217,10 @@ class ImageIter(SampleSteps, DataIter):
     ) -> None:
         self._num_workers = LoaderOptions(None, batch_size, num_workers=num_workers).workers
         super().__init__(int(batch_size))
-        require(
-            path_imgrec or path_imglist or isinstance(imglist, list),
-            "ImageIter needs images: give path_imgrec, path_imglist or a list imglist",
-        )
-        require(str(np.dtype(dtype)) in _LABEL_DTYPES, f"{dtype} label not supported")
-        require(
-            last_batch_handle in LAST_BATCH,
-            f"last_batch_handle must be one of {', '.join(LAST_BATCH)}, got {last_batch_handle!r}",
-        )
         require(label_width >= 1, f"label_width must be at least 1, got {label_width}")
         require(0 <= part_index < num_parts, f"part_index must be in [0, {num_parts}), got {part_index}")
-        require(exif in ("apply", "ignore"), f"exif must be 'apply' or 'ignore', got {exif!r}")
-        require(
-            on_error in ("raise", "skip", "replace"),
-            f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}",
-        )
-        check_max_errors(max_errors)
-        self._on_error = on_error
-        self._max_errors = max_errors
-        self._noted: list[SampleError] = []  # errors from before the loader was made, and without it
+        _check_choices(last_batch_handle, exif)
+        self._failures = FailedImages(on_error, max_errors)
         self.check_data_shape(data_shape)
         self.data_shape = tuple(int(extent) for extent in data_shape)
         self.label_width = label_width
@@ -182,6 +230,7 @@ class ImageIter(SampleSteps, DataIter):
         self.path_root = path_root
         self.exif = exif
         self.auglist = augmenters(CreateAugmenter, self.data_shape, aug_list, kwargs)
+        self._pad_counts_rolled = pad_counts_rolled
         source = open_images(
             path_imgrec=path_imgrec,
             path_imgidx=path_imgidx,
@@ -190,31 +239,38 @@ class ImageIter(SampleSteps, DataIter):
             path_root=path_root,
             dtype=dtype,
         )
+        part = part_of(len(source.dataset.keys), num_parts, part_index, drop_remainder)
+        self._take(source, part, ordered=shuffle or num_parts > 1)
+        self.provide_data = [(data_name, (self.batch_size, *self.data_shape))]
+        self.provide_label = [(label_name, (self.batch_size, *self.label_row))]
+        self._parts: list[Any] = []
+        self._engine: aioloader.DataLoader[Any] | None = None
+        self._drop_kept()
+        self.reset()
+
+    def _take(self, source: ImageSource, part: Part, *, ordered: bool) -> None:
+        """Take the images of a part. In the own order of a record file, unless it is `ordered`, they need no keys."""
         self.imgrec, self.imgidx, self.imglist = source.imgrec, source.imgidx, source.imglist
+        self._sources = self.imgrec, self.imglist, self.path_root
         self._dataset = source.dataset
         keys = source.dataset.keys
         self._row_of = {key: row for row, key in enumerate(keys)}
-        ordered = source.imgrec is None or source.imgidx is not None or shuffle or num_parts > 1
-        part = part_of(len(keys), num_parts, part_index, drop_remainder)
+        ordered |= source.imgrec is None or source.imgidx is not None
         self.seq: list[Any] | None = keys[part.first : part.first + part.length] if ordered else None
         self.num_image = part.length
-        self.provide_data = [(data_name, (self.batch_size, *self.data_shape))]
-        self.provide_label = [(label_name, (self.batch_size, *self.label_row))]
-        self._pad_counts_rolled = pad_counts_rolled
-        self._sources = self.imgrec, self.imglist, self.path_root
-        self._parts: list[Any] = []
-        self._engine: aioloader.DataLoader[Any] | None = None
-        self._kept: list[int] = []  # images of the pass before
-        self._held: list[
-            tuple[Any, Any] | None
-        ] = []  # the same, as samples, where a derived class reads them
+
+    def _drop_kept(self) -> None:
+        """Drop what "roll_over" kept of the pass before."""
+        self._kept: list[int] = []  # images
+        # The same, as samples, where a derived class reads them.
+        self._held: list[tuple[Any, Any] | None] = []
         self._cache_data: Any = None
         self._cache_label: Any = None
         self._cache_idx: int | None = None
-        self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None, "_batches": None, "_noted": self.errors}
+        failures = replace(self._failures, noted=self.errors)
+        return {**self.__dict__, "_engine": None, "_batches": None, "_failures": failures}
 
     @property
     def _replaced(self) -> bool:
@@ -254,7 +310,7 @@ class ImageIter(SampleSteps, DataIter):
         if self.imgrec is not None and self._reads:
             self.imgrec.reset()
         self.cur = self._reached = 0
-        self._failed = self._in_a_row = 0
+        self._failures.begin()
         self._over = False
         self._order: list[int] | None = None
         self._ordered = self.seq
@@ -262,23 +318,21 @@ class ImageIter(SampleSteps, DataIter):
 
     def hard_reset(self) -> None:
         """Begin a pass again; images that "roll_over" kept are dropped."""
-        self._kept = []
-        self._held = []
-        self._cache_data = self._cache_label = self._cache_idx = None
+        self._drop_kept()
         self.reset()
 
     def close(self) -> None:
         """Stop the workers; garbage collection does so too. May be called twice."""
         self._leave()
         if self._engine is not None:
-            self._noted += self._engine.errors
+            self._failures.noted += self._engine.errors
             self._engine.close()
             self._engine = None
 
     @property
     def errors(self) -> list[SampleError]:
         """Return every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
-        return [*self._noted, *(() if self._engine is None else self._engine.errors)]
+        return [*self._failures.noted, *(() if self._engine is None else self._engine.errors)]
 
     def error_report(self) -> dict[str, Any]:
         """Return every image that failed, as a JSON object; see `aioloader.DataLoader.error_report`. Not in MXNet."""
@@ -305,8 +359,8 @@ class ImageIter(SampleSteps, DataIter):
                 self._dataset.transform(IteratorTransform(weakref.ref(self), self._steps)),
                 batch_sampler=self._schedule,
                 num_workers=self._num_workers,
-                on_error="replace" if self._on_error == "replace" else "raise",
-                **(error_limits(self._max_errors) if self._on_error == "replace" else {}),
+                on_error="replace" if self._failures.replaces else "raise",
+                **(error_limits(self._failures.max_errors) if self._failures.replaces else {}),
                 # In one thread the global generators are used in the order of the images, as in MXNet.
                 watch_globals=self._num_workers > 0,
             )
@@ -327,14 +381,12 @@ class ImageIter(SampleSteps, DataIter):
         return self._order
 
     def _check_errors(self, samples: int, at_end: bool = False) -> None:
-        if self._max_errors is None or not self._failed:
+        if not self._failures.counts:
             return
-        errors = self.errors
-        too_many = over_budget(self._max_errors, len(errors), self._failed, samples, at_end)
+        too_many = self._failures.too_many(self.errors, samples, at_end)
         if too_many is not None:
             self._over = True
-            too_many.__class__ = TooManyFailedError
-            raise too_many from errors[-1]
+            raise too_many
 
     def next(self) -> DataBatch:
         """Return the next batch.
@@ -360,18 +412,18 @@ class ImageIter(SampleSteps, DataIter):
                 self._kept = self._schedule.left()
                 self._over = True
                 self.cur = len(self._rows())
-                self._check_errors(self.cur + self._failed, at_end=True)
+                self._check_errors(self.cur + self._failures.in_pass, at_end=True)
             except SampleError as error:
                 self._leave()
-                if self._on_error == "raise" and not isinstance(error.__cause__, SkippedImage):
+                if self._failures.raises(error.__cause__):
                     place = self._schedule.items(self._number).index(error.index)
                     self.cur, self._kept = self._schedule.behind(self._number, place)
                     raise original(error, is_file=self.imgrec is None) from error
                 _log.warning("image %r is left out: %s", error.key, error.__cause__)
                 strip_exception(error)  # there may be many
                 self._drop(error.index)
-                self._failed += 1
-                self._check_errors(self.cur + self._failed)
+                self._failures.in_pass += 1
+                self._check_errors(self.cur + self._failures.in_pass)
             except TooManyErrorsError as error:
                 self._leave()
                 self._over = True
@@ -509,7 +561,7 @@ class ImageIter(SampleSteps, DataIter):
         """
         sound = [place for place, each in enumerate(rows) if each.row is not None]
         if not sound:
-            raise self._noted[-1]
+            raise self._failures.noted[-1]
         fill = replacement_rows(len(rows), sound)
         for place, stand_in in fill.items():
             if (failed := rows[place].failed) is not None:
@@ -536,10 +588,10 @@ class ImageIter(SampleSteps, DataIter):
                 return
             except Exception as error:
                 # If `cur` did not move, the same image would fail forever.
-                if self._on_error == "raise" or self.cur == before:
+                if self._failures.raises(None) or self.cur == before:
                     raise
                 self._unread = self._note(error, "read")
-                if self._on_error == "replace":
+                if self._failures.replaces:
                     yield None
                 continue
             yield sample
@@ -554,17 +606,17 @@ class ImageIter(SampleSteps, DataIter):
             try:
                 row = self.make(encoded, label)
             except Exception as error:
-                if self._on_error == "raise" and not isinstance(error, SkippedImage):
+                if self._failures.raises(error):
                     if isinstance(error, DecodeError):
                         raise broken_image(
                             error, self._last_location(), is_file=self.imgrec is None
                         ) from error
                     raise
                 failed = self._note(error, "transform")
-                if self._on_error == "replace":
+                if self._failures.replaces:
                     yield _Made(sample, None, self._last_row(), failed)
                 continue
-            self._in_a_row = 0
+            self._failures.in_a_row = 0
             yield _Made(sample, row, self._last_row())
 
     def _note(self, error: Exception, stage: str) -> SampleError:
@@ -587,14 +639,10 @@ class ImageIter(SampleSteps, DataIter):
         )
         failed.__cause__ = error
         strip_exception(failed)
-        self._noted.append(failed)
-        self._failed += 1
-        _log.warning(
-            "image %r is %s: %s", key, "replaced" if self._on_error == "replace" else "left out", error
-        )
+        self._failures.add(failed)
+        _log.warning("image %r is %s: %s", key, "replaced" if self._failures.replaces else "left out", error)
         self._check_errors(self.cur)
-        self._in_a_row += 1
-        if self._in_a_row > max(self.num_image, self.batch_size):
+        if self._failures.in_a_row > max(self.num_image, self.batch_size):
             self._over = True
             raise failed
         return failed
@@ -607,6 +655,14 @@ class ImageIter(SampleSteps, DataIter):
     def _last_location(self) -> ItemLocation:
         row = self._last_row()
         return ItemLocation() if row < 0 else self._dataset.location(row)
+
+
+def _check_choices(last_batch_handle: str, exif: str) -> None:
+    require(
+        last_batch_handle in LAST_BATCH,
+        f"last_batch_handle must be one of {', '.join(LAST_BATCH)}, got {last_batch_handle!r}",
+    )
+    require(exif in ("apply", "ignore"), f"exif must be 'apply' or 'ignore', got {exif!r}")
 
 
 _READS = methods_of(ImageIter, "next_sample", "read_image")
