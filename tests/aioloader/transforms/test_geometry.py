@@ -26,17 +26,12 @@ def image(height=20, width=30, dtype=np.uint8):
     return np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype(dtype)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("size", "max_size", "expected"),
     [
-        (6, None, (6, 12)),
-        ([6], None, (6, 12)),
-        ((7, 5), None, (7, 5)),
-        (6, 9, (4, 9)),
-        (6, 13, (6, 12)),
-        (None, 9, (4, 9)),
+        *[(6, None, (6, 12)), ([6], None, (6, 12)), ((7, 5), None, (7, 5))],
+        *[(6, 9, (4, 9)), (6, 13, (6, 12)), (None, 9, (4, 9))],
     ],
-    ids=["shorter-side", "list", "pair", "limited", "below-the-limit", "longer-side"],
 )
 def test_resize_gives_the_size_that_torchvision_gives(size, max_size, expected):
     assert Resize(size, max_size=max_size)(image(4, 8)).shape[:2] == expected
@@ -59,21 +54,12 @@ def test_interpolation_is_opencv_s(name, code, dtype):
     assert np.array_equal(Resize((11, 17), interpolation=name, antialias=None)(x), expected)
 
 
-@pytest.mark.parametrize(
-    ("size", "code"),
-    [
-        ((60, 40), cv2.INTER_CUBIC),
-        ((10, 7), cv2.INTER_AREA),
-        ((60, 7), cv2.INTER_LINEAR),
-        ((30, 7), cv2.INTER_LINEAR),
-    ],
-    ids=["enlarge", "shrink", "both", "one"],
+@with_cases(
+    ("size", "name"), [((60, 40), "cubic"), ((10, 7), "area"), ((60, 7), "linear"), ((30, 7), "linear")]
 )
-def test_auto_chooses_by_direction(size, code):
-    assert np.array_equal(
-        Resize(size[::-1], interpolation="auto", antialias=None)(image()),
-        cv2.resize(image(), size, interpolation=code),
-    )
+def test_auto_chooses_by_direction(size, name):
+    made = Resize(size[::-1], interpolation="auto", antialias=None)(image())
+    assert np.array_equal(made, cv2.resize(image(), size, interpolation=CODES[name]))
 
 
 def test_random_interpolation_is_one_of_five_equally():

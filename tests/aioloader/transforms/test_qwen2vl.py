@@ -31,7 +31,7 @@ from aioloader.transforms.pillow import decode_by_pillow
 from aioloader.transforms.qwen2vl import smart_resize
 from tests.aioloader.foundation.test_patches import plain_patches
 from tests.aioloader.jpeg.samples import encode, make_image, oriented
-from tests.aioloader.transforms.fusing import images
+from tests.aioloader.transforms.fusing import apart, images, make
 from tests.cases import with_cases
 
 pytest.importorskip("PIL", reason="Qwen2VLImageProcessor needs Pillow")
@@ -510,11 +510,6 @@ CHAINS = {
 }
 
 
-def plan_of(stages: list[Any], **options: Any) -> tuple[ImagePlan, LazyImageReader]:
-    reader = LazyImageReader(**options)
-    return ImagePlan(reader, [(f"stage {number}", stage) for number, stage in enumerate(stages)]), reader
-
-
 @with_cases("flag", [1, 0], ids=["colour", "grey"])
 @with_cases("chain", CHAINS)
 def test_fused_with_decoding_the_result_is_the_same(chain: str, flag: int) -> None:
@@ -523,13 +518,8 @@ def test_fused_with_decoding_the_result_is_the_same(chain: str, flag: int) -> No
         if name == "one-pixel" and chain == "foreign-before":
             continue
         data = images()[name]
-        rng = Rng(3, 0, 1)
-        expected: Any = decode_image(data, flag=flag)
-        for stage in stages:
-            expected = (
-                stage(expected, rng=rng) if isinstance(stage, transforms.Transform) else stage(expected)
-            )
-        plan, _ = plan_of(stages, flag=flag)
+        expected: Any = apart(data, stages, Rng(3, 0, 1), {"flag": flag})
+        plan = make(stages, flag=flag)
         for out in (None, np.full(expected["pixel_values"].shape, 77, np.float32)):
             for _ in range(2):
                 timer = StageTimer([0.0] * len(stages))
@@ -541,7 +531,8 @@ def test_fused_with_decoding_the_result_is_the_same(chain: str, flag: int) -> No
 
 def test_decoded_pixels_stay_in_memory_that_is_used_again() -> None:
     data = oriented(encode(300, 200), 1)
-    plan, reader = plan_of([SMALL])
+    reader = LazyImageReader()
+    plan = ImagePlan(reader, [("stage", SMALL)])
     out = np.empty(SMALL.spec(200, 300).shape, np.float32)
     for _ in range(4):
         plan(data, None, Rng(0), out, StageTimer([0.0]))
