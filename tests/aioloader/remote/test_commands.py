@@ -36,36 +36,23 @@ def test_verify_reads_an_object(served: Served, capsys: pytest.CaptureFixture[st
     assert there["records"] > 20
 
 
-def test_verify_finds_the_same_damage_in_remote_files(
-    served: Served, capsys: pytest.CaptureFixture[str]
+def test_verify_and_repair_find_the_same_damage_in_remote_files(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = bytearray(served.path.read_bytes())
     second = int(recordio.RecordReader(served.path).offsets[1])
     data[second : second + 4] = b"junk"
     served.path.write_bytes(data)
-    there = recordio_verify(served.url)
-    here = recordio.verify(served.path)
-    assert there.problems == here.problems
+    there = recordio.verify(served.url)
+    assert there.problems == recordio.verify(served.path).problems
     assert there.problems[0].offset == second
     assert main(["verify", served.url]) == 1
     assert f"byte {second}" in capsys.readouterr().err
-
-
-def recordio_verify(url: str) -> recordio.Report:
-    return recordio.verify(url)
-
-
-def test_verify_checks_all_record_files_of_a_folder(
-    bucket: str, photo_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["pack", str(photo_folder), f"s3://{bucket}/many/train", "--shards", "2"]) == 0
-    capsys.readouterr()
-    for name in (f"s3://{bucket}/many", f"s3://{bucket}/many/train-*.rec"):
-        code, facts = _json(capsys, "verify", name)
-        assert code == 0
-        assert [Path(each["path"]).name for each in facts["files"]] == [
-            f"train-0000{n}-of-00002.rec" for n in range(2)
-        ]
+    assert main(["repair", served.url, str(tmp_path / "there.rec")]) == 1
+    assert main(["repair", str(served.path), str(tmp_path / "here.rec")]) == 1
+    for suffix in (".rec", ".idx"):
+        assert (tmp_path / f"there{suffix}").read_bytes() == (tmp_path / f"here{suffix}").read_bytes()
+    assert main(["repair", served.url, "s3://bucket/copy.rec"]) == 2
 
 
 def test_a_missing_object_is_reported_in_a_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,18 +60,6 @@ def test_a_missing_object_is_reported_in_a_line(bucket: str, capsys: pytest.Capt
         assert main(words) == 2
         assert "no.rec" in capsys.readouterr().err.strip().splitlines()[-1]
     assert main(["inspect", f"s3://{bucket}/no/folder"]) == 2
-
-
-def test_a_repair_of_an_object_is_written_here(served: Served, tmp_path: Path) -> None:
-    data = bytearray(served.path.read_bytes())
-    second = int(recordio.RecordReader(served.path).offsets[1])
-    data[second : second + 4] = b"junk"
-    served.path.write_bytes(data)
-    assert main(["repair", served.url, str(tmp_path / "there.rec")]) == 1
-    assert main(["repair", str(served.path), str(tmp_path / "here.rec")]) == 1
-    for suffix in (".rec", ".idx"):
-        assert (tmp_path / f"there{suffix}").read_bytes() == (tmp_path / f"here{suffix}").read_bytes()
-    assert main(["repair", served.url, "s3://bucket/copy.rec"]) == 2
 
 
 def test_an_index_is_written_next_to_the_object(
@@ -109,13 +84,19 @@ def test_inspect_reports_the_same_of_an_object(served: Served, capsys: pytest.Ca
     _same_inspection(capsys, str(served.path), served.url)
 
 
-def test_inspect_reports_the_same_of_folders_and_shards(
+def test_inspect_and_verify_report_the_same_of_folders_and_shards(
     bucket: str, s3_server: Any, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for where in (str(tmp_path / "train"), f"s3://{bucket}/many/train"):
         assert main(["pack", str(photo_folder), where, "--shards", "2"]) == 0
     capsys.readouterr()
     _same_inspection(capsys, str(tmp_path), f"s3://{bucket}/many")
+    for name in (f"s3://{bucket}/many", f"s3://{bucket}/many/train-*.rec"):
+        code, facts = _json(capsys, "verify", name)
+        assert code == 0
+        assert [Path(each["path"]).name for each in facts["files"]] == [
+            f"train-0000{n}-of-00002.rec" for n in range(2)
+        ]
     for path in sorted(photo_folder.rglob("*.*")):
         s3_server.put_file(bucket, f"photos/{path.relative_to(photo_folder).as_posix()}", path)
     _same_inspection(capsys, str(photo_folder), f"s3://{bucket}/photos")

@@ -26,8 +26,7 @@ from aioloader.errors import (
 from aioloader.formats.folder.format import FORMAT as FOLDER
 from aioloader.formats.opening import recognize
 from aioloader.storage.remote.failures import Kind, RequestFailedError
-from aioloader.storage.remote.hub import HubRequests, HubResolver, _location_of
-from aioloader.storage.remote.hub_answers import Answer
+from aioloader.storage.remote.hub import HubRequests, HubResolver
 from aioloader.storage.remote.opening import describe_all, list_level, pin_urls, read_text
 from recordio.aio import AsyncRecordReader
 from tests.aioloader.remote.conftest import assert_same, epoch
@@ -597,23 +596,6 @@ def test_data_sets_are_not_written(photo_folder: Path) -> None:
 
     with pytest.raises(ValueError, match="can only be read"):
         pack(photo_folder, "hf://datasets/user/set/a.rec")
-
-
-@pytest.mark.parametrize(
-    ("location", "reason"),
-    [
-        ("http://elsewhere/a", "leads to elsewhere without encryption"),
-        ("", "leads nowhere"),
-        ("ftp://elsewhere/a", "leads nowhere"),
-        ("file:///etc/passwd", "leads nowhere"),
-        ("https://host:port/a", "leads nowhere"),
-        ("https://elsewhere/a b", "leads nowhere"),
-        ("https://elsewhere/\u00e4", "leads nowhere"),
-    ],
-)
-def test_redirects_that_are_not_followed(location: str, reason: str) -> None:
-    with pytest.raises(RequestFailedError, match=reason):
-        _location_of(Answer(302, {"location": location}), "https://host/x/y?z")
 
 
 def test_redirects_end(photos: HubSet) -> None:

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import pytest
 
-import aioloader
 from aioloader.errors import AmbiguousPathError, ObjectMissingError, UnknownFormatError
 from aioloader.formats.folder.format import FORMAT as FOLDER
 from aioloader.formats.insightface.format import FORMAT as FACES
@@ -78,25 +77,11 @@ def test_an_object_without_a_suffix(put: Any) -> None:
         recognize(f"{url}/nothing")
 
 
-def test_splits_of_a_bucket(put: Any) -> None:
-    url = put("splits", dict.fromkeys(("train-0.tar", "train-1.tar", "test-0.tar"), BYTES[TAR]))
-    with pytest.raises(AmbiguousPathError) as caught:
-        recognize(url)
-    assert caught.value.choices == (f"{url}/test-0.tar", f"{url}/train-*.tar")
-    assert [len(recognize(choice).paths) for choice in caught.value.choices] == [1, 2]
-
-
 def test_splits_of_images_in_a_bucket(put: Any) -> None:
     url = put("nested", dict.fromkeys(("train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg"), b"x"))
     with pytest.raises(AmbiguousPathError) as caught:
         recognize(url)
     assert caught.value.choices == (f"{url}/train", f"{url}/val")
-
-
-def test_record_files_of_a_bucket_are_one_dataset(bucket: str) -> None:
-    dataset = aioloader.open_dataset(f"s3://{bucket}/set 1", crop_index=None)
-    assert isinstance(dataset, aioloader.ImageRecordDataset)
-    assert dataset[0][0].ndim == 3
 
 
 @pytest.fixture

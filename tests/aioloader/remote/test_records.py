@@ -55,28 +55,6 @@ def test_without_an_index_the_object_is_scanned(served: Served, capsys: pytest.C
     assert "index of photos.rec" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
-def test_an_index_is_fetched_once(served: Served, with_idx: bool) -> None:
-    if not with_idx:
-        served.path.with_suffix(".idx").unlink()
-    length = len(aioloader.RecordFileDataset(served.proxied))
-    asked = [target for _, target, _ in served.proxy.log()]
-    served.proxy.restart()
-    assert len(aioloader.RecordFileDataset(served.proxied)) == length
-    again = served.proxy.log()
-    assert len(again) < len(asked) or with_idx
-    # One byte each of the record file and of the index is requested, to check that they are unchanged.
-    assert {span for _, _, span in again} <= {"bytes=0-0", ""}
-
-
-def test_a_changed_index_is_fetched_again(served: Served) -> None:
-    index = served.path.with_suffix(".idx")
-    assert len(aioloader.RecordFileDataset(served.url)) == len(index.read_text().splitlines())
-    lines = index.read_text().splitlines(keepends=True)
-    index.write_text("".join(lines[:-1]))
-    assert len(aioloader.RecordFileDataset(served.url)) == len(lines) - 1
-
-
 def test_the_readers_of_recordio_read_urls(served: Served, run_on: Any) -> None:
     with recordio.RecordReader(served.path) as reader:
         expected = list(reader)
@@ -145,39 +123,39 @@ def test_the_stats_of_a_local_loader_have_no_requests(served: Served) -> None:
     assert (stats.requests, stats.retries, stats.hedges, stats.latency_p99_s) == (0, 0, 0, None)
 
 
-@pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
-@pytest.mark.parametrize("waits", [True, False], ids=["async", "blocking"])
-def test_readers_fetch_an_index_once(served: Served, with_idx: bool, waits: bool, run_on: Any) -> None:
-    if not with_idx:
-        served.path.with_suffix(".idx").unlink()
+def _offsets(served: Served, way: str, run_on: Any) -> list[int]:
+    """Return the offsets that a reader, or a dataset, takes from the index; the log has its requests."""
 
     async def load() -> list[int]:
         async with recordio.aio.AsyncRecordReader(served.proxied) as reader:
             await reader.load()
             return list(reader.offsets)
 
-    def offsets() -> list[int]:
-        served.proxy.restart()
-        if waits:
-            return run_on(load)
-        with recordio.RecordReader(served.proxied) as reader:
-            return list(reader.offsets)
+    served.proxy.restart()
+    if way == "async":
+        found: list[int] = run_on(load)
+        return found
+    if way == "dataset":
+        return list(aioloader.RecordFileDataset(served.proxied).table.index.offsets)
+    with recordio.RecordReader(served.proxied) as reader:
+        return list(reader.offsets)
 
-    first = offsets()
-    assert offsets() == first
+
+@pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
+@pytest.mark.parametrize("way", ["async", "blocking", "dataset"])
+def test_readers_fetch_an_index_once(served: Served, with_idx: bool, way: str, run_on: Any) -> None:
+    if not with_idx:
+        served.path.with_suffix(".idx").unlink()
+    first = _offsets(served, way, run_on)
+    assert _offsets(served, way, run_on) == first
     # One byte of the record file and of its index shows whether they are unchanged.
     assert {span for _, _, span in served.proxy.log()} <= {"bytes=0-0", ""}
     assert served.proxy.counts().nbytes < 1_000  # including an error page for the missing index
 
 
-def test_a_reader_sees_that_an_index_has_changed(served: Served, run_on: Any) -> None:
+@pytest.mark.parametrize("way", ["async", "dataset"])
+def test_a_reader_sees_that_an_index_has_changed(served: Served, way: str, run_on: Any) -> None:
     index = served.path.with_suffix(".idx")
-
-    async def count() -> int:
-        async with recordio.aio.AsyncRecordReader(served.url) as reader:
-            await reader.load()
-            return len(reader)
-
-    before = run_on(count)
+    before = _offsets(served, way, run_on)
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
-    assert run_on(count) == before - 1
+    assert _offsets(served, way, run_on) == before[:-1]

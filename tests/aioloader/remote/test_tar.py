@@ -83,16 +83,6 @@ def test_an_index_of_photographs_reads_few_bytes(served: Served) -> None:
     assert nbytes // 2 < reached[-1] <= nbytes
 
 
-def test_an_index_is_kept_for_each_version(tar: Served) -> None:
-    assert len(TarDataset(tar.proxied + "?signature=1")) == 40
-    tar.proxy.restart()
-    assert len(TarDataset(tar.proxied + "?signature=2")) == 40
-    assert tar.proxy.counts().requests == 1  # for the version
-    write_tar(tar.path, members_of([photo(1)]))
-    os.utime(tar.path, (1, 1))
-    assert len(TarDataset(tar.proxied)) == 1
-
-
 def test_damage_is_named_as_in_a_file(tar: Served) -> None:
     data = bytearray(tar.path.read_bytes())
     data[1024] ^= 1
@@ -123,15 +113,6 @@ def test_an_index_of_another_program_saves_the_scan(
     found = tar_index.tar_samples(tar.proxied, describe(tar.proxied))._asdict()
     assert all((found[name] == here[name]).all() for name in here)
     assert tar.proxy.counts().nbytes < tar.path.stat().st_size // 100
-
-
-def test_an_index_of_another_tar_is_ignored(served: Served) -> None:
-    tar = serve(served, photographs(60))
-    place = write_idx(tar.path)
-    place.write_text(place.read_text().replace("000059", "000099"))
-    with pytest.warns(UserWarning, match="the tar is scanned instead"):
-        samples = tar_index.tar_samples(tar.url, describe(tar.url))
-    assert len(samples) == 60
 
 
 def test_an_object_that_is_the_tar_itself_is_not_an_index(served: Served) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from aioloader.storage.hub_names import HubFile
 from aioloader.storage.remote.environment import hub_endpoint, hub_token
-from aioloader.storage.remote.failures import Kind, classify
+from aioloader.storage.remote.failures import Kind, RequestFailedError, classify
+from aioloader.storage.remote.hub import _location_of
 from aioloader.storage.remote.hub_answers import (
     Answer,
     FileState,
@@ -273,3 +274,20 @@ def test_a_malformed_token_is_not_shown(tmp_path: Path) -> None:
 )
 def test_a_signature_is_not_shown(text: str) -> None:
     assert "SECRET" not in classify(Exception(text)).text
+
+
+@with_cases(
+    ("location", "reason"),
+    [
+        ("http://elsewhere/a", "leads to elsewhere without encryption"),
+        ("", "leads nowhere"),
+        ("ftp://elsewhere/a", "leads nowhere"),
+        ("file:///etc/passwd", "leads nowhere"),
+        ("https://host:port/a", "leads nowhere"),
+        ("https://elsewhere/a b", "leads nowhere"),
+        ("https://elsewhere/\u00e4", "leads nowhere"),
+    ],
+)
+def test_redirects_that_are_not_followed(location: str, reason: str) -> None:
+    with pytest.raises(RequestFailedError, match=reason):
+        _location_of(Answer(302, {"location": location}), "https://host/x/y?z")
