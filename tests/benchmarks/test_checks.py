@@ -87,7 +87,7 @@ def test_a_right_epoch_passes(photos: list[Any], reference: Any) -> None:
 
 
 def test_a_right_epoch_of_normalised_pixels_passes(photos: list[Any], reference: Any) -> None:
-    case = CASES["jpeg-float32"].scaled(0.125)
+    case = CASES["jpeg-float32"].scaled(0.06)
     make = _random(photos)
 
     def normalised(number: int, rng: Rng) -> Any:
@@ -153,7 +153,7 @@ def test_wrong_pixels_are_noticed(wrong: Any, complaint: str, photos: list[Any],
 
 
 def test_forgotten_normalisation_is_noticed(photos: list[Any], reference: Any) -> None:
-    case = CASES["jpeg-float32"].scaled(0.125)
+    case = CASES["jpeg-float32"].scaled(0.06)
     make = _random(photos)
 
     def unnormalised(number: int, rng: Rng) -> Any:
