@@ -3,9 +3,6 @@
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -24,26 +21,18 @@ from aioloader.executors.process.handle import ProcessHandle
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import BASE, INDEX, INDEX_TABLE_ROWS, ROW, ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster
-
-pytestmark = pytest.mark.own_workers
+from tests.aioloader.loader.programs import run_program
+from tests.aioloader.loader.samples import Made
+from tests.cases import with_cases
 
 SIZE = 8
-
-
-class Squares:
-    """Dataset whose item i is an array of the number i, and its square."""
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __getitem__(self, index):
-        return np.full(SIZE, index, np.int64), index * index
+SQUARES = Made(1000, lambda index: (np.full(SIZE, index, np.int64), index * index))
 
 
 def program(dataset=None, stages=(), batchify=None, seed_globals=True):
     return Program(
         decoder=None,
-        dataset=dataset or Squares(),
+        dataset=dataset or SQUARES,
         paths=(),
         stages=tuple(Stage(fn, first=False) for fn in stages),
         batchify=batchify,
@@ -53,6 +42,7 @@ def program(dataset=None, stages=(), batchify=None, seed_globals=True):
     )
 
 
+@pytest.mark.own_workers
 def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     memory = SlabMemory(1 << 24)
     executor = ProcessExecutor(2)
@@ -80,6 +70,7 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     memory.close()
 
 
+@pytest.mark.own_workers
 async def test_closing_after_a_worker_has_ended_and_before_it_is_reaped_leaves_none(leftovers, monkeypatch):
     memory = SlabMemory(1 << 24)
     executor = ProcessExecutor(2)
@@ -151,7 +142,7 @@ class Bench:
 
 
 EXECUTORS = {
-    "inline": lambda: InlineExecutor(),
+    "inline": InlineExecutor,
     "thread": lambda: ThreadExecutor(2),
     "process": lambda: ProcessExecutor(2),
     "ray": lambda: RayExecutor(2),
@@ -191,6 +182,14 @@ async def run(bench, *chunks):
         for place, chunk in enumerate(chunks):
             tasks.start_soon(one, place, chunk)
     return results
+
+
+async def result_of(executor, indices, **options):
+    """Return what an executor makes of one chunk."""
+    b = Bench(executor, program(**options))
+    (result,) = await run(b, b.chunk(indices))
+    b.close()
+    return result
 
 
 async def test_writes_every_sample_into_its_row(bench):
@@ -255,7 +254,7 @@ async def test_a_failing_sample_fails_alone_with_its_own_type(bench):
     assert str(failure.error) == "three is not welcome"
 
 
-@pytest.mark.parametrize("error", [SystemExit, MemoryError], ids=lambda each: each.__name__)
+@with_cases("error", [SystemExit, MemoryError])
 async def test_system_exit_and_memory_error_are_the_samples_own(bench, error):
     def fail(array, square):
         if square == 9:
@@ -319,6 +318,7 @@ async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind, reques
     assert b.release == 2
 
 
+@pytest.mark.own_workers
 class TestProcesses:
     async def test_a_killed_worker_is_replaced_and_its_samples_run_again(self):
         def slow(array, square):
@@ -342,35 +342,17 @@ class TestProcesses:
         assert b.executor.restarts >= 3
         b.close()
 
-    @pytest.mark.parametrize(
-        "death", [lambda: os.kill(os.getpid(), signal.SIGSEGV), lambda: os._exit(3)], ids=["SIGSEGV", "_exit"]
-    )
-    async def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(self, death):
+    async def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(self):
         def fatal(array, square):
             if square == 25:
-                death()
+                os.kill(os.getpid(), signal.SIGSEGV)
             return array, square
 
-        b = Bench(ProcessExecutor(2), program(stages=[fatal]))
-        (result,) = await run(b, b.chunk(list(range(10))))
+        result = await result_of(ProcessExecutor(2), list(range(10)), stages=[fatal])
         assert sorted(result.written) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
         (failure,) = result.failures
         assert failure.row == 5
         assert isinstance(failure.error, WorkerError)
-        b.close()
-
-    async def test_a_hung_worker_is_ended_after_the_timeout(self):
-        def hang(array, square):
-            while square == 4:
-                pass
-            return array, square
-
-        b = Bench(ProcessExecutor(1, timeout=0.4), program(stages=[hang]))
-        (result,) = await run(b, b.chunk([1, 2, 3]))
-        assert sorted(result.written) == [0, 2]
-        assert isinstance(result.failures[0].error, TimeoutError)
-        assert pickle.loads(pickle.dumps(result.failures[0].error)).timeout > 0
-        b.close()
 
     async def test_the_stack_of_a_hung_worker_stays_while_its_end_takes_long(self, monkeypatch):
         def hang(array, square):
@@ -398,67 +380,44 @@ class TestProcesses:
             (handle,) = b.executor._table.handles
             await handle.end_if_stuck(time.monotonic() + 60)
             kill(handle.child)
-        (note,) = results[0].failures[0].error.__notes__
+        error = results[0].failures[0].error
+        assert isinstance(error, TimeoutError)
+        assert pickle.loads(pickle.dumps(error)).timeout > 0
+        (note,) = error.__notes__
         assert "in hang" in note
         b.close()
 
     async def test_what_cannot_be_pickled_is_refused_with_advice(self):
-        import threading
-
         b = Bench(ProcessExecutor(1), program(dataset=[threading.Lock()]))
         with pytest.raises(BaseExceptionGroup) as caught:
             await run(b, b.chunk([0]))
         assert caught.group_contains(WorkerError, match="executor='thread'")
         b.close()
 
-    async def test_an_exception_that_cannot_be_pickled_is_reported_in_words(self):
-        def fail(array, square):
-            import threading
-
-            error = LookupError("strange")
-            error.lock = threading.Lock()
-            raise error
-
-        b = Bench(ProcessExecutor(1), program(stages=[fail]))
-        (result,) = await run(b, b.chunk([0]))
-        assert "LookupError: strange" in str(result.failures[0].error)
-        b.close()
-
-    async def test_an_exception_whose_constructor_wants_more_keeps_its_type(self):
+    async def test_exceptions_that_are_hard_to_send_arrive(self):
         class Coded(Exception):
             def __init__(self, code, message):
                 super().__init__(message)
                 self.code = code
 
         def fail(array, square):
-            raise Coded(7, "seven")
+            error = LookupError("strange")
+            error.lock = threading.Lock()
+            raise error if square else Coded(7, "seven")
 
-        b = Bench(ProcessExecutor(1), program(stages=[fail]))
-        (result,) = await run(b, b.chunk([0]))
-        (failure,) = result.failures
-        assert type(failure.error) is Coded
-        assert (failure.error.code, str(failure.error)) == (7, "seven")
-        b.close()
+        result = await result_of(ProcessExecutor(1), [0, 1], stages=[fail])
+        coded, locked = (failure.error for failure in result.failures)
+        assert type(coded) is Coded
+        assert (coded.code, str(coded)) == (7, "seven")
+        assert "LookupError: strange" in str(locked)  # in words
 
-    @pytest.mark.parametrize("executor", [ThreadExecutor, ProcessExecutor])
+    @with_cases("executor", [ThreadExecutor, ProcessExecutor])
     async def test_a_keyboard_interrupt_of_a_sample_is_its_own(self, executor):
         def fail(array, square):
             raise KeyboardInterrupt
 
-        b = Bench(executor(1), program(stages=[fail], seed_globals=False))
-        (result,) = await run(b, b.chunk([0]))
+        result = await result_of(executor(1), [0], stages=[fail], seed_globals=False)
         assert type(result.failures[0].error) is KeyboardInterrupt
-        b.close()
-
-    def test_workers_leave_when_closed(self):
-        b = Bench(ProcessExecutor(3), program())
-        anyio.run(run, b, b.chunk([1]))
-        pids = b.executor.pids
-        assert len(pids) == 3
-        b.close()
-        for pid in pids:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
 
     def test_two_loops_one_after_the_other_use_the_same_workers(self):
         b = Bench(ProcessExecutor(2), program())
@@ -468,45 +427,32 @@ class TestProcesses:
         assert b.executor.pids == pids
         b.close()
 
-    async def test_a_print_in_a_transform_reaches_standard_output(self, capfd):
-        def speak(array, square):
-            print("seen", square)
-            return array, square
 
-        b = Bench(ProcessExecutor(1), program(stages=[speak]))
-        await run(b, b.chunk([3]))
-        b.close()
-        assert "seen 9" in capfd.readouterr().out
-        assert sys.stdout is not None
+async def test_a_stuck_thread_fails_its_sample_only_and_keeps_its_memory():
+    release = threading.Event()
 
+    def stuck(array, square):
+        if square == 4:
+            release.wait()
+        return array, square
 
-class TestThreads:
-    async def test_a_stuck_thread_fails_its_sample_only_and_keeps_its_memory(self):
-        import threading
-
-        release = threading.Event()
-
-        def stuck(array, square):
-            if square == 4:
-                release.wait()
-            return array, square
-
-        b = Bench(ThreadExecutor(1, timeout=0.3), program(stages=[stuck], seed_globals=False))
-        (result,) = await run(b, b.chunk([1, 2, 3]))
-        assert sorted(result.written) == [0, 2]
-        assert isinstance(result.failures[0].error, TimeoutError)
-        assert result.tainted
-        assert b.release == 0
-        release.set()
-        b.close()
-        assert b.release == 1
+    b = Bench(ThreadExecutor(1, timeout=0.3), program(stages=[stuck], seed_globals=False))
+    (result,) = await run(b, b.chunk([1, 2, 3]))
+    assert sorted(result.written) == [0, 2]
+    assert isinstance(result.failures[0].error, TimeoutError)
+    assert result.tainted
+    assert b.release == 0
+    release.set()
+    b.close()
+    assert b.release == 1
 
 
 @pytest.mark.slow
 def test_workers_start_while_other_threads_fork():
     """A long-lived fork inherits open descriptors; workers must not wait for its end."""
     code = """
-    import os, signal, threading
+    import os, signal, threading, warnings
+    warnings.simplefilter("ignore")
     from aioloader import DataLoader
     from tests.aioloader.loader.samples import Numbers
 
@@ -531,12 +477,6 @@ def test_workers_start_while_other_threads_fork():
         for pid in children:
             os.kill(pid, signal.SIGKILL)
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = run_program(code, env=environment, timeout=280)
     assert done.stdout.split() == ["2"] * 4, done.stderr

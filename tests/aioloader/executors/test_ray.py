@@ -2,11 +2,9 @@
 
 import os
 import signal
-import sys
 import time
 
 import anyio
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, WorkerErr
 from aioloader.executors import RayExecutor
 from aioloader.transforms import ColorJitter, Compose, RandomHorizontalFlip, RandomResizedCrop
 from tests.aioloader.cluster import local_cluster, wait_until
-from tests.aioloader.loader.samples import Numbers, Souvenirs
+from tests.aioloader.loader.samples import Made, Numbers, souvenirs
 
 pytestmark = [
     pytest.mark.ray,
@@ -26,10 +24,8 @@ OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3}
 
 @pytest.fixture(scope="module")
 def nodes():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with local_cluster() as made:
         yield made
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture
@@ -39,33 +35,26 @@ def cluster(nodes):
     return nodes
 
 
-class Deadly:
-    """Dataset of i, but one item kills the process that makes it, and one never ends."""
+def deadly(killed=(), endless=()):
+    """Return a dataset of which some items kill the process that makes them, and some never end."""
 
-    def __init__(self, deadly=(), endless=()):
-        self.deadly = deadly
-        self.endless = endless
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        if index in self.deadly:
+    def make(index):
+        if index in killed:
             os.kill(os.getpid(), signal.SIGKILL)
-        while index in self.endless:
+        while index in endless:
             time.sleep(0.1)
         return np.full(5, index), index
 
+    return Made(40, make)
 
-class Slow:
-    """Dataset whose item i is, after a moment, an array that depends on i, and i."""
 
-    def __len__(self):
-        return 400
+def noise(index):
+    """Return, after a moment, an array that depends on the index, and the index."""
+    time.sleep(0.01)
+    return np.full((16, 16), index * 31 % 256, np.uint8), index
 
-    def __getitem__(self, index):
-        time.sleep(0.01)
-        return np.full((16, 16), index * 31 % 256, np.uint8), index
+
+SLOW = Made(400, noise)
 
 
 def total(samples):
@@ -121,10 +110,10 @@ def test_the_batches_are_those_made_here(cluster, photo_rec):
 
 
 def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
-    plain = DataLoader(Slow(), 10, shuffle=True, num_workers=0)
+    plain = DataLoader(SLOW, 10, shuffle=True, num_workers=0)
     expected = content([*plain, *plain])
     executor = RayExecutor(2)
-    with DataLoader(Slow(), 10, shuffle=True, executor=executor) as loader:
+    with DataLoader(SLOW, 10, shuffle=True, executor=executor) as loader:
         batches = iter(loader)
         got = [next(batches)]
         # Both nodes work.
@@ -139,7 +128,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
 
 
 def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(cluster):
-    with DataLoader(Deadly(deadly=(13,)), 8, executor=RayExecutor(2), on_error="skip") as loader:
+    with DataLoader(deadly(killed=(13,)), 8, executor=RayExecutor(2), on_error="skip") as loader:
         indices = [index for _, index_table in loader for index in index_table.tolist()]
         assert indices == [index for index in range(40) if index != 13]
         (error,) = loader.errors
@@ -150,7 +139,7 @@ def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(cluster
 
 def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
     executor = RayExecutor(1, timeout=3)
-    with DataLoader(Deadly(endless=(5,)), 8, executor=executor, on_error="skip") as loader:
+    with DataLoader(deadly(endless=(5,)), 8, executor=executor, on_error="skip") as loader:
         indices = [index for _, index_table in loader for index in index_table.tolist()]
         assert indices == [index for index in range(40) if index != 5]
         assert [error.index for error in loader.errors] == [5]
@@ -158,7 +147,7 @@ def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
 
 
 def test_what_cannot_come_back_is_that_samples_failure(cluster):
-    with DataLoader(Souvenirs(12, {5}), 4, executor=RayExecutor(1), on_error="skip") as loader:
+    with DataLoader(souvenirs(12, {5}), 4, executor=RayExecutor(1), on_error="skip") as loader:
         found = [number for _, index_table in loader for number in index_table]
         (error,) = loader.errors
     assert found == [number for number in range(12) if number != 5]

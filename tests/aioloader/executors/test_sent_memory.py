@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from aioloader import DataLoader
 from aioloader.executors.file_maps import FilePlace, MappedFiles
 from aioloader.executors.sent_memory import LARGE, SentObject, SharedPlace, receive
-from tests.aioloader.executors.test_memory_maps import Rows
-
-pytestmark = pytest.mark.own_workers
+from tests.aioloader.executors.test_memory_maps import rows
+from tests.aioloader.loader.samples import Made
 
 COUNT = 1 << 16
 needs_table = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's table of maps")
@@ -197,23 +196,24 @@ def test_the_table_knows_only_maps_of_files(path: Path) -> None:
     assert files.place_of(memoryview(mmap.mmap(-1, 1 << 20))) is None
 
 
-class Unpicklable(Rows):
+class Unpicklable(Made):
     def __getstate__(self) -> Any:
         raise TypeError("not this one")
 
 
+@pytest.mark.own_workers
 def test_descriptors_do_not_outlive_the_loader() -> None:
     before = psutil.Process().num_fds()
-    rows = Rows(np.arange(1 << 16).reshape(-1, 4))
-    loader = DataLoader(rows, 1 << 12, num_workers=2, executor="process")
+    values = np.arange(1 << 16).reshape(-1, 4)
+    loader = DataLoader(rows(values), 1 << 12, num_workers=1, executor="process")
     for _ in range(2):
-        assert sum(int(np.sum(batch)) for batch in loader) == rows.values.sum()
+        assert sum(int(np.sum(batch)) for batch in loader) == values.sum()
     loader.close()
     del loader
     gc.collect()
     assert psutil.Process().num_fds() <= before
     with pytest.raises(TypeError, match="not this one"):
-        SentObject([numbers(), Unpicklable(1)])
+        SentObject([numbers(), Unpicklable(1, int)])
     assert psutil.Process().num_fds() <= before
 
 
@@ -233,6 +233,7 @@ class Private:
 
 
 @needs_table
+@pytest.mark.own_workers
 def test_a_large_array_is_in_memory_once() -> None:
     nbytes = 64 << 20
     small, large = Private(np.ones(1000, np.uint8)), Private(np.ones(nbytes, np.uint8))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aioloader import DataLoader, SimpleDataset
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit, fork_without_batches
 from aioloader.foundation.types import Slab
+from tests.cases import with_cases
 
 PAGE = 4096
 
@@ -94,7 +95,7 @@ def test_spare_memory_counts_at_the_peak_only_where_it_was_needed(memory):
 
 
 def test_the_peak_of_a_loader_is_that_of_its_batches():
-    with DataLoader(SimpleDataset([np.zeros(1000, np.uint8)] * 64), 4, num_workers=2) as loader:
+    with DataLoader(SimpleDataset([np.zeros(1000, np.uint8)] * 64), 4, executor="thread") as loader:
         list(loader)
         assert 4000 <= loader.stats().memory_peak_bytes < 1 << 20
 
@@ -139,7 +140,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@with_cases("view", VIEWS.values(), ids=VIEWS)
 def test_any_view_keeps_the_memory(memory, view):
     kept = view(leased(memory))
     gc.collect()
@@ -191,23 +192,32 @@ def test_the_default_limit_is_a_share_of_the_machine():
     assert 64 << 20 <= default_memory_limit() < 1 << 45
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def fork_once(work=lambda: None):
+    """Return a child that works and exits."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_what_is_leased_at_a_fork_never_changes_in_the_child(memory):
     held = leased(memory, fill=7)
     reads, writes = os.pipe()
     told, tell = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(tell)
-            os.read(told, 1)  # until the parent has reused the memory, or has exited
-            os.write(writes, bytes(held))
-        finally:
-            os._exit(0)
+
+    def read_late(held=held):
+        os.close(tell)
+        os.read(told, 1)  # until the parent has reused the memory, or has exited
+        os.write(writes, bytes(held))
+
+    child = fork_once(read_late)
     os.close(told)
     try:
-        del held
+        del held, read_late
         for _ in range(300):
             leased(memory, fill=9)
         while (slab := memory.allocate(PAGE)) is not None:
@@ -221,35 +231,21 @@ def test_what_is_leased_at_a_fork_never_changes_in_the_child(memory):
             os.close(fd)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_is_leased_after_a_fork_is_used_again(memory):
-    child = os.fork()
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
-    for _ in range(1000):
-        leased(memory, 100_000)
+def test_what_is_leased_is_used_again_unless_a_fork_may_use_it(memory):
+    os.waitpid(fork_once(), 0)
+    for _ in range(100):
+        leased(memory, 100_000)  # after the fork
     assert memory.forked == 0
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_is_leased_is_used_again_after_a_fork_that_uses_no_batches(memory):
     held = leased(memory, fill=7)
     with fork_without_batches():
-        child = os.fork()
-        if not child:
-            os._exit(0)
+        child = fork_once()
     os.waitpid(child, 0)
     del held
     leased(memory, fill=9)
     assert memory.forked == 0
     held = leased(memory, fill=7)
-    child = os.fork()  # any other one counts
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
+    os.waitpid(fork_once(), 0)  # any other one counts
     del held
     leased(memory, fill=9)
     assert memory.forked == PAGE

@@ -2,17 +2,35 @@
 
 import asyncio
 import contextlib
+import hashlib
+import sys
 import time
 
 import anyio
+import anyio.lowlevel
+import cloudpickle
 import numpy as np
-import pytest
 
 from aioloader import AsyncDataLoader, SimpleDataset
+from aioloader.foundation.pytree import flatten
+from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 from tests.executors import pool
 
-BACKENDS = ["asyncio", "trio"]
-ONE_QUICK = ["asyncio", pytest.param("trio", marks=pytest.mark.slow)]
+# Workers need not import this module and its imports at every start.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class Made:
+    """Dataset of a caller, whose items a function makes from their indices."""
+
+    def __init__(self, n, make):
+        self.n, self.make = n, make
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return self.make(index)
 
 
 class Numbers:
@@ -39,6 +57,18 @@ def labels(batches):
     return [batch[1].tolist() for batch in batches]
 
 
+def digest(batches):
+    """Return a hash of the structure, the dtypes and the values of batches."""
+    total = hashlib.sha256()
+    for batch in batches:
+        structure, leaves = flatten(batch)
+        total.update(repr(structure).encode())
+        for leaf in map(np.asarray, leaves):
+            total.update(repr((leaf.shape, leaf.dtype)).encode())
+            total.update(np.ascontiguousarray(leaf))
+    return total.hexdigest()
+
+
 def numbers(n=12):
     """Yield 0, 1, ... n - 1."""
     return SimpleDataset(list(range(n)))
@@ -47,6 +77,13 @@ def numbers(n=12):
 async def collect(loader):
     """Return the batches of an epoch."""
     return [batch async for batch in loader]
+
+
+def churn(loader):
+    """Reuse a loader's memory several times."""
+    for _ in range(3):
+        for _ in loader:
+            pass
 
 
 @contextlib.asynccontextmanager
@@ -89,15 +126,75 @@ class OneWay:
         return never, ()
 
 
-class Souvenirs:
-    """Dataset of texts, with some objects that cannot be sent back from a worker process."""
+def souvenirs(n, bad):
+    """Return a dataset of texts, with some objects that cannot be sent back from a worker process."""
+    return Made(n, lambda index: (f"sample {index}", OneWay() if index in bad else index))
 
-    def __init__(self, n, bad):
+
+class Position:
+    """Source of n numbers with a state."""
+
+    def __init__(self, n):
         self.n = n
-        self.bad = frozenset(bad)
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+class Tape(Position):
+    """The same, to be iterated asynchronously."""
+
+    async def __aiter__(self):
+        while self.place < self.n:
+            self.place += 1
+            await anyio.lowlevel.checkpoint()
+            yield self.place - 1
+        self.place = 0
+
+
+class ByteSource:
+    """Byte source of the bytes 0, 1, ..., with the methods that every source has."""
+
+    paths = ("the numbers",)
+
+    async def plan(self, spans):
+        start = np.arange(len(spans), dtype=np.int64)
+        return ReadPlan(len(spans), start, np.ones(len(spans), np.int64), spans.offset)
+
+    async def read(self, plan, out):
+        out[: len(plan.reads)] = bytes(plan.reads.tolist())
+        return []
+
+    def close(self):
+        pass
+
+
+class Bytes:
+    """Dataset of n items, whose item i is the byte i of a source."""
+
+    decoder = staticmethod(lambda data, extra, location: data[0])
+
+    def __init__(self, source, n):
+        self.source, self.n = source, n
 
     def __len__(self):
         return self.n
 
     def __getitem__(self, index):
-        return f"sample {index}", OneWay() if index in self.bad else index
+        raise NotImplementedError
+
+    def open_source(self):
+        return self.source
+
+    def spans(self, indices):
+        return Spans(np.zeros_like(indices), indices, np.ones_like(indices))
+
+    def extras(self, indices):
+        return None
+
+    def location(self, index):
+        return ItemLocation(index)

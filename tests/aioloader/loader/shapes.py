@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
+
+# Workers need not import this module and its imports at every start.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Pictures:
@@ -17,12 +21,10 @@ class Pictures:
     Args:
         n: number of items.
         side: sizes are multiples of it.
-        fail: items that raise.
-        pause_s: seconds that an item takes.
     """
 
-    def __init__(self, n: int = 40, side: int = 4, fail: tuple[int, ...] = (), pause_s: float = 0.0) -> None:
-        self.n, self.side, self.fail, self.pause_s = n, side, fail, pause_s
+    def __init__(self, n: int = 40, side: int = 4) -> None:
+        self.n, self.side = n, side
 
     def __len__(self) -> int:
         return self.n
@@ -32,10 +34,6 @@ class Pictures:
         return (1 + index % 5) * self.side, (1 + index % 3) * self.side, 3
 
     def __getitem__(self, index: int) -> Any:
-        if index in self.fail:
-            raise LookupError(f"no item {index}")
-        if self.pause_s:
-            time.sleep(self.pause_s)
         return np.full(self.shape(index), index % 256, np.uint8), index
 
 
@@ -48,7 +46,7 @@ class Prompts(Pictures):
 
 
 class Deadly(Pictures):
-    """The same, but items whose number is a multiple of 9 kill the worker that makes them, once each.
+    """The same, but items whose number is a multiple of 25 kill the worker that makes them, once each.
 
     Args:
         folder: empty; remembers which have.
@@ -59,7 +57,7 @@ class Deadly(Pictures):
         self.folder = folder
 
     def __getitem__(self, index: int) -> Any:
-        if index % 9 == 0:
+        if index % 25 == 0:
             try:
                 (self.folder / str(index)).touch(exist_ok=False)
             except FileExistsError:

@@ -5,35 +5,25 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 
 from aioloader import DataLoader
-from aioloader.foundation.types import IntArray, ItemLocation, ReadPlan, Spans
+from aioloader.foundation.types import Spans
+from tests.aioloader.loader.samples import Bytes, ByteSource
 
 COUNT = 40
 AHEAD = 10
 
 
-class PlainSource:
+class PlainSource(ByteSource):
     """Byte source that notes which items are planned."""
-
-    paths = ("the numbers",)
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[int]]] = []
 
-    async def plan(self, spans: Spans) -> ReadPlan:
+    async def plan(self, spans: Spans) -> Any:
         self.events.append(("planned", spans.offset.tolist()))
-        start = np.arange(len(spans), dtype=np.int64)
-        return ReadPlan(len(spans), start, np.ones(len(spans), np.int64), spans.offset)
-
-    async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
-        out[: len(plan.reads)] = bytes(plan.reads.tolist())
-        return []
-
-    def close(self) -> None:
-        pass
+        return await super().plan(spans)
 
 
 class Source(PlainSource):
@@ -45,37 +35,8 @@ class Source(PlainSource):
         self.events.append(("announced", spans.offset.tolist()))
 
 
-class Bytes:
-    """Dataset whose item i is the byte i."""
-
-    def __init__(self, source: PlainSource) -> None:
-        self.source = source
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: int) -> Any:
-        raise NotImplementedError
-
-    @property
-    def decoder(self) -> Any:
-        return lambda data, extra, location: data[0]
-
-    def open_source(self) -> PlainSource:
-        return self.source
-
-    def spans(self, indices: IntArray) -> Spans:
-        return Spans(np.zeros_like(indices), indices, np.ones_like(indices))
-
-    def extras(self, indices: IntArray) -> None:
-        return None
-
-    def location(self, index: int) -> ItemLocation:
-        return ItemLocation(index)
-
-
 def _epoch(source: PlainSource, **options: Any) -> list[int]:
-    with DataLoader(Bytes(source), 4, executor="thread", num_workers=1, seed=3, **options) as loader:
+    with DataLoader(Bytes(source, COUNT), 4, executor="thread", num_workers=1, seed=3, **options) as loader:
         batches = [batch.tolist() for batch in loader]
         assert loader.receipt().seen == COUNT
     return [number for batch in batches for number in batch]
@@ -128,12 +89,16 @@ def test_a_sampler_of_the_caller_is_not_read_ahead() -> None:
 
 
 def test_an_epoch_that_is_left_resumes_with_the_batch_after_the_last_delivered() -> None:
-    with DataLoader(Bytes(Source()), 4, executor="thread", num_workers=1, shuffle=True, seed=3) as loader:
+    with DataLoader(
+        Bytes(Source(), COUNT), 4, executor="thread", num_workers=1, shuffle=True, seed=3
+    ) as loader:
         batches = iter(loader)
         first = [number for _ in range(3) for number in next(batches).tolist()]
         state = loader.state_dict()
         assert loader.receipt().seen == 12
-    with DataLoader(Bytes(Source()), 4, executor="thread", num_workers=1, shuffle=True, seed=3) as loader:
+    with DataLoader(
+        Bytes(Source(), COUNT), 4, executor="thread", num_workers=1, shuffle=True, seed=3
+    ) as loader:
         loader.load_state_dict(state)
         rest = [number for batch in loader for number in batch.tolist()]
     assert first + rest == _epoch(Source(), shuffle=True)

@@ -2,21 +2,17 @@
 
 import asyncio
 import contextvars
-import sys
 import threading
 import time
 
 import anyio
 import anyio.lowlevel
-import cloudpickle
 import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
 from tests.aioloader.loader.samples import collect, everything, numbers, turns_of_the_loop
-from tests.cases import on_both_loops
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+from tests.cases import on_both_loops, with_cases
 
 # --- limits ---
 
@@ -43,21 +39,18 @@ class Meter:
         return x
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("batch_size", "concurrency", "executor"), [(4, 6, "thread"), (32, 5, "inline"), (1, 3, "inline")]
 )
-def test_as_many_calls_as_allowed_run_side_by_side_and_no_more(backend, batch_size, concurrency, executor):
-    async def main():
-        meter = Meter(concurrency)
-        dataset = numbers(64).transform(meter, concurrency=concurrency)
-        async with AsyncDataLoader(dataset, batch_size, executor=executor) as loader:
-            with anyio.fail_after(30):
-                batches = await collect(loader)
-        return np.concatenate(batches).tolist(), meter.most
-
-    samples, most = anyio.run(main, backend=backend)
-    assert samples == list(range(64))
-    assert most == concurrency
+@on_both_loops
+async def test_as_many_calls_as_allowed_run_side_by_side_and_no_more(batch_size, concurrency, executor):
+    meter = Meter(concurrency)
+    dataset = numbers(64).transform(meter, concurrency=concurrency)
+    async with AsyncDataLoader(dataset, batch_size, executor=executor) as loader:
+        with anyio.fail_after(30):
+            batches = await collect(loader)
+    assert np.concatenate(batches).tolist() == list(range(64))
+    assert meter.most == concurrency
 
 
 async def test_nothing_runs_further_ahead_than_prefetch():
@@ -114,8 +107,8 @@ async def test_the_callers_loop_and_context_variables_are_seen():
     assert seen == {("ann", threading.current_thread(), anyio.lowlevel.current_token().native_token)}
 
 
-@pytest.mark.parametrize("outer", [None, "asyncio", "trio"])
-@pytest.mark.parametrize("executor", ["inline", "thread"])
+@with_cases("outer", [None, "asyncio", "trio"])
+@with_cases("executor", ["inline", "thread"])
 def test_the_blocking_loader_awaits_in_its_own_thread_with_the_callers_variables(executor, outer):
     seen = set()
 
@@ -159,13 +152,12 @@ def drawn_before(x, *, rng):
 
 def test_draws_depend_on_nothing_but_the_sample():
     dataset = numbers(24).transform(drawn).transform(drawn_after)
-    options = [
+    tables = []
+    for each in (
         {"executor": "inline", "batch_size": 5},
         {"executor": "thread", "batch_size": 24, "backend": "trio"},
         {"executor": "process", "batch_size": 7},
-    ]
-    tables = []
-    for each in options:
+    ):
         batches = everything(dataset, shuffle=True, seed=5, **each)
         tables.append(np.concatenate([np.stack(batch, 1) for batch in batches]))
     assert (tables[0] == tables[1]).all()

@@ -8,7 +8,7 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset
-from tests.aioloader.loader.samples import ONE_QUICK, collect, numbers, turns_of_the_loop
+from tests.aioloader.loader.samples import collect, numbers, turns_of_the_loop
 from tests.cases import on_both_loops, with_cases
 from tests.executors import pool
 
@@ -41,62 +41,40 @@ async def gone(endless):
             await anyio.sleep(0.001)
 
 
-@pytest.mark.parametrize("backend", ONE_QUICK)
-@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "timeout", "error"])
-def test_leaving_calls_everything_off(way, backend, leftovers):
-    async def main():
-        endless = Endless(4)
-        loader = AsyncDataLoader(numbers(40).transform(endless), 4, executor="thread", num_workers=1)
-        async with loader:
-            if way == "break":
-                async for batch in loader:
-                    assert batch.tolist() == [0, 1, 2, 3]
-                    await anyio.wait_all_tasks_blocked()
-                    break
-            elif way == "error":
-                with pytest.raises(KeyError):
-                    async for _ in loader:
-                        raise KeyError
-            elif way == "aclose":
-                batches = aiter(loader)
-                await anext(batches)
-                await loader.aclose()
-                with pytest.raises(aioloader.LoaderClosedError):
-                    await anext(batches)
-            else:
-                with anyio.move_on_after(0.2 if way == "timeout" else 60) as scope:
-                    async with anyio.create_task_group() as tasks:
-                        if way == "cancel":
-                            tasks.start_soon(cancel_once_waiting, endless, scope)
-                        await collect(loader)
-                assert scope.cancelled_caught
-            await gone(endless)
-        assert min(endless.cancelled, default=4) >= 4
-
+@with_cases("way", ["break", "aclose", "cancel", "timeout", "error"])
+@on_both_loops
+async def test_leaving_calls_everything_off(way, leftovers):
     async def cancel_once_waiting(endless, scope):
         while not endless.waiting:
             await anyio.sleep(0.001)
         scope.cancel()
 
-    anyio.run(main, backend=backend)
-
-
-async def test_asyncios_own_cancellation_and_timeout_reach_the_calls():
     endless = Endless(4)
-    async with AsyncDataLoader(numbers(40).transform(endless), 4, num_workers=0) as loader:
-        task = asyncio.ensure_future(collect(loader))
-        while not endless.waiting:
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        del task
-        await gone(endless)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
+    async with AsyncDataLoader(numbers(40).transform(endless), 4, executor="thread", num_workers=1) as loader:
+        if way == "break":
+            async for batch in loader:
+                assert batch.tolist() == [0, 1, 2, 3]
+                await anyio.wait_all_tasks_blocked()
+                break
+        elif way == "error":
+            with pytest.raises(KeyError):
                 async for _ in loader:
-                    pass
+                    raise KeyError
+        elif way == "aclose":
+            batches = aiter(loader)
+            await anext(batches)
+            await loader.aclose()
+            with pytest.raises(aioloader.LoaderClosedError):
+                await anext(batches)
+        else:
+            with anyio.move_on_after(0.2 if way == "timeout" else 60) as scope:
+                async with anyio.create_task_group() as tasks:
+                    if way == "cancel":
+                        tasks.start_soon(cancel_once_waiting, endless, scope)
+                    await collect(loader)
+            assert scope.cancelled_caught
         await gone(endless)
+    assert min(endless.cancelled, default=4) >= 4
 
 
 async def test_a_timeout_around_anext_loses_nothing():
@@ -154,7 +132,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(leftovers):
     assert endless.waiting == endless.cancelled
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread"])
+@with_cases("executor", ["inline", "thread"])
 def test_leaving_the_blocking_loader_calls_everything_off(executor, leftovers):
     endless = Endless(4)
     with DataLoader(numbers(40).transform(endless), 4, **pool(executor, 1)) as loader:
@@ -273,7 +251,7 @@ async def test_a_loop_within_a_call_that_is_cancelled_is_cancelled_once():
     assert sorted(ends) == [-7, -6, -5, -4, 4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("what", ["transform", "source"])
+@with_cases("what", ["transform", "source"])
 async def test_who_never_ends_is_not_waited_for(what, caplog):
     begun = []
     let_go = asyncio.Event()
@@ -337,10 +315,10 @@ async def test_a_source_may_keep_scopes_of_its_own_open_between_samples():
 # --- sources ---
 
 
-@pytest.mark.parametrize("backend", ONE_QUICK)
-@pytest.mark.parametrize("way", ["break", "aclose", "cancel"])
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers):
+@with_cases("way", ["break", "aclose", "cancel"])
+@with_cases("waits", [False, True])
+@on_both_loops
+async def test_the_source_is_closed_when_a_pass_is_left(way, waits, leftovers):
     closed = []
 
     async def source():
@@ -354,28 +332,24 @@ def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers
                 await anyio.sleep(0.001)  # there is time to clean up
                 closed.append(True)
 
-    async def main():
-        loader = AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2)
-        async with loader:
-            if way == "aclose":
-                batches = aiter(loader)
-                await anext(batches)
-                await loader.aclose()
-            elif way == "cancel":
-                with anyio.CancelScope() as scope:
-                    async for _ in loader:
-                        scope.cancel()
-                        await anyio.lowlevel.checkpoint()
-            else:
+    async with AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2) as loader:
+        if way == "aclose":
+            batches = aiter(loader)
+            await anext(batches)
+            await loader.aclose()
+        elif way == "cancel":
+            with anyio.CancelScope() as scope:
                 async for _ in loader:
-                    await anyio.wait_all_tasks_blocked()
-                    break
-            with anyio.fail_after(5):
-                while not closed:
-                    await anyio.sleep(0.001)
-        assert closed == [True]
-
-    anyio.run(main, backend=backend)
+                    scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+        else:
+            async for _ in loader:
+                await anyio.wait_all_tasks_blocked()
+                break
+        with anyio.fail_after(5):
+            while not closed:
+                await anyio.sleep(0.001)
+    assert closed == [True]
 
 
 async def test_a_failure_while_closing_is_reported_to_the_log(caplog):

@@ -14,21 +14,21 @@ import aioloader
 from aioloader import AsyncDataLoader, DataLoader, transforms
 from aioloader.datasets import SimpleDataset
 from tests.aioloader.loader.samples import Numbers
+from tests.cases import with_cases
 
 pytestmark = pytest.mark.own_workers
 
-AUTO = [
-    {"executor": "auto"},
-    {"executor": "auto", "num_workers": "auto"},
-    {"executor": "auto", "num_workers": 2},
-    {"executor": "process", "num_workers": "auto"},
-    {"executor": "thread", "num_workers": "auto"},
-]
-
-
 # Starting interpreters takes most of the time: one of each kind is enough for the quick run.
-ALL = [pytest.param(each, id=str(each), marks=pytest.mark.slow) for each in AUTO[1:]]
-ALL.insert(0, pytest.param(AUTO[0], id=str(AUTO[0])))
+ALL = [
+    pytest.param({"executor": executor, **more}, id=f"{executor} {more}", marks=marks)
+    for executor, more, marks in [
+        ("auto", {}, ()),
+        ("auto", {"num_workers": "auto"}, pytest.mark.slow),
+        ("auto", {"num_workers": 2}, pytest.mark.slow),
+        ("process", {"num_workers": "auto"}, pytest.mark.slow),
+        ("thread", {"num_workers": "auto"}, pytest.mark.slow),
+    ]
+]
 
 
 @pytest.fixture(autouse=True)
@@ -82,15 +82,14 @@ def test_batches_are_the_same_for_every_choice(options, photo_rec):
     assert loader.explain().endswith(stats.tuning)
 
 
-@pytest.mark.parametrize("options", ALL[:4])
-def test_draws_from_global_generators_are_those_of_processes(options):
+def test_draws_from_global_generators_are_those_of_processes():
     data = SimpleDataset(Numbers(40)).transform(jitter)
-    with DataLoader(data, 4, executor="process", num_workers=2) as loader:
+    with DataLoader(data, 4, executor="process", num_workers=1) as loader:
         wanted = taken(loader, 2)
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
-    with DataLoader(data, 4, **options) as loader:
+    with DataLoader(data, 4, executor="auto", num_workers=2) as loader:
         assert taken(loader, 2) == wanted
         assert loader.stats().executor == "process"
     # No draw happened in this process.
@@ -124,10 +123,9 @@ def test_under_trio():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [1, 3, 10])
-def test_a_loop_that_is_left_while_measuring_loses_nothing(after):
+def test_a_loop_that_is_left_while_measuring_loses_nothing():
     with DataLoader(Numbers(200, 0.001), 4, executor="process", num_workers="auto") as loader:
-        for _ in range(2):
+        for after in (1, 3, 10):
             for number, _ in enumerate(loader):
                 if number == after:
                     break
@@ -141,18 +139,8 @@ def test_a_failed_sample_is_one_error():
         assert [error.index for error in loader.errors] == [7]
 
 
-class Nowhere:
-    """Object that can be pickled, but not unpickled in another process."""
-
-    def __init__(self, n):
-        self.n = n
-        self.pid = __import__("os").getpid()
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, index):
-        return index
+class Nowhere(Numbers):
+    """Dataset that can be pickled, but not unpickled in another process."""
 
     def __setstate__(self, state):
         raise ImportError("no such module here")
@@ -160,7 +148,7 @@ class Nowhere:
 
 def test_workers_that_cannot_load_the_dataset_are_replaced_by_threads():
     with DataLoader(Nowhere(30), 5, executor="auto") as loader:
-        assert [int(each) for batch in loader for each in batch] == list(range(30))
+        assert [int(label) for _, batch in loader for label in batch] == list(range(30))
         stats = loader.stats()
     assert stats.executor == "thread"
     assert "worker processes are not available" in stats.tuning
@@ -231,7 +219,7 @@ def test_workers_that_are_too_many_leave(leftovers):
         assert loader.stats().restarts == 0
 
 
-@pytest.mark.parametrize("value", ["many", "", 1.5, -1])
+@with_cases("value", ["many", "", 1.5, -1])
 def test_other_words_are_refused(value):
     with pytest.raises((TypeError, ValueError), match="num_workers"):
         DataLoader(Numbers(8), 4, num_workers=value)

@@ -9,26 +9,25 @@ import pytest
 
 import aioloader
 from aioloader import batchify, transforms
+from aioloader.foundation.pytree import map_leaves
 from aioloader.rng import BATCH_DOMAIN, Rng
+from tests.aioloader.loader.samples import Made, digest
+from tests.cases import with_cases
 from tests.executors import pool
 
 COUNT = 22
 BATCH = 4
 
 
-class Pictures:
-    """Small images and their classes; some items may fail."""
+def pictures(failing: tuple[int, ...] = ()) -> Made:
+    """Return small images and their classes; some items may fail."""
 
-    def __init__(self, failing: tuple[int, ...] = ()) -> None:
-        self.failing = failing
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: int) -> Any:
-        if index in self.failing:
+    def make(index: int) -> Any:
+        if index in failing:
             raise ValueError(f"item {index} is damaged")
         return np.full((6, 5, 3), 10 * index, np.uint8), index % 7
+
+    return Made(COUNT, make)
 
 
 def draws_of(samples: list[Any], *, rng: Rng) -> Any:
@@ -44,43 +43,31 @@ GROUPED = batchify.Group(
 )
 
 
-def flat(batch: Any) -> list[Any]:
-    if isinstance(batch, (tuple, list)):
-        return [leaf for part in batch for leaf in flat(part)]
-    return [np.array(batch)]
-
-
-def run(function: Any, epochs: int = 2, dataset: Any = None, **options: Any) -> list[list[Any]]:
+def run(function: Any, epochs: int = 2, dataset: Any = None, **options: Any) -> list[Any]:
     options = {"shuffle": True, "seed": 3, "executor": "inline", **options}
-    with aioloader.DataLoader(dataset or Pictures(), BATCH, batchify_fn=function, **options) as loader:
-        return [flat(batch) for _ in range(epochs) for batch in loader]
+    with aioloader.DataLoader(dataset or pictures(), BATCH, batchify_fn=function, **options) as loader:
+        return [map_leaves(np.copy, batch) for _ in range(epochs) for batch in loader]
 
 
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        for a, b in zip(one, other, strict=True):
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
+def digests(batches: Any) -> list[str]:
+    return [digest([batch]) for batch in batches]
 
 
-@pytest.mark.parametrize("function", [draws_of, MIXED, GROUPED], ids=["function", "mixed", "grouped"])
-@pytest.mark.parametrize(("executor", "workers"), [("thread", 3), ("process", 2)])
-def test_every_executor_draws_the_same(function: Any, executor: str, workers: int) -> None:
-    assert_same(run(function, **pool(executor, workers)), run(function))
+@pytest.mark.parametrize("executor", ["thread", "process"])
+@with_cases("function", [draws_of, MIXED, GROUPED])
+def test_every_executor_draws_the_same(function: Any, executor: str) -> None:
+    assert digests(run(function, **pool(executor, 2))) == digests(run(function))
 
 
-@pytest.mark.parametrize("policy", ["skip", "replace"])
-@pytest.mark.parametrize(("executor", "workers"), [("inline", 0), ("thread", 2), ("process", 2)])
-def test_failing_samples_change_no_draws(policy: str, executor: str, workers: int) -> None:
-    damaged = Pictures((0, 5, 6, 13))
-    options = {"dataset": damaged, "on_error": policy, "max_errors": 1000, **pool(executor, workers)}
-    found, sound = run(draws_of, **options), run(draws_of)
+@with_cases("policy", ["skip", "replace"])
+def test_failing_samples_change_no_draws(policy: str, executor: str) -> None:
+    options = {"dataset": pictures((0, 5, 6, 13)), "on_error": policy, "max_errors": 1000}
+    found, sound = run(draws_of, **options, **pool(executor, 2)), run(draws_of)
     drawn, expected = ([tuple(map(float, batch[1:])) for batch in each] for each in (found, sound))
     # A batch without a sample that did not fail is left out, or made of another item.
     assert [each for each in expected if each in drawn] == drawn
     assert len(drawn) >= len(expected) - 1
-    assert_same(run(MIXED, **options), run(MIXED, **{**options, "executor": "inline", "num_workers": None}))
+    assert digests(run(MIXED, **options, **pool(executor, 2))) == digests(run(MIXED, **options))
 
 
 def test_a_draw_is_that_of_the_first_sample_and_its_epoch() -> None:
@@ -92,59 +79,51 @@ def test_a_draw_is_that_of_the_first_sample_and_its_epoch() -> None:
     assert [float(batch[1]) for batch in run(draws_of)] == expected
 
 
-@pytest.mark.parametrize("function", [draws_of, MIXED], ids=["function", "mixed"])
+@with_cases("function", [draws_of, MIXED])
 def test_an_epoch_is_resumed_in_its_middle(function: Any) -> None:
-    expected = run(function, epochs=1)
     options = {"shuffle": True, "seed": 3, "batchify_fn": function, "executor": "inline"}
-    with aioloader.DataLoader(Pictures(), BATCH, **options) as loader:
+    with aioloader.DataLoader(pictures(), BATCH, **options) as loader:
         iterator = iter(loader)
         for _ in range(2):
             next(iterator)
         state = loader.state_dict()
-    options = {**options, **pool("process", 2)}
-    with aioloader.DataLoader(Pictures(), BATCH, **options) as loader:
+    with aioloader.DataLoader(pictures(), BATCH, **{**options, **pool("process", 2)}) as loader:
         loader.load_state_dict(state)
-        assert_same([flat(batch) for batch in loader], expected[2:])
+        assert digests(loader) == digests(run(function, epochs=1)[2:])
 
 
 def test_ranks_share_the_batches_of_one() -> None:
-    expected = run(MIXED, epochs=1, last_batch="discard")
+    options: dict[str, Any] = {"epochs": 1, "last_batch": "discard"}
+    expected = digests(run(MIXED, **options))
     for world in (2, 3):
-        ranks = [run(MIXED, epochs=1, last_batch="discard", shard=(rank, world)) for rank in range(world)]
-        steps = len(ranks[0])
-        found = [ranks[rank][step] for step in range(steps) for rank in range(world)]
-        assert_same(found, expected[: len(found)])
-        assert steps >= 1
+        ranks = [digests(run(MIXED, **options, shard=(rank, world))) for rank in range(world)]
+        found = [batch for step in zip(*ranks, strict=True) for batch in step]
+        assert found
+        assert found == expected[: len(found)]
 
 
-def test_batches_over_epochs_draw_other_numbers() -> None:
-    drawn = [float(batch[1]) for batch in run(draws_of, epochs=3)]
+@with_cases("last_batch", ["keep", "rollover"])
+def test_batches_over_epochs_draw_other_numbers(last_batch: str) -> None:
+    drawn = [float(batch[1]) for batch in run(draws_of, epochs=3, last_batch=last_batch)]
     assert len(set(drawn)) == len(drawn)
 
 
-def test_rollover_keeps_the_draws_apart() -> None:
-    drawn = [float(batch[1]) for batch in run(draws_of, epochs=3, last_batch="rollover")]
-    assert len(set(drawn)) == len(drawn)
-
-
-@pytest.mark.parametrize(("executor", "workers"), [("inline", 0), ("thread", 2)])
-async def test_async_transforms_before_it(executor: str, workers: int) -> None:
+@with_cases("executor", ["inline", "thread"])
+async def test_async_transforms_before_it(executor: str) -> None:
     async def later(image: Any) -> Any:
         return image
 
-    dataset = aioloader.ArrayDataset(
-        np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3), np.arange(COUNT)
-    ).transform_first(later)
-    options = {"seed": 3, "batchify_fn": draws_of, **pool(executor, workers)}
+    dataset = aioloader.SimpleDataset(pictures()).transform_first(later)
+    options = {"seed": 3, "batchify_fn": draws_of, **pool(executor, 2)}
     async with aioloader.AsyncDataLoader(dataset, BATCH, **options) as loader:
         found = [batch[1] async for batch in loader]
     assert found == [Rng(3, 0, 0, BATCH_DOMAIN, position=p).random() for p in range(0, COUNT, BATCH)]
 
 
-@pytest.mark.parametrize("size", [1, 2, 7])
+@with_cases("size", [1, 2, 7])
 def test_mixed_batches_are_written_in_place(size: int) -> None:
     """Both the memory and the values: the images of the result are the array that was allocated."""
-    samples = [Pictures()[index] for index in range(size)]
+    samples = [pictures()[index] for index in range(size)]
     given: list[Any] = []
 
     def allocate(shape: Any, dtype: Any) -> Any:
@@ -170,7 +149,7 @@ def test_arrays_that_others_may_keep_are_not_written_over() -> None:
         kept.append(batch[0])
         return batch
 
-    samples = [Pictures()[index] for index in range(3)]
+    samples = [pictures()[index] for index in range(3)]
     mixup = transforms.MixUp(num_classes=7)
     images, _ = batchify.Compose(batchify.Stack(), keep, mixup)(samples, rng=Rng(1))
     assert images is not kept[0]
@@ -181,14 +160,14 @@ def test_arrays_that_others_may_keep_are_not_written_over() -> None:
     np.testing.assert_array_equal(constant, before)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
+@with_cases(
+    ("functions", "text"),
     [
-        (lambda: batchify.Compose(batchify.Stack(), 3), ValueError, "function 1 of Compose"),
-        (lambda: batchify.Compose([]), ValueError, "one by one"),
-        (lambda: batchify.Compose([batchify.Stack()], batchify.Stack()), ValueError, "one by one"),
+        ([batchify.Stack(), 3], "function 1 of Compose"),
+        ([[]], "one by one"),
+        ([[batchify.Stack()], batchify.Stack()], "one by one"),
     ],
 )
-def test_what_is_not_allowed_is_named(make: Any, error: Any, text: str) -> None:
-    with pytest.raises(error, match=text):
-        make()
+def test_what_is_not_allowed_is_named(functions: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        batchify.Compose(*functions)

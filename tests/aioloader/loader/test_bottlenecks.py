@@ -15,27 +15,23 @@ from aioloader.datasets import SimpleDataset
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_image
 from recordio import IRHeader, RecordWriter, pack
+from tests.aioloader.loader.samples import Made
+from tests.cases import with_cases
 from tests.executors import pool
 
 WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
 DELAY_S = 0.03
 
 
-class Pausing:
-    """Dataset whose item i comes after a pause that uses no core."""
+def pausing(n, pause_s, side=4):
+    """Return a dataset whose item i comes after a pause that uses no core."""
 
-    def __init__(self, n, pause_s, side=4):
-        self.n = n
-        self.pause_s = pause_s
-        self.side = side
+    def make(index):
+        if pause_s:
+            time.sleep(pause_s)
+        return np.full((side, side), index, np.int32), index
 
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, index):
-        if self.pause_s:
-            time.sleep(self.pause_s)
-        return np.full((self.side, self.side), index, np.int32), index
+    return Made(n, make)
 
 
 def blur(image, label):
@@ -102,14 +98,6 @@ def go_on(loader):
 
 def explained(face, *args, consumer_s=0.0, **options):
     """Return the report of a loader after enough epochs."""
-    if face == "blocking":
-        with DataLoader(*args, **options) as loader:
-            for _ in range(200):
-                for _ in loader:
-                    time.sleep(consumer_s)
-                if not go_on(loader):
-                    break
-            return loader.explain()
 
     async def main():
         async with AsyncDataLoader(*args, **options) as loader:
@@ -117,10 +105,16 @@ def explained(face, *args, consumer_s=0.0, **options):
                 async for _ in loader:
                     await anyio.sleep(consumer_s)
                 if not go_on(loader):
-                    break
-            return loader.explain()
+                    return loader.explain()
 
-    return anyio.run(main)
+    if face == "async":
+        return anyio.run(main)
+    with DataLoader(*args, **options) as loader:
+        for _ in range(200):
+            for _ in loader:
+                time.sleep(consumer_s)
+            if not go_on(loader):
+                return loader.explain()
 
 
 def named(text):
@@ -141,16 +135,16 @@ def decode(face, executor, large_pictures, **_):
 
 
 def transform(face, executor, **_):
-    data = SimpleDataset(Pausing(64, 0.0)).transform(blur)
+    data = SimpleDataset(pausing(64, 0.0)).transform(blur)
     return explained(face, data, 16, **pool(executor, CORES))
 
 
 def consumer(face, executor, **_):
-    return explained(face, Pausing(32, 0.0), 4, **pool(executor, 2), consumer_s=0.03)
+    return explained(face, pausing(32, 0.0), 4, **pool(executor, 2), consumer_s=0.03)
 
 
 def workers(face, executor, **_):
-    data = SimpleDataset(Pausing(64, 0.0)).transform(blur)
+    data = SimpleDataset(pausing(64, 0.0)).transform(blur)
     return explained(face, data, 16, **pool(executor, 1))
 
 
@@ -158,7 +152,7 @@ def memory(face, executor, **_):
     # A batch of 8 takes 128 KiB, with results by value 288 KiB: memory suffices for one at a time, not for four.
     limit = 320_000 if executor == "process" else 200_000
     options = {"executor": executor, "num_workers": 4, "memory_limit": limit}
-    return explained(face, Pausing(64, 0.002, side=64), 8, **options)
+    return explained(face, pausing(64, 0.002, side=64), 8, **options)
 
 
 QUICK = [
@@ -169,46 +163,33 @@ QUICK = [
     (workers, "thread", "blocking"),
     (memory, "thread", "async"),
 ]
-ALL = [
+# Without workers the report cannot name too few workers. The face is that of the caller: each executor has one.
+SLOW = [
     (situation, executor, face)
     for situation in (storage, decode, transform, consumer, workers, memory)
-    for executor in ("thread", "process", "inline")
-    for face in ("async", "blocking")
-    if executor != "inline"
-    or situation not in (workers, memory)  # without workers the report cannot name too few workers
+    for executor, face in (("thread", "async"), ("process", "blocking"), ("inline", "async"))
+    if (executor != "inline" or situation not in (workers, memory))
+    and (situation, executor, face) not in QUICK
 ]
 
 
-def check(situation, executor, face, monkeypatch, **files):
+@pytest.mark.parametrize(
+    ("situation", "executor", "face"),
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+)
+def test_the_limit_is_named(situation, executor, face, monkeypatch, small_pictures, large_pictures):
     if situation is workers:
         # On one core, or beside other programs, none is free; the worker's figures are the same.
         monkeypatch.setattr("aioloader.loader.runtime.available_cores", lambda: 4)
         monkeypatch.setattr("aioloader.metrics.idle_cpu_s", dict)
-    text = situation(face, executor, **files)
+    text = situation(face, executor, small_pictures=small_pictures, large_pictures=large_pictures)
     assert named(text) == [situation.__name__], text
     if situation is transform:
         assert text.startswith("The transform blur is the limit.")
 
 
-@pytest.mark.parametrize(("situation", "executor", "face"), QUICK)
-def test_the_limit_is_named(situation, executor, face, monkeypatch, small_pictures, large_pictures):
-    check(
-        situation, executor, face, monkeypatch, small_pictures=small_pictures, large_pictures=large_pictures
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("situation", "executor", "face"), [each for each in ALL if each not in QUICK])
-def test_the_limit_is_named_everywhere(
-    situation, executor, face, monkeypatch, small_pictures, large_pictures
-):
-    check(
-        situation, executor, face, monkeypatch, small_pictures=small_pictures, large_pictures=large_pictures
-    )
-
-
 def test_files_that_a_dataset_reads_itself_are_storage():
-    text = explained("blocking", Pausing(64, 0.003), 8, executor="thread", num_workers=2)
+    text = explained("blocking", pausing(64, 0.003), 8, executor="thread", num_workers=2)
     assert named(text) == ["storage"]
     assert "the dataset's own __getitem__" in text
 
@@ -219,12 +200,12 @@ def test_a_batchify_function_is_named():
         return np.stack([image for image, _ in samples])
 
     text = explained(
-        "blocking", Pausing(32, 0.0), 4, batchify_fn=pad, executor="thread", num_workers=available_cores()
+        "blocking", pausing(32, 0.0), 4, batchify_fn=pad, executor="thread", num_workers=available_cores()
     )
     assert text.startswith("The transform pad is the limit.")
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@with_cases("num_workers", [0, 1])
 async def test_a_source_that_is_slow_is_storage(num_workers):
     async def source():
         for number in range(80):
@@ -253,7 +234,7 @@ async def test_an_async_transform_that_blocks_is_distinguished_from_one_that_wai
         return image, label
 
     async def explained():
-        data = SimpleDataset(Pausing(120, 0.0)).transform(caption)
+        data = SimpleDataset(pausing(120, 0.0)).transform(caption)
         async with AsyncDataLoader(data, 4, num_workers=0) as loader:
             async for _ in loader:
                 pass
@@ -292,7 +273,7 @@ async def test_other_code_that_holds_the_loop_is_the_consumers():
 
 
 async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
-    async with aioloader.AsyncDataLoader(Pausing(64, 0.002), 8, executor="thread", num_workers=2) as loader:
+    async with aioloader.AsyncDataLoader(pausing(64, 0.002), 8, executor="thread", num_workers=2) as loader:
         async for _ in loader:
             pass
         stats = loader.stats()
@@ -310,7 +291,7 @@ async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
 
 def test_time_after_a_loop_that_was_left_is_nobodys():
     begin, slept = time.monotonic(), 0.0
-    with DataLoader(Pausing(40, 0.001), 4, executor="thread", num_workers=1) as loader:
+    with DataLoader(pausing(40, 0.001), 4, executor="thread", num_workers=1) as loader:
         for _ in range(2):
             for _ in loader:
                 break

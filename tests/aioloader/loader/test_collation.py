@@ -8,6 +8,8 @@ import pytest
 
 from aioloader import AsyncDataLoader, batchify
 from aioloader.foundation.pytree import flatten
+from tests.aioloader.loader.samples import Made
+from tests.cases import with_cases
 from tests.executors import pool
 
 
@@ -86,7 +88,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@with_cases("name", FUNCTIONS)
 async def test_a_batchify_function_runs_in_the_executor(executor, name):
     make, function = FUNCTIONS[name]
     samples = [make(i) for i in range(6)]
@@ -124,33 +126,22 @@ async def test_ragged_samples_are_an_error_that_names_the_shapes(executor):
 
 
 async def test_skip_works_with_batchify(executor):
-    class Holes:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            if index in (1, 4, 5, 6, 7):
-                raise OSError("gone")
-            return index
+    def make(index):
+        if index in (1, 4, 5, 6, 7):
+            raise OSError("gone")
+        return index
 
     options = {"batchify_fn": lambda samples: list(samples), "on_error": "skip"}
-    assert await first_batches(Holes(), executor, **options) == [[0, 2, 3]]
+    assert await first_batches(Made(8, make), executor, **options) == [[0, 2, 3]]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"batchify_fn": lambda samples: np.stack(samples)}], ids=["rows", "batchify"]
-)
+@with_cases("options", [{}, {"batchify_fn": lambda samples: np.stack(samples)}])
 async def test_a_dataset_may_use_its_array_again_for_every_sample(executor, options):
-    class Kept:
-        def __init__(self):
-            self.array = np.zeros(3, np.int64)
+    array = np.zeros(3, np.int64)
 
-        def __len__(self):
-            return 8
+    def make(index):
+        array[:] = index
+        return array
 
-        def __getitem__(self, index):
-            self.array[:] = index
-            return self.array
-
-    async with AsyncDataLoader(Kept(), 4, **pool(executor, 1), **options) as loader:
+    async with AsyncDataLoader(Made(8, make), 4, **pool(executor, 1), **options) as loader:
         assert [batch[:, 0].tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]

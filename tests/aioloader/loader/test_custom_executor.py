@@ -8,6 +8,9 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, Dataset
 from aioloader.executors import ThreadExecutor
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.cases import on_both_loops, with_cases
+
+EXPECTED = [list(range(start, start + 4)) for start in range(0, 40, 4)]
 
 
 class Broken(ThreadExecutor):
@@ -42,19 +45,15 @@ class Broken(ThreadExecutor):
         return await super().run(chunks)
 
 
-@pytest.mark.parametrize("when", ["enter", "during", "exit"])
-def test_a_failing_service_is_the_error_of_an_async_loop(when, run_on):
-    async def main():
-        got = []
-        async with AsyncDataLoader(Numbers(40), 4, executor=Broken(when)) as loader:
-            with pytest.raises(ConnectionError, match="the cluster is gone"):
-                async for batch in loader:
-                    got.append(batch)
-        return labels(got)
-
-    got = run_on(main)
-    expected = [list(range(start, start + 4)) for start in range(0, 40, 4)]
-    assert got == expected[: len(got)]
+@with_cases("when", ["enter", "during", "exit"])
+@on_both_loops
+async def test_a_failing_service_is_the_error_of_an_async_loop(when):
+    got = []
+    async with AsyncDataLoader(Numbers(40), 4, executor=Broken(when)) as loader:
+        with pytest.raises(ConnectionError, match="the cluster is gone"):
+            async for batch in loader:
+                got.append(batch)
+    assert labels(got) == EXPECTED[: len(got)]
     assert len(got) <= {"enter": 0, "during": 3, "exit": 10}[when]
     assert len(got) == 10 or when != "exit"
 
@@ -95,7 +94,7 @@ class Minimal:
         self._inner.close()
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["plain", "with an async transform"])
+@with_cases("waits", [False, True])
 def test_an_executor_needs_the_required_members_only(waits):
     async def same(*parts):
         await anyio.sleep(0)
@@ -103,7 +102,7 @@ def test_an_executor_needs_the_required_members_only(waits):
 
     dataset = WithTransforms(40).transform(same, concurrency=4) if waits else Numbers(40)
     with DataLoader(dataset, 4, executor=Minimal(), stall_timeout=0.05) as loader:
-        assert labels(list(loader)) == [list(range(start, start + 4)) for start in range(0, 40, 4)]
+        assert labels(list(loader)) == EXPECTED
         stats = loader.stats()
     assert (stats.workers, stats.restarts, stats.tuning) == (2, 0, "")
     assert waits or stats.executor == "Minimal"
@@ -123,7 +122,7 @@ class Counting(Minimal):
 
 def test_an_executor_tells_what_it_can():
     with DataLoader(Numbers(40), 4, executor=Counting()) as loader:
-        assert labels(list(loader)) == [list(range(start, start + 4)) for start in range(0, 40, 4)]
+        assert labels(list(loader)) == EXPECTED
         stats = loader.stats()
     assert (stats.executor, stats.restarts, stats.tuning) == ("cluster", 3, "Two were enough.")
     assert stats.prefetch == 14

@@ -1,4 +1,4 @@
-"""Tests with a large set of records damaged in many ways: each is named, all others are saved and delivered."""
+"""Tests with a large set of records damaged in many ways: each is named, all others are delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aioloader import DataLoader, ImageRecordDataset
 from aioloader.tools.verify import ValidImages, check
 
 MAGIC = struct.pack("<I", recordio.MAGIC)
-SIZES = [2_000, pytest.param(100_000, marks=pytest.mark.slow)]
+SIZES = [1_000, pytest.param(20_000, marks=pytest.mark.slow)]
 FIVE = 5
 
 
@@ -145,57 +145,13 @@ def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return damaged_set(tmp_path_factory.mktemp("damaged"), request.param)
 
 
-def test_every_damaged_record_is_named_and_all_others_are_saved(
-    damaged: tuple[Set, Path], tmp_path: Path
-) -> None:
-    made, path = damaged
-    count = made.count
-    before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
-    report = recordio.verify(path)
-
-    lost = made.lost(*IN_PLACE)
-    assert len(lost) == 9 * FIVE
-    gaps = [problem for problem in report.problems if problem.length]
-    assert sorted(key for gap in gaps for key in gap.keys) == [key_of(n) for n in sorted(lost)]
-    at_once = {"zeroed block", "truncated tail"}  # neighbours: one gap each
-    alone = made.lost(*IN_PLACE, *at_once)
-    firsts = {made.done[way][0] for way in at_once}
-    assert {gap.offset: gap.key for gap in gaps} == {made.offsets[n]: key_of(n) for n in alone | firsts}
-    for gap in gaps:
-        end = len(made.data) if gap.key == key_of(count - FIVE) else None
-        last = (gap.keys[-1] - 3) // 10
-        assert gap.offset + gap.length == (end or made.offsets[last + 1])
-
-    others = [problem for problem in report.problems if not problem.length]
-    wrong, cut_off = made.done["wrong offset"], made.done["cut index"]
-    assert {(p.offset, p.key) for p in others if p.key is not None} == {
-        (made.offsets[n] + 8, key_of(n)) for n in wrong
-    }
-    without_key = sorted(p.offset for p in others if p.key is None)
-    assert without_key[0] == -1  # the line that was cut
-    assert without_key[1:] == [made.offsets[n] for n in sorted(wrong + cut_off)] == report.unlisted.tolist()
-
-    copy = tmp_path / "copy.rec"
-    repaired = recordio.repair(path, copy)
-    assert (path.read_bytes(), path.with_suffix(".idx").read_bytes()) == before
-    kept = [n for n in range(count) if n not in lost]
-    assert copy.read_bytes() == b"".join(made.framed[n] for n in kept)
-    assert repaired.keyless.tolist() == without_key[1:]
-    with recordio.RecordReader(copy) as reader:
-        keyed = dict(zip(reader.keys, reader, strict=True))
-    assert keyed == {key_of(n): made.payloads[n] for n in kept if n not in wrong + cut_off}
-    again = recordio.verify(copy)
-    assert (again.ok, again.records) == (True, count - 9 * FIVE)
-
-
 @pytest.mark.parametrize("executor", ["process", "thread"])
 def test_the_loader_delivers_exactly_the_others(damaged: tuple[Set, Path], executor: str) -> None:
     made, path = damaged
     count = made.count
     failed = made.lost("cut index")
-    with DataLoader(
-        ImageRecordDataset(path), 50, executor=executor, num_workers=2, on_error="skip"
-    ) as loader:
+    options = {"executor": executor, "num_workers": 2, "on_error": "skip"}
+    with DataLoader(ImageRecordDataset(path), 50, **options) as loader:
         delivered = [int(label) for _, labels in loader for label in labels]
         errors = loader.errors
     # The index lacks the records whose lines were cut off; the line of which a piece is left is an error.
@@ -216,44 +172,3 @@ def test_broken_images_of_valid_records_are_named(damaged: tuple[Set, Path]) -> 
     assert checked.images == seen[-1] == made.count - 9 * FIVE
     broken = made.done["broken image"]
     assert [(e.key, e.offset) for e in checked.errors] == [(key_of(n), made.offsets[n]) for n in broken]
-
-
-@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_bytes_lost_and_added_cost_one_record_each(tmp_path: Path, count: int) -> None:
-    rng = random.Random(7)
-    chosen = rng.sample(range(20, count - 20, 20), 3 * FIVE)
-    made = Set(count, chosen[:FIVE])
-    pieces = list(made.framed)
-    for number in chosen[:FIVE]:  # the middle part is missing, and the head after it
-        framed = pieces[number]
-        pieces[number] = framed[: made.part(number, 1)] + framed[made.part(number, 2) + 4 :]
-    for nth, number in enumerate(chosen[FIVE:], start=5):
-        framed = pieces[number]
-        added, lost = (rng.randbytes(nth), 0) if nth < 2 * FIVE else (b"", nth)
-        pieces[number] = framed[:30] + added + framed[30 + lost :]
-    path, copy = tmp_path / "set.rec", tmp_path / "copy.rec"
-    path.write_bytes(b"".join(pieces))
-    path.with_suffix(".idx").write_text("".join(f"{key_of(n)}\t{made.offsets[n]}\n" for n in range(count)))
-    report = recordio.repair(path, copy)
-
-    gone, grown = sorted(chosen[:FIVE] + chosen[2 * FIVE :]), sorted(chosen[FIVE : 2 * FIVE])
-    named = sorted(key for problem in report.problems for key in problem.keys)
-    assert named == [key_of(n) for n in gone]
-    # A record with inserted bytes looks valid, and the surplus bytes are after it.
-    foreign = [problem for problem in report.problems if not problem.keys]
-    assert [f"record {key_of(n)} is damaged" in p.message for n, p in zip(grown, foreign, strict=True)] == [
-        True
-    ] * FIVE
-    kept = [n for n in range(count) if n not in gone]
-    assert report.keyless.tolist() == []
-    with recordio.RecordReader(copy) as reader:
-        assert reader.keys.tolist() == [key_of(n) for n in kept]  # type: ignore[union-attr]
-        saved = list(reader)
-    assert [saved[at] for at, n in enumerate(kept) if n not in grown] == [
-        made.payloads[n] for n in kept if n not in grown
-    ]
-    with DataLoader(
-        ImageRecordDataset(copy), 50, executor="thread", num_workers=2, on_error="skip"
-    ) as loader:
-        assert [int(label) for _, labels in loader for label in labels] == [n for n in kept if n not in grown]
-        assert [error.key for error in loader.errors] == [key_of(n) for n in grown]

@@ -3,99 +3,68 @@
 import ctypes
 import os
 import signal
-import sys
 import threading
 
-import cloudpickle
 import numpy as np
 import psutil
 import pytest
 
 from aioloader import DataLoader, SimpleDataset, WorkerError
 from tests.aioloader.loader.programs import run_program
-from tests.aioloader.loader.samples import Numbers, labels
+from tests.aioloader.loader.samples import Made, Numbers, labels
 
 pytestmark = pytest.mark.own_workers
 
-# Workers need not import this module and its imports at every start.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
 
 DEATHS = {
-    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "SIGSEGV": lambda: ctypes.string_at(0),
-    "SIGABRT": os.abort,
-    "_exit": lambda: os._exit(3),
+    "SIGKILL": (lambda: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL, "skip"),
+    "SIGSEGV": (lambda: ctypes.string_at(0), -signal.SIGSEGV, "replace"),
+    "SIGABRT": (os.abort, -signal.SIGABRT, "skip"),
+    "_exit": (lambda: os._exit(3), 3, "replace"),
 }
-CODES = {"SIGKILL": -signal.SIGKILL, "SIGSEGV": -signal.SIGSEGV, "SIGABRT": -signal.SIGABRT, "_exit": 3}
-
-
-class Deadly:
-    """Dataset of numbers; item 25 writes a line to a file and kills its process."""
-
-    def __init__(self, how, tries):
-        self.how = how
-        self.tries = tries
-
-    def __len__(self):
-        return 60
-
-    def __getitem__(self, index):
-        if index == 25:
-            with open(self.tries, "a") as file:
-                file.write("one\n")
-            DEATHS[self.how]()
-        return index
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "policy"),
-    [(how, policy) for how in DEATHS for policy in ("skip", "replace")],
-)
-def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, policy, tmp_path, leftovers):
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, tmp_path, leftovers):
     tries = tmp_path / "tries"
-    with DataLoader(Deadly(how, tries), 10, num_workers=2, on_error=policy) as loader:
+    end, code, policy = DEATHS[how]
+
+    def die_at_25(index):
+        if index == 25:
+            with open(tries, "a") as file:
+                file.write("one\n")
+            end()
+        return index
+
+    data = SimpleDataset(range(60)).transform(float).transform(die_at_25).transform(abs)
+    with DataLoader(data, 10, num_workers=2, on_error=policy) as loader:
         seen = [number for batch in loader for number in batch.tolist()]
         (error,) = loader.errors
         assert loader.stats().restarts == 3
     assert tries.read_text().count("one") == 3
-    assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (25, WorkerError, CODES[how])
-    assert error.stage == "dataset"
+    cause = error.__cause__
+    assert (error.index, error.stage, type(cause)) == (25, "transform:die_at_25", WorkerError)
+    assert cause.exit_code == code
     assert error.replaced_by == (None if policy == "skip" else 26)
     expected = [n for n in range(60) if n != 25]
     assert seen == (expected if policy == "skip" else sorted([*expected, 26]))
+    if how == "SIGSEGV":
+        assert "in die_at_25" in "\n".join(cause.__notes__)
 
 
-def _die_at_13(number):
-    if number == 13:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-@pytest.mark.slow
-def test_the_error_has_the_stage_in_which_the_worker_died(leftovers):
-    chain = SimpleDataset(list(range(30))).transform(float).transform(_die_at_13).transform(abs)
-    with DataLoader(chain, 6, num_workers=2, on_error="skip") as loader:
-        assert [number for batch in loader for number in batch.tolist()] == [n for n in range(30) if n != 13]
-        (error,) = loader.errors
-    assert (error.index, error.stage) == (13, "transform:_die_at_13")
-
-
-class Closing(Numbers):
-    """Dataset whose item 5 closes its worker's files; the worker can no longer answer."""
-
-    def __getitem__(self, index):
-        if index == 5:
-            os.closerange(3, 1000)
-        return super().__getitem__(index)
+def closing(index):
+    """Close the worker's files at one item, so that it can no longer answer."""
+    if index == 5:
+        os.closerange(3, 1000)
+    return np.zeros(4), index
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True], ids=["rows", "whole"])
 def test_a_sample_after_which_its_worker_cannot_answer_is_named(whole, leftovers):
     batchify = (lambda samples: ([], np.array([number for _, number in samples]))) if whole else None
-    with DataLoader(Closing(24), 4, num_workers=2, on_error="skip", batchify_fn=batchify) as loader:
+    with DataLoader(Made(24, closing), 4, num_workers=2, on_error="skip", batchify_fn=batchify) as loader:
         assert labels(loader) == [[n for n in range(s, s + 4) if n != 5] for s in range(0, 24, 4)]
         (error,) = loader.errors
     assert (error.index, error.stage, type(error.__cause__)) == (5, "collate", WorkerError)
@@ -140,31 +109,21 @@ def test_a_fork_that_comes_back_from_a_transform_does_not_answer_for_its_worker(
         assert loader.stats().restarts == 0
 
 
-class Forking:
-    """Dataset whose item 5 starts a lasting process, records both process ids, and waits to be killed."""
-
-    def __init__(self, told):
-        self.told = told
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        if index == 5 and not os.path.exists(self.told):
-            child = os.fork()
-            if child == 0:
-                signal.pause()
-            with open(f"{self.told}.new", "w") as file:
-                file.write(f"{os.getpid()} {child}")
-            os.rename(f"{self.told}.new", self.told)
-            signal.pause()
-        return index
-
-
 @pytest.mark.slow
 def test_a_death_is_noticed_although_a_child_of_the_worker_lives_on(tmp_path, leftovers):
     told = tmp_path / "numbers"
     found = []
+
+    def fork(index):
+        """Start a lasting process, record both process ids, and wait to be killed."""
+        if index == 5 and not told.exists():
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            (tmp_path / "new").write_text(f"{os.getpid()} {child}")
+            (tmp_path / "new").rename(told)
+            signal.pause()
+        return index
 
     def kill():
         while not told.exists():
@@ -177,7 +136,7 @@ def test_a_death_is_noticed_although_a_child_of_the_worker_lives_on(tmp_path, le
 
     stop = threading.Event()
     killer = threading.Thread(target=kill)
-    with DataLoader(Forking(told), 4, num_workers=1) as loader:
+    with DataLoader(Made(12, fork), 4, num_workers=1) as loader:
         killer.start()
         try:
             assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]

@@ -17,6 +17,7 @@ from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, ReceiptError
 from aioloader.errors import ResumeError
 from aioloader.foundation.types import RankBatch
 from aioloader.samplers import BatchSampler, BucketBatchSampler, BudgetBatchSampler, RandomSampler
+from tests.cases import with_cases
 
 N = 61
 KEYS = np.arange(N) * 7 % 19 + 1
@@ -83,7 +84,7 @@ def whole(kind: str, epoch: int = 0) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(world=st.integers(1, 5), even=st.sampled_from(["pad", "drop"]), epoch=st.integers(0, 2))
 def test_each_step_gives_every_rank_the_next_batch(kind: str, world: int, even: str, epoch: int) -> None:
     ranks = []
@@ -117,7 +118,7 @@ def test_each_step_gives_every_rank_the_next_batch(kind: str, world: int, even: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     worlds=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     steps=st.integers(0, 5),
@@ -166,7 +167,7 @@ def test_the_loader_deals_as_the_sampler_does() -> None:
             assert [batch.tolist() for batch in loader] == by_loader
 
 
-@pytest.mark.parametrize("kind", ["buckets", "iterable"])
+@with_cases("kind", ["buckets", "iterable"])
 def test_random_draws_do_not_depend_on_the_number_of_ranks(kind: str) -> None:
     def draw(value: Any, rng: Any) -> Any:
         return value, rng.random()
@@ -189,15 +190,9 @@ def test_random_draws_do_not_depend_on_the_number_of_ranks(kind: str) -> None:
 
 async def test_the_async_loader_deals_from_workers() -> None:
     async def taken(rank: int) -> list[list[int]]:
-        loader = AsyncDataLoader(
-            ArrayDataset(np.arange(N)).transform(int),
-            batch_sampler=sampler_of("buckets"),
-            shard=(rank, 2),
-            num_workers=2,
-            executor="thread",
-            seed=5,
-        )
-        async with loader:
+        dataset = ArrayDataset(np.arange(N)).transform(int)
+        options: dict[str, Any] = {"num_workers": 2, "executor": "thread", "seed": 5, "shard": (rank, 2)}
+        async with AsyncDataLoader(dataset, batch_sampler=sampler_of("buckets"), **options) as loader:
             return [batch.tolist() async for batch in loader]
 
     first, second = await asyncio.gather(taken(0), taken(1))
@@ -205,7 +200,7 @@ async def test_the_async_loader_deals_from_workers() -> None:
     assert dealt[: len(whole("buckets"))] == whole("buckets")
 
 
-@pytest.mark.parametrize("kind", ["buckets", "lists"])
+@with_cases("kind", ["buckets", "lists"])
 def test_batches_taken_out_of_order_belong_to_their_ranks(kind: str) -> None:
     def make(world: int) -> DataLoader[Any]:
         return loader_of(kind, (0, world), in_order=False)
@@ -219,7 +214,7 @@ def test_batches_taken_out_of_order_belong_to_their_ranks(kind: str) -> None:
         loader.load_state_dict(state)
 
 
-@pytest.mark.parametrize("cls", [BucketBatchSampler, BudgetBatchSampler])
+@with_cases("cls", [BucketBatchSampler, BudgetBatchSampler])
 def test_a_sampler_with_its_own_shard_is_refused(cls: Any) -> None:
     sampler = cls(KEYS, 40, shard=(0, 2))
     with pytest.raises(ValueError, match="dealt out twice"):

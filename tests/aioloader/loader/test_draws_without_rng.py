@@ -7,14 +7,14 @@ import aioloader
 from aioloader import batchify
 from aioloader.rng import current_rng
 from aioloader.transforms import Compose, MixUp, RandomCrop, RandomHorizontalFlip, Transform, Views
-
-pytestmark = pytest.mark.usefixtures("leftovers")
+from tests.aioloader.loader.samples import Made, digest
+from tests.cases import with_cases
+from tests.executors import pool
 
 N = 24
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, 12, 12, 3), np.uint8)
 CHAIN = Compose([RandomCrop(8), RandomHorizontalFlip()])
 MIX = MixUp(num_classes=N)
-EXECUTORS = [("inline", 0), ("process", 2), pytest.param("thread", 2, marks=pytest.mark.slow)]
 
 
 class Wrapped:
@@ -48,26 +48,6 @@ async def awaited_with_rng(image, *, rng):
     return CHAIN(image, rng=rng)
 
 
-class Images:
-    """Dataset of the caller's that transforms in ``__getitem__``."""
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        return CHAIN(IMAGES[index]), index
-
-
-class Plain:
-    """Dataset of the caller's that does not transform."""
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        return IMAGES[index], index
-
-
 def collate(samples):
     return MIX(batchify.Stack()(samples))
 
@@ -77,60 +57,45 @@ def collate_with_rng(samples, *, rng):
 
 
 ARRAYS = aioloader.ArrayDataset(IMAGES, np.arange(N))
+IN_ITEMS = Made(N, lambda index: (CHAIN(IMAGES[index]), index))
 SAME = {
     "a callable": (ARRAYS.transform_first(Wrapped()), ARRAYS.transform_first(CHAIN)),
     "in a chain": (ARRAYS.transform_first(Compose([Wrapped()])), ARRAYS.transform_first(CHAIN)),
     "a Transform of the caller's": (ARRAYS.transform_first(OwnTransform()), ARRAYS.transform_first(CHAIN)),
     "of all fields": (ARRAYS.transform(of_sample), ARRAYS.transform_first(CHAIN)),
     "with rng, not passed on": (ARRAYS.transform(of_sample_with_rng), ARRAYS.transform_first(CHAIN)),
-    "a dataset": (Images(), ARRAYS.transform_first(CHAIN)),
+    "a dataset": (IN_ITEMS, ARRAYS.transform_first(CHAIN)),
     "views": (
         ARRAYS.transform_first(Views({"a": (Wrapped(), 2)})),
         ARRAYS.transform_first(Views({"a": (CHAIN, 2)})),
     ),
     "a part of a joined dataset": (
-        aioloader.ConcatDataset([Images()]),
-        aioloader.ConcatDataset([Plain()]).transform_first(CHAIN),
+        aioloader.ConcatDataset([IN_ITEMS]),
+        aioloader.ConcatDataset([Made(N, lambda index: (IMAGES[index], index))]).transform_first(CHAIN),
     ),
 }
 
 
-def batches(dataset, executor, workers, **options):
-    with aioloader.DataLoader(
-        dataset, 5, shuffle=True, executor=executor, num_workers=workers, watch_globals=False, **options
-    ) as loader:
-        return [[leaf.copy() for leaf in _leaves(batch)] for _ in range(2) for batch in loader]
+def digest_of(dataset, executor="inline", **options):
+    options = {"shuffle": True, "watch_globals": False, **pool(executor, 2), **options}
+    with aioloader.DataLoader(dataset, 5, **options) as loader:
+        return digest([*loader, *loader])
 
 
-def _leaves(batch):
-    images, labels = batch
-    return [images["a"] if isinstance(images, dict) else images, labels]
-
-
-def equal(some, others):
-    return len(some) == len(others) and all(
-        np.array_equal(one, other)
-        for pair in zip(some, others, strict=True)
-        for one, other in zip(*pair, strict=True)
-    )
-
-
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
-@pytest.mark.parametrize("name", SAME)
-def test_a_transform_that_is_called_without_rng_draws_what_it_would_draw_directly(name, executor, workers):
+@with_cases("name", SAME)
+def test_a_transform_that_is_called_without_rng_draws_what_it_would_draw_directly(name, executor):
     without, direct = SAME[name]
-    assert equal(batches(without, executor, workers), batches(direct, "inline", 0))
+    assert digest_of(without, executor) == digest_of(direct)
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
-def test_a_batchify_function_without_rng_draws_from_the_stream_of_the_batch(executor, workers):
-    found = batches(ARRAYS, executor, workers, batchify_fn=collate)
-    assert equal(found, batches(ARRAYS, "inline", 0, batchify_fn=collate_with_rng))
+def test_a_batchify_function_without_rng_draws_from_the_stream_of_the_batch(executor):
+    found = digest_of(ARRAYS, executor, batchify_fn=collate)
+    assert found == digest_of(ARRAYS, batchify_fn=collate_with_rng)
 
 
 def test_an_async_transform_without_rng_draws_from_its_own_stream():
-    found = batches(ARRAYS.transform_first(awaited), "inline", 0)
-    assert equal(found, batches(ARRAYS.transform_first(awaited_with_rng), "inline", 0))
+    direct = digest_of(ARRAYS.transform_first(awaited_with_rng))
+    assert digest_of(ARRAYS.transform_first(awaited)) == direct
 
 
 def test_code_between_the_samples_has_no_stream():

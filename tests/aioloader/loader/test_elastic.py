@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import json
 import tracemalloc
-from dataclasses import dataclass
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, Receipt, ReceiptError
-from aioloader.samplers import BatchSampler, PKSampler, RandomSampler
-from tests.aioloader.loader.samples import Numbers
+from aioloader.samplers import BatchSampler, RandomSampler
+from tests.aioloader.loader.samples import Made, Numbers, labels
+from tests.cases import with_cases
 
 
 def in_memory(n):
@@ -22,13 +23,8 @@ def in_memory(n):
     return ArrayDataset(np.arange(n), np.arange(n))
 
 
-@dataclass
-class Taken:
-    """State and batches of one rank after some steps."""
-
-    steps: list
-    state: dict
-    receipt: Receipt
+Taken = namedtuple("Taken", "steps state receipt")
+"""Batches, state and receipt of one rank after some steps."""
 
 
 def take(options, state=None, epoch=0, steps=None, n=30, dataset=None, face="blocking"):
@@ -40,26 +36,24 @@ def take(options, state=None, epoch=0, steps=None, n=30, dataset=None, face="blo
     else:
         loader.load_state_dict(state)
 
+    def taken(found):
+        return Taken(labels(found), json.loads(json.dumps(loader.state_dict())), loader.receipt())
+
     async def awaited():
         async with loader:
             found = []
-            if steps != 0:
-                async for batch in loader:
-                    found.append(batch[1].tolist())
-                    if len(found) == steps:
-                        break
-            return Taken(found, json.loads(json.dumps(loader.state_dict())), loader.receipt())
+            while len(found) != steps:
+                if not found:
+                    batches = aiter(loader)
+                found.append(await anext(batches, None))
+                if found[-1] is None:
+                    return taken(found[:-1])
+            return taken(found)
 
     if cls is AsyncDataLoader:
         return asyncio.run(awaited())
     with loader:
-        found = []
-        if steps != 0:
-            for batch in loader:
-                found.append(batch[1].tolist())
-                if len(found) == steps:
-                    break
-        return Taken(found, json.loads(json.dumps(loader.state_dict())), loader.receipt())
+        return taken([*itertools.islice(loader, steps)] if steps != 0 else [])
 
 
 def world(count, options, **how):
@@ -81,19 +75,13 @@ def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
     whole = RandomSampler(n).indices(7, epoch, 0, n).tolist()
     got, receipts, state = [], [], None
     for stops in (True, False):
-        count, batch = (
-            draw(st.integers(1, most_ranks), label="world"),
-            draw(st.integers(1, 5), label="batch_size"),
-        )
+        count = draw(st.integers(1, most_ranks), label="world")
+        batch = draw(st.integers(1, 5), label="batch_size")
         left = n - len(got)
+        drawn = {name: draw(choice, label=name) for name, choice in options.items()}
         ranks = world(
             count,
-            {
-                **{name: draw(choice, label=name) for name, choice in options.items()},
-                "batch_size": batch,
-                "shuffle": True,
-                "seed": 7,
-            },
+            {**drawn, "batch_size": batch, "shuffle": True, "seed": 7},
             state=state,
             epoch=epoch,
             steps=draw(st.integers(0, left // (count * batch)), label="steps") if stops else None,
@@ -129,28 +117,6 @@ def test_nor_do_threads_change_it(data):
     n = data.draw(st.integers(1, 60), label="n")
     workers = st.sampled_from([0, 1, 3])
     stop_and_go_on(data.draw, Numbers(n), n, num_workers=workers, executor=st.just("thread"))
-
-
-@pytest.mark.slow
-@settings(max_examples=4)
-@given(data=st.data())
-def test_nor_do_processes_change_it(data):
-    n = data.draw(st.integers(20, 60), label="n")
-    workers = st.sampled_from([1, 2])
-    stop_and_go_on(data.draw, Numbers(n), n, 2, num_workers=workers, executor=st.just("process"))
-
-
-@pytest.mark.parametrize("even", ["pad", "drop"])
-def test_every_rank_has_as_many_batches(even):
-    ranks = world(3, {"batch_size": 4, "shuffle": True, "num_workers": 0, "even": even}, n=30)
-    merged = sum(rank.receipt for rank in ranks)
-    assert [len(rank.steps) for rank in ranks] == [3 if even == "pad" else 2] * 3
-    assert (merged.seen, merged.padded, merged.stop) == ((30, 6, 30) if even == "pad" else (24, 0, 24))
-    checker = DataLoader(in_memory(30), 4, shuffle=True, num_workers=0)
-    checker.check_receipt(merged)
-    with pytest.raises(ReceiptError, match="missing") as caught:
-        checker.check_receipt(sum(rank.receipt for rank in ranks[1:]))
-    assert caught.value.field == "samples"
 
 
 @settings(max_examples=12)
@@ -234,54 +200,32 @@ def test_what_cannot_be_had_again_cannot_be_checked():
             loader.check_receipt(loader.receipt())
 
 
-@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+@with_cases("last_batch", ["keep", "discard", "rollover"])
 def test_a_batch_sampler_over_a_computed_order_is_resumed_in_a_new_process(last_batch):
     def made():
         sampler = BatchSampler(RandomSampler(10), 4, last_batch)
         return DataLoader(in_memory(10), batch_sampler=sampler, num_workers=0, seed=5)
 
-    def numbers(batches):
-        return [batch[1].tolist() for batch in batches]
-
     whole = made()
     assert len(whole) == (3 if last_batch == "keep" else 2)
-    expected = [numbers(whole), numbers(whole), numbers(whole)]
+    expected = [labels(whole), labels(whole), labels(whole)]
     first = made()
     list(first)
     batches = iter(first)
-    begun = numbers([next(batches)])
+    begun = labels([next(batches)])
     second = made()
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert begun + numbers(second) == expected[1]
-    assert numbers(second) == expected[2]
+    assert begun + labels(second) == expected[1]
+    assert labels(second) == expected[2]
 
 
-def test_identities_stay_together_on_every_rank():
-    sampler = PKSampler([index // 5 for index in range(60)], 2, 3, num_batches=6)
-    options = {"sampler": sampler, "batch_size": 6, "num_workers": 0}
-    ranks = world(2, options, n=60)
-    for rank in ranks:
-        for step in rank.steps:
-            assert [step[place] // 5 for place in range(6)] == [
-                step[place // 3 * 3] // 5 for place in range(6)
-            ]
-    assert order(ranks) == sampler.indices(0, 0, 0, 36).tolist()
-
-
-class Huge:
-    """Dataset with a length and no stored items."""
-
-    def __len__(self):
-        return 10**9
-
-    def __getitem__(self, index):
-        return index
+HUGE = Made(10**9, int)  # a length, and no stored items
 
 
 def test_a_loader_of_a_billion_samples_and_its_state_take_less_than_a_megabyte():
     tracemalloc.start()
     try:
-        loader = DataLoader(Huge(), 64, shuffle=True, num_workers=0, shard=(1, 8))
+        loader = DataLoader(HUGE, 64, shuffle=True, num_workers=0, shard=(1, 8))
         assert len(loader) == 10**9 // 512
         state = {**loader.state_dict(), "consumed": 9 * 10**8}
         loader.load_state_dict(state)
@@ -293,7 +237,7 @@ def test_a_loader_of_a_billion_samples_and_its_state_take_less_than_a_megabyte()
 
 def test_a_billion_samples_are_resumed_without_a_scan():
     options = {"batch_size": 64, "shuffle": True, "num_workers": 0, "shard": (1234, 4096)}
-    first = DataLoader(Huge(), **options)
+    first = DataLoader(HUGE, **options)
     state = {**first.state_dict(), "consumed": 64 * 4096 * 3400}
     first.load_state_dict(state)
     batch = next(iter(first))
@@ -320,15 +264,15 @@ def test_what_is_rolled_over_goes_on_in_another_world(data):
     earlier, first, receipts = [], [], []
     for rank in range(before):
         with DataLoader(in_memory(n), batch, shard=(rank, before), **options) as loader:
-            earlier.append([made[1].tolist() for made in loader])
-            first.append([made[1].tolist() for made in itertools.islice(loader, steps)])
+            earlier.append(labels(loader))
+            first.append(labels(itertools.islice(loader, steps)))
             state = json.loads(json.dumps(loader.state_dict()))
             receipts.append(loader.receipt())
     rest = []
     for rank in range(after):
         with DataLoader(in_memory(n), other, shard=(rank, after), **options) as loader:
             loader.load_state_dict(state)
-            rest.append([made[1].tolist() for made in loader])
+            rest.append(labels(loader))
             receipts.append(loader.receipt())
     got = together(earlier) + together(first) + together(rest)
     assert got == whole[: len(got)]
@@ -336,36 +280,27 @@ def test_what_is_rolled_over_goes_on_in_another_world(data):
     DataLoader(in_memory(n), 1, **options).check_receipt(sum(receipts))
 
 
-@pytest.mark.parametrize(
+def name_rank(monkeypatch, variables):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@with_cases(
     ("variables", "expected"),
     [({}, (0, 1)), ({"RANK": "2", "WORLD_SIZE": "3"}, (2, 3)), ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1))],
 )
 def test_auto_is_the_shard_that_the_environment_names(monkeypatch, variables, expected):
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    name_rank(monkeypatch, variables)
     options = {"batch_size": 4, "shuffle": True, "num_workers": 0}
-    found = take({**options, "shard": "auto"})
-    assert found.steps == take({**options, "shard": expected}).steps
+    assert take({**options, "shard": "auto"}).steps == take({**options, "shard": expected}).steps
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"WORLD_SIZE": "3"},
-        {"RANK": "1"},
-        {"RANK": "3", "WORLD_SIZE": "3"},
-        {"RANK": "-1", "WORLD_SIZE": "3"},
-        {"RANK": "", "WORLD_SIZE": "3"},
-        {"RANK": "one", "WORLD_SIZE": "3"},
-    ],
-)
-def test_an_environment_that_names_no_shard_is_refused(monkeypatch, variables):
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+@with_cases(("rank", "size"), [(None, "3"), ("1", None), ("3", "3"), ("-1", "3"), ("", "3"), ("one", "3")])
+def test_an_environment_that_names_no_shard_is_refused(monkeypatch, rank, size):
+    given = {"RANK": rank, "WORLD_SIZE": size}
+    name_rank(monkeypatch, {name: value for name, value in given.items() if value is not None})
     with pytest.raises(ValueError, match="0 <= RANK < WORLD_SIZE"):
         DataLoader(in_memory(30), 4, shard="auto", num_workers=0)
 

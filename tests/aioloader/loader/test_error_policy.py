@@ -9,16 +9,13 @@ import warnings
 
 import numpy as np
 import pytest
-import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
 
-import recordio
 from aioloader import (
     DataLoader,
-    DecodeError,
-    ImageRecordDataset,
     LoaderError,
+    RecordFileDataset,
     SampleError,
     SimpleDataset,
     TooManyErrorsError,
@@ -26,33 +23,25 @@ from aioloader import (
 from aioloader.abc import ItemLocation
 from aioloader.errors import UnevenStepsWarning
 from aioloader.foundation.replacement import CANDIDATES, fallback_indices, replacement_rows
-from tests.aioloader.loader.samples import Souvenirs
+from recordio import RecordWriter
+from tests.aioloader.loader.samples import Made, labels, souvenirs
+from tests.cases import with_cases
 from tests.executors import pool
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
 
-class Damaged:
+class Damaged(Made):
     """Dataset of numbers, some of which fail."""
 
-    def __init__(self, n, bad, text=False):
-        self.n = n
+    def __init__(self, n, bad):
+        super().__init__(n, lambda index: (np.full((2, 3), index, np.float32), index))
         self.bad = frozenset(bad)
-        self.text = text
-
-    def __len__(self):
-        return self.n
 
     def __getitem__(self, index):
         if index in self.bad:
             raise ValueError(f"{index} is damaged")
-        if self.text:
-            return {"text": f"sample {index}", "number": index}
-        return np.full((2, 3), index, np.float32), index
-
-
-def numbers(batches):
-    return [batch[1].tolist() for batch in batches]
+        return self.make(index)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
@@ -68,22 +57,6 @@ def test_a_replacement_is_the_next_valid_sample_around_the_end(sound):
         assert stand_in == (later or rows)[0]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_replace_keeps_every_batch_full(executor):
-    bad = {3, 9, 10, 11, 39}
-    with DataLoader(Damaged(40, bad), 8, **pool(executor, 2), on_error="replace") as loader:
-        batches = [(images.copy(), labels.copy()) for images, labels in loader]
-        assert [error.index for error in loader.errors] == sorted(bad)
-        assert [error.replaced_by for error in loader.errors] == [4, 12, 12, 12, 32]
-        assert all(isinstance(error.__cause__, ValueError) for error in loader.errors)
-        stats = loader.stats()
-    assert (stats.samples, stats.replaced, stats.skipped) == (40, 5, 0)
-    expected = [4 if n == 3 else 12 if n in (9, 10, 11) else 32 if n == 39 else n for n in range(40)]
-    assert [label for _, labels in batches for label in labels.tolist()] == expected
-    for images, labels in batches:
-        np.testing.assert_array_equal(images, np.broadcast_to(labels[:, None, None], (8, 2, 3)))
-
-
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
 def test_candidates_are_other_items_spread_over_the_dataset(case):
     index, length = case
@@ -96,15 +69,32 @@ def test_candidates_are_other_items_spread_over_the_dataset(case):
         assert max(gaps) <= min(gaps) + 1
 
 
-@pytest.mark.parametrize(
-    "batchify", [None, lambda samples: list(zip(*samples, strict=True))], ids=["rows", "whole"]
-)
-@pytest.mark.parametrize("bad", [range(4, 8), range(4)], ids=["later", "first"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_replace_keeps_every_batch_full(executor):
+    bad = {3, 9, 10, 11, 39}
+    with DataLoader(Damaged(40, bad), 8, **pool(executor, 2), on_error="replace") as loader:
+        batches = [(images.copy(), numbers.copy()) for images, numbers in loader]
+        assert [error.index for error in loader.errors] == sorted(bad)
+        assert [error.replaced_by for error in loader.errors] == [4, 12, 12, 12, 32]
+        assert all(isinstance(error.__cause__, ValueError) for error in loader.errors)
+        stats = loader.stats()
+    assert (stats.samples, stats.replaced, stats.skipped) == (40, 5, 0)
+    expected = [4 if n == 3 else 12 if n in (9, 10, 11) else 32 if n == 39 else n for n in range(40)]
+    assert sum(labels(batches), []) == expected
+    for images, numbers in batches:
+        np.testing.assert_array_equal(images, np.broadcast_to(numbers[:, None, None], (8, 2, 3)))
+
+
+def fields(samples):
+    return list(zip(*samples, strict=True))
+
+
+@with_cases("batchify", [None, fields])
+@with_cases("bad", [range(4, 8), range(4)])
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad, batchify):
-    dataset = Damaged(12, bad)
     options = {**pool(executor, 2), "on_error": "replace", "batchify_fn": batchify}
-    with DataLoader(dataset, 4, **options) as loader:
+    with DataLoader(Damaged(12, bad), 4, **options) as loader:
         batches = [[int(label) for label in batch[1]] for batch in loader]
         other = bad.stop  # in a small dataset the following items are tried one after the other
         assert batches == [
@@ -117,13 +107,15 @@ def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_samples_of_every_kind_are_replaced(executor):
     options = {**pool(executor, 2), "on_error": "replace"}
-    with DataLoader(Damaged(12, {0, 7}, text=True), 4, **options) as loader:
+    texts = Damaged(12, {0, 7})
+    texts.make = lambda index: {"text": f"sample {index}", "number": index}
+    with DataLoader(texts, 4, **options) as loader:
         batches = list(loader)
     found = [batch["number"].tolist() for batch in batches]
     assert found == [[1, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
     assert [batch["text"] for batch in batches] == [[f"sample {n}" for n in batch] for batch in found]
     with DataLoader(Damaged(6, {2}), 1, **options) as loader:
-        assert numbers(loader) == [[0], [1], [3], [3], [4], [5]]
+        assert labels(loader) == [[0], [1], [3], [3], [4], [5]]
     options["batchify_fn"] = lambda samples: [number for _, number in samples]
     with DataLoader(Damaged(20, {2, 3, 19}), 5, **options) as loader:
         assert list(loader) == [[0, 1, 4, 4, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 15]]
@@ -139,71 +131,44 @@ def test_without_a_valid_sample_replace_is_an_error_and_all_is_named(executor):
         assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, None) for n in range(3)]
 
 
-def photographs(path, bad, n=100):
-    """Write a record file of small images, those in `bad` truncated; label = key = number."""
-    image = simplejpeg.encode_jpeg(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3))
-    with recordio.RecordWriter(path, index=True) as writer:
-        for key in range(n):
-            body = image[: len(image) // 2] if key in bad else image
-            writer.write(recordio.pack(recordio.IRHeader(0, key, key, 0), body), key)
-    return ImageRecordDataset(path)
-
-
-@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "replace"])
-def test_of_a_damaged_file_all_valid_samples_come_and_all_others_are_named(tmp_path, policy, executor):
-    bad = {17, 140, 141}
-    dataset = photographs(tmp_path / "a.rec", bad, 300)
-    options = {**pool(executor, 2), "shuffle": True, "seed": 5}
-    with DataLoader(dataset, 20, on_error=policy, max_error_rate=0.01, **options) as loader:
-        batches = [(images.copy(), labels.copy()) for images, labels in loader]
-        assert {error.key for error in loader.errors} == bad
-        assert all(isinstance(error.__cause__, DecodeError) for error in loader.errors)
-        replaced = {error.key: error.replaced_by for error in loader.errors}
-    seen = [label for _, labels in batches for label in labels.tolist()]
-    sound = [n for n in range(300) if n not in bad]
-    if policy == "skip":
-        assert sorted(seen) == sound
-    else:
-        assert [len(labels) for _, labels in batches] == [20] * 15
-        assert sorted(seen) == sorted([*sound, *replaced.values()])
-    assert all((images == batches[0][0][0]).all() for images, _ in batches)
-
-
-def fail_in_here(image, label):
-    if label == 3:
+def fail_in_here(payload):
+    if payload == b"3":
         raise LookupError("three is not welcome")
-    return image, label
+    return payload
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_cause_keeps_its_type_and_the_place_where_it_was_raised(tmp_path, executor):
-    dataset = photographs(tmp_path / "a.rec", (), 6).transform(fail_in_here)
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=True) as writer:
+        for key in range(6):
+            writer.write(b"%d" % key, 10 * key)
+    dataset = RecordFileDataset(path).transform(fail_in_here)
     with DataLoader(dataset, 2, **pool(executor, 1)) as loader:
         with pytest.raises(SampleError) as caught:
             list(loader)
     error = caught.value
-    assert (error.dataset, error.index, error.position, error.key) == ("ImageRecordDataset", 3, 3, 3)
-    assert (error.path, error.stage) == (str(tmp_path / "a.rec"), "transform:fail_in_here")
-    assert isinstance(error.offset, int)
+    assert (error.dataset, error.index, error.position, error.key) == ("RecordFileDataset", 3, 3, 30)
+    assert (error.path, error.stage) == (str(path), "transform:fail_in_here")
+    assert error.offset == 3 * 12
     assert type(error.__cause__) is LookupError
     text = "".join(traceback.format_exception(error))
     assert "in fail_in_here" in text
     assert "LookupError: three is not welcome" in text
 
 
-@pytest.mark.parametrize("bad", [{5, 17, 18, 33, 59}, range(30)], ids=["a few", "half"])
+@with_cases("bad", [{5, 17, 18, 33, 59}, range(30)])
 @pytest.mark.parametrize("executor", EXECUTORS[1:])
 def test_replacing_is_the_same_in_every_executor_and_after_a_resume(executor, bad):
     dataset = Damaged(60, bad)
     options = {"shuffle": True, "seed": 4, "on_error": "replace"}
-    expected = numbers(DataLoader(dataset, 6, num_workers=0, **options))
+    expected = labels(DataLoader(dataset, 6, num_workers=0, **options))
     with DataLoader(dataset, 6, **pool(executor, 2), **options) as loader:
         iterator = iter(loader)
-        first = numbers([next(iterator) for _ in range(4)])
+        first = labels([next(iterator) for _ in range(4)])
         state = json.loads(json.dumps(loader.state_dict()))
     with DataLoader(dataset, 6, **pool(executor, 3), **options) as loader:
         loader.load_state_dict(state)
-        assert first + numbers(loader) == expected
+        assert first + labels(loader) == expected
 
 
 def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():
@@ -218,11 +183,10 @@ def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():
     assert isinstance(caught.value.__cause__, SampleError)
 
 
-@pytest.mark.parametrize("policy", ["skip", "replace"])
+@with_cases("policy", ["skip", "replace"])
 def test_a_share_of_errors_ends_a_long_pass_early(policy):
-    loader = DataLoader(
-        Damaged(5000, range(0, 5000, 4)), 100, num_workers=0, on_error=policy, max_error_rate=0.2
-    )
+    dataset = Damaged(2000, range(0, 2000, 4))
+    loader = DataLoader(dataset, 100, num_workers=0, on_error=policy, max_error_rate=0.2)
     taken = []
     with pytest.raises(TooManyErrorsError) as caught:
         taken.extend(loader)
@@ -230,7 +194,7 @@ def test_a_share_of_errors_ends_a_long_pass_early(policy):
     assert len(taken) == 9
 
 
-@pytest.mark.parametrize("limit", [-1, 1.5, float("nan"), "3", True])
+@with_cases("limit", [-1, 1.5, float("nan"), "3", True])
 def test_limits_that_are_none_are_refused(limit):
     with pytest.raises((ValueError, TypeError), match="max_errors"):
         DataLoader(SimpleDataset([1]), 1, on_error="skip", max_errors=limit)
@@ -242,16 +206,8 @@ def test_the_report_is_json():
     report = json.loads(json.dumps(loader.error_report()))
     assert (report["count"], report["by_reason"]) == (2, {"ValueError": 2})
     assert report["errors"][0] == {
-        "dataset": "Damaged",
-        "index": 2,
-        "position": 2,
-        "key": None,
-        "path": None,
-        "offset": None,
-        "stage": "dataset",
-        "type": "ValueError",
-        "reason": "ValueError: 2 is damaged",
-        "replaced_by": 4,
+        **{"dataset": "Damaged", "index": 2, "position": 2, "key": None, "path": None, "offset": None},
+        **{"stage": "dataset", "type": "ValueError", "reason": "ValueError: 2 is damaged", "replaced_by": 4},
     }
 
 
@@ -266,17 +222,10 @@ class Located(Damaged):
         return ItemLocation(key=f"k{index}", path=pathlib.Path(f"{index}.txt"))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@with_cases("workers", [0, 2])
 def test_a_dataset_of_ones_own_may_name_its_files(workers):
-    loader = DataLoader(
-        Located(20, {2, 3, 4}),
-        5,
-        sampler=[7, 2, 3, 4, 5],
-        num_workers=workers,
-        executor="thread",
-        on_error="skip",
-    )
-    with loader:
+    options = {"sampler": [7, 2, 3, 4, 5], "num_workers": workers, "executor": "thread", "on_error": "skip"}
+    with DataLoader(Located(20, {2, 3, 4}), 5, **options) as loader:
         list(loader)
         named, unnamed, strange = loader.errors
     assert (named.index, named.key, named.path, named.stage) == (2, "k2", "2.txt", "dataset")
@@ -286,13 +235,9 @@ def test_a_dataset_of_ones_own_may_name_its_files(workers):
     assert "it returned str, not an aioloader.abc.ItemLocation" in strange.__cause__.__notes__[-1]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [{0, 1, 11}, pytest.param(set(range(12)), marks=pytest.mark.slow)],
-    ids=["three", "all"],
-)
+@with_cases("bad", [{0, 1, 11}, set(range(12))])
 def test_what_cannot_come_back_from_a_worker_is_that_samples_failure(bad):
-    with DataLoader(Souvenirs(12, bad), 4, num_workers=2, executor="process", on_error="skip") as loader:
+    with DataLoader(souvenirs(12, bad), 4, num_workers=2, executor="process", on_error="skip") as loader:
         found = [number for texts, numbers in loader for number in numbers]
         errors = loader.errors
     assert found == [number for number in range(12) if number not in bad]
@@ -302,27 +247,21 @@ def test_what_cannot_come_back_from_a_worker_is_that_samples_failure(bad):
 
 
 def test_a_collated_batch_that_cannot_come_back_is_an_error_that_says_so():
-    def keep(samples):
-        return [number for _, number in samples]
-
+    options = {"num_workers": 1, "executor": "process", "on_error": "skip"}
+    keep = {"batchify_fn": lambda samples: [number for _, number in samples]}
     with (
-        DataLoader(
-            Souvenirs(8, {5}), 4, num_workers=1, executor="process", batchify_fn=keep, on_error="skip"
-        ) as loader,
+        DataLoader(souvenirs(8, {5}), 4, **options, **keep) as loader,
         pytest.raises(LoaderError, match="can be pickled but not unpickled"),
     ):
         list(loader)
 
 
-@pytest.mark.parametrize(
-    "batches", [{"batch_size": 2}, {"batch_sampler": [[n, n + 1] for n in range(0, 16, 2)]}]
-)
+@with_cases("batches", [{"batch_size": 2}, {"batch_sampler": [[n, n + 1] for n in range(0, 16, 2)]}])
 def test_a_state_at_another_step_than_other_ranks_have_is_warned_of_once(batches):
     # Rank 0 has the batches (0, 1), (4, 5), (8, 9), (12, 13).
     def loader(bad, on_error="skip", shard=(0, 2)):
-        return DataLoader(
-            Damaged(16, bad), **batches, executor="inline", seed=0, shard=shard, on_error=on_error
-        )
+        options = {"executor": "inline", "seed": 0, "shard": shard, "on_error": on_error}
+        return DataLoader(Damaged(16, bad), **batches, **options)
 
     with loader({0, 1}) as uneven:
         epoch = iter(uneven)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import tracemalloc
 
 import numpy as np
@@ -22,6 +21,7 @@ from aioloader import (
     SampleError,
     cli,
 )
+from tests.cases import with_cases
 from tests.executors import pool
 
 JPEG = simplejpeg.encode_jpeg(np.full((20, 30, 3), 90, np.uint8))
@@ -43,10 +43,8 @@ def first_error(dataset, executor):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", JPEG[: len(JPEG) // 2], b"this is text, not an image", b"\xff\xd8\xff\xe0" + bytes(50)],
-    ids=["zero bytes", "half a JPEG", "text", "JPEG magic only"],
+@with_cases(
+    "body", [b"", JPEG[: len(JPEG) // 2], b"this is text, not an image", b"\xff\xd8\xff\xe0" + bytes(50)]
 )
 def test_a_bad_image_in_a_record_is_named(tmp_path, body, executor):
     path = write(tmp_path / "a.rec", [JPEG, JPEG, JPEG, body, JPEG])
@@ -57,15 +55,13 @@ def test_a_bad_image_in_a_record_is_named(tmp_path, body, executor):
     assert error.offset == recordio.Index.open(path.with_suffix(".idx")).offsets[3]
 
 
-@pytest.mark.parametrize("body", [b"", JPEG[: len(JPEG) // 2], b"text"], ids=["zero bytes", "half", "text"])
-def test_a_bad_file_in_a_folder_is_named(tmp_path, body, executor):
+def test_a_bad_file_in_a_folder_is_named(tmp_path, executor):
     (tmp_path / "cat").mkdir()
     for number in range(4):
-        (tmp_path / "cat" / f"{number}.jpg").write_bytes(body if number == 2 else JPEG)
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(b"text" if number == 2 else JPEG)
     error = first_error(ImageFolderDataset(tmp_path), executor)
     assert isinstance(error.__cause__, DecodeError)
-    assert (error.index, error.stage) == (2, "decode")
-    assert error.path == str(tmp_path / "cat" / "2.jpg")
+    assert (error.index, error.stage, error.path) == (2, "decode", str(tmp_path / "cat" / "2.jpg"))
 
 
 def test_a_file_that_vanished_is_named_and_the_others_come(tmp_path, executor):
@@ -89,7 +85,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
+@with_cases("kind", DAMAGE)
 def test_a_damaged_record_is_named_and_takes_no_memory(tmp_path, kind, executor):
     path = write(tmp_path / "a.rec", [JPEG] * 4)
     offset = int(recordio.Index.open(path.with_suffix(".idx")).offsets[2])
@@ -119,7 +115,7 @@ def test_without_an_index_the_file_is_scanned(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@with_cases("on_error", ["raise", "skip"])
 def test_a_damaged_file_without_an_index_says_how_to_get_at_its_valid_records(tmp_path, on_error):
     path = write(tmp_path / "a file.rec", [JPEG] * 4)
     path.with_suffix(".idx").unlink()
@@ -133,14 +129,14 @@ def test_a_damaged_file_without_an_index_says_how_to_get_at_its_valid_records(tm
     # The command in the message, with another name for DST.
     told = re.search("`aioloader (repair [^`]*) DST`", str(caught.value))
     assert told is not None
-    copy = tmp_path / "copy.rec"
+    copy = tmp_path / f"{on_error}.rec"
     assert cli.main([*shlex.split(told.group(1)), str(copy)]) == 1  # damage was found, and named
     loader = DataLoader(ImageRecordDataset(copy), 2, num_workers=0, on_error=on_error)
     assert [number for _, numbers in loader for number in numbers.tolist()] == [0, 1, 2]
     assert loader.errors == []
 
 
-@pytest.mark.parametrize("line", ["4\t99999996", "4\t-4", "4\t18446744073709551615", "4\t6"])
+@with_cases("line", ["4\t99999996", "4\t-4", "4\t18446744073709551615", "4\t6"])
 def test_an_index_that_points_nowhere_is_named(tmp_path, line):
     path = write(tmp_path / "a.rec", [JPEG] * 4)
     with path.with_suffix(".idx").open("a") as index:
@@ -192,12 +188,6 @@ def test_a_missing_record_file_is_a_file_not_found_error_at_once(tmp_path):
         ImageRecordDataset(tmp_path / "none.rec")
 
 
-def test_an_empty_record_file_gives_no_batches(tmp_path):
-    path = tmp_path / "a.rec"
-    path.write_bytes(b"")
-    assert list(DataLoader(ImageRecordDataset(path), 2, num_workers=0)) == []
-
-
 @pytest.fixture
 def small_crops(photo_rec, photo_folder):
     datasets = ImageRecordDataset(photo_rec), ImageFolderDataset(photo_folder)
@@ -205,23 +195,14 @@ def small_crops(photo_rec, photo_folder):
 
 
 async def test_reading_and_decoding_never_block_the_loop(small_crops, no_blocking):
-    for chain in small_crops:
+    for crops in small_crops:
         for executor in ("thread", "process"):
-            async with AsyncDataLoader(chain, 4, **pool(executor, 2), shuffle=True) as loader:
+            async with AsyncDataLoader(crops, 4, **pool(executor, 2), shuffle=True) as loader:
                 async for _ in loader:
                     await asyncio.sleep(0)
 
 
-def test_a_folder_that_moved_is_named(tmp_path, executor):
-    (tmp_path / "a" / "cat").mkdir(parents=True)
-    (tmp_path / "a" / "cat" / "1.jpg").write_bytes(JPEG)
-    dataset = ImageFolderDataset(tmp_path / "a")
-    shutil.move(tmp_path / "a", tmp_path / "b")
-    assert isinstance(first_error(dataset, executor).__cause__, FileNotFoundError)
-
-
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor, mapped):
+def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor):
     path = tmp_path / "a.rec"
     bodies = [bytes([65 + n]) * 100 for n in range(6)]
     with recordio.RecordWriter(path, index=True) as writer:
@@ -234,11 +215,11 @@ def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor,
     with pytest.raises(recordio.CorruptRecordError, match="length was damaged"):
         dataset[2]
     with DataLoader(dataset, 3, **pool(executor, 1), on_error="skip") as loader:
-        # In the second epoch the records are looked up in maps, if the executor supports it.
-        passes = [[payload for batch in loader for payload in batch] for _ in range(1 + mapped)]
-        errors = loader.errors
-    assert passes == [bodies[:2] + bodies[3:]] * (1 + mapped)
-    assert [(error.index, error.offset) for error in errors] == [(2, 216)] * (1 + mapped)
+        for _ in range(
+            2
+        ):  # in the second epoch the records are looked up in maps, if the executor supports it
+            assert [payload for batch in loader for payload in batch] == bodies[:2] + bodies[3:]
+        assert [(error.index, error.offset) for error in loader.errors] == [(2, 216)] * 2
 
 
 def test_an_index_of_some_records_shortens_none(tmp_path, executor):

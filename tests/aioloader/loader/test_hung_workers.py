@@ -6,13 +6,11 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -25,14 +23,9 @@ from tests.executors import pool
 
 pytestmark = pytest.mark.own_workers
 
-# Workers need not import this module and its imports at every start.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-EXECUTORS = ["thread", "process"]
 TIMEOUT_S = 0.5
 # Less than it would take if every sample of a batch waited for its own timeout.
 LIMIT_S = 5.0
-SAMPLES = 16
 
 
 def workers_of(loader: Any) -> list[int]:
@@ -60,23 +53,19 @@ class Sticky:
         return (int, (1,))
 
 
-class Hanging:
-    """Transform that hangs in one of several ways, for each sample from number `first` on."""
+def hanging(way: str, first: int) -> Any:
+    """Return a dataset whose samples hang in one of several ways from number `first` on."""
 
-    def __init__(self, way: str, first: int) -> None:
-        self.way = way
-        self.first = first
-
-    def __call__(self, number: int) -> Any:
-        if number < self.first:
-            return np.float32(number)
-        if self.way == "made":
+    def make(number: int) -> Any:
+        if number >= first and way == "made":
             hang()
-        if self.way == "pickled":
-            return Sticky(self.way)
-        if self.way == "freed":
-            del [Sticky(self.way)][:]
+        if number >= first and way == "pickled":
+            return Sticky(way)
+        if number >= first and way == "freed":
+            del [Sticky(way)][:]
         return np.float32(number)
+
+    return SimpleDataset(range(8)).transform(make)
 
 
 def hanging_batchify(samples: list[Any]) -> Any:
@@ -85,16 +74,19 @@ def hanging_batchify(samples: list[Any]) -> Any:
     return np.stack(samples)
 
 
-def ways(executor: str) -> list[str]:
-    return ["made", "freed", "batchify"] if executor == "thread" else ["made", "freed", "pickled", "batchify"]
-
-
-@with_cases("first", [0, 4])
-@with_cases(("executor", "way"), [(executor, way) for executor in EXECUTORS for way in ways(executor)])
+@with_cases(
+    ("executor", "way", "first"),
+    [
+        *(("thread", way, first) for way, first in (("made", 0), ("freed", 4), ("batchify", 0))),
+        *(
+            ("process", way, first)
+            for way, first in (("made", 4), ("freed", 0), ("pickled", 0), ("pickled", 4))
+        ),
+    ],
+)
 def test_the_first_sample_that_hangs_ends_the_pass(executor: str, way: str, first: int) -> None:
     options: dict[str, Any] = {"batchify_fn": hanging_batchify} if way == "batchify" else {}
-    dataset = SimpleDataset(range(SAMPLES)).transform(Hanging(way, 99 if way == "batchify" else first))
-    with DataLoader(dataset, SAMPLES, timeout=TIMEOUT_S, **pool(executor, 2), **options) as loader:
+    with DataLoader(hanging(way, first), 8, timeout=TIMEOUT_S, **pool(executor, 1), **options) as loader:
         with pytest.raises(LoaderError) as caught:
             list(loader)
     error = caught.value
@@ -103,17 +95,11 @@ def test_the_first_sample_that_hangs_ends_the_pass(executor: str, way: str, firs
     assert any("in hang" in note for note in stalled.__notes__)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_batch_that_hangs_is_named_and_the_others_are_made(executor: str) -> None:
     """A batch of which every sample is in the batchify function cannot do without one of them."""
-    with DataLoader(
-        SimpleDataset(np.arange(8)),
-        4,
-        timeout=TIMEOUT_S,
-        batchify_fn=hanging_batchify,
-        on_error="skip",
-        **pool(executor, 1),
-    ) as loader:
+    options: dict[str, Any] = {"timeout": TIMEOUT_S, "batchify_fn": hanging_batchify, "on_error": "skip"}
+    with DataLoader(SimpleDataset(np.arange(8)), 4, **options, **pool(executor, 1)) as loader:
         batches = iter(loader)
         assert next(batches).tolist() == [0, 1, 2, 3]
         with pytest.raises(StalledError):
@@ -147,18 +133,12 @@ PRINTING = """
 import sys
 from aioloader import DataLoader, LoaderError, SimpleDataset
 
-class Talk:
-    def __call__(self, number):
-        print("x" * 4000)
-        return number
-
 try:
-    with DataLoader(SimpleDataset(range(400)).transform(Talk()), 2, num_workers=2, timeout=1) as loader:
-        for batch in loader:
-            pass
+    data = SimpleDataset(range(400)).transform(lambda number: print("x" * 4000) or number)
+    with DataLoader(data, 2, num_workers=1, timeout=1) as loader:
+        list(loader)
 except LoaderError as error:
-    print(type(error.__cause__).__name__, file=sys.stderr)
-    print(*error.__cause__.__notes__, file=sys.stderr)
+    print(type(error.__cause__).__name__, *error.__cause__.__notes__, sep="\\n", file=sys.stderr)
 """
 
 
@@ -174,22 +154,19 @@ def test_a_standard_output_that_nobody_reads_ends_the_pass() -> None:
     assert "the worker was at" in done.stderr
 
 
-class Slow:
-    """Transform that takes a millisecond for some samples, so that a signal finds workers at any point."""
-
-    def __call__(self, number: int) -> np.float32:
-        if number % 3 == 0:
-            time.sleep(0.001)
-        return np.float32(number)
+def slow(number: int) -> np.float32:
+    """Take a millisecond for some samples, so that a signal finds workers at any point."""
+    if number % 3 == 0:
+        time.sleep(0.001)
+    return np.float32(number)
 
 
 def stop_workers(seed: int, passes: int) -> list[float]:
     """Stop a random worker at a random moment of each pass; return the seconds of each pass."""
     draws = random.Random(seed)
     seconds = []
-    with DataLoader(
-        SimpleDataset(range(60)).transform(Slow()), 4, timeout=TIMEOUT_S, on_error="skip", num_workers=2
-    ) as loader:
+    data = SimpleDataset(range(60)).transform(slow)
+    with DataLoader(data, 4, timeout=TIMEOUT_S, on_error="skip", num_workers=2) as loader:
         list(loader)
         executor = loader._runtime.open().executor
         left = False  # the last one was stopped when it had nothing more to do

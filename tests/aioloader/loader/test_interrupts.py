@@ -16,9 +16,6 @@ from tests.executors import pool
 
 pytestmark = pytest.mark.own_workers
 
-EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-
-
 SCRIPT = """
     import asyncio, faulthandler, sys, time
     import numpy.random  # its compiled modules turn an interrupt of their import into an ImportError
@@ -65,13 +62,21 @@ def ended(program):
         pytest.fail(f"the program did not end\n{out}\n{err}")
 
 
-@pytest.mark.parametrize("face", ["blocking", pytest.param("async", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "executor",
-    [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"],
-)
-@pytest.mark.parametrize(
-    "group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"]
+    ("executor", "face", "group"),
+    [
+        ("process", "blocking", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("process", "async", False),
+                ("thread", "async", True),
+                ("thread", "blocking", False),
+                ("inline", "async", False),
+                ("inline", "blocking", True),
+            ]
+        ),
+    ],
 )
 def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
     code = textwrap.dedent(SCRIPT).format(options=pool(executor, 2), begin="pass", call=CALLS[face])
@@ -111,8 +116,10 @@ def workers_of(pid):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", CALLS)
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("executor", "face"),
+    [("process", "blocking"), ("process", "async"), ("thread", "async"), ("inline", "blocking")],
+)
 def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
     # In the loop, if there is one: asyncio's messages at an earlier interrupt are not ours.
     begin = "print('begin', flush=True)"
@@ -132,27 +139,6 @@ def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
             assert program.returncode in (0, -signal.SIGINT), delay_s
             _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=30)
             assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_an_interpreter_that_ends_with_a_live_async_loader_just_ends(executor):
-    code = f"""
-        import asyncio
-        import aioloader
-        class Data:
-            def __len__(self): return 1000
-            def __getitem__(self, i): return i
-        kept = []
-        async def main():
-            loader = aioloader.AsyncDataLoader(Data(), 4, **{pool(executor, 2)!r})
-            batches = aiter(loader)
-            print((await anext(batches)).tolist())
-            kept.extend([loader, batches])
-        asyncio.run(main())
-    """
-    done = run_program(code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
 
 
 @pytest.mark.slow

@@ -11,11 +11,9 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SampleError
-from tests.aioloader.loader.samples import BACKENDS, collect
+from tests.aioloader.loader.samples import collect
 from tests.cases import on_both_loops, with_cases
 from tests.executors import pool
-
-WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
 
 class Numbers:
@@ -47,7 +45,6 @@ def as_lists(batches):
     return [np.asarray(batch).tolist() for batch in batches]
 
 
-@with_cases("backend", BACKENDS)
 @with_cases("executor", ["inline", "process"])  # without work for the executor: none is started
 @with_cases(
     ("last_batch", "expected"),
@@ -57,20 +54,16 @@ def as_lists(batches):
         ("rollover", [[[0, 1, 2], [3, 4, 5]], [[6, 0, 1], [2, 3, 4]]]),
     ],
 )
-def test_batches_of_two_passes(backend, executor, last_batch, expected):
+@on_both_loops
+async def test_batches_of_two_passes(executor, last_batch, expected):
     numbers = Numbers(7)
-
-    async def main():
-        async with AsyncDataLoader(
-            IterableDataset(numbers), 3, executor=executor, last_batch=last_batch
-        ) as loader:
-            return [as_lists(await collect(loader)) for _ in range(2)]
-
-    assert anyio.run(main, backend=backend) == expected
+    options = {"executor": executor, "last_batch": last_batch}
+    async with AsyncDataLoader(IterableDataset(numbers), 3, **options) as loader:
+        assert [as_lists(await collect(loader)) for _ in range(2)] == expected
     assert numbers.opened == numbers.closed == 2
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
+@with_cases("executor", ["inline", "process"])
 def test_the_blocking_loader_takes_them_too(executor, leftovers):
     numbers = Numbers(7)
     with DataLoader(IterableDataset(numbers), 3, executor=executor) as loader:
@@ -91,18 +84,15 @@ async def captioned(image, x, pid):
     return image, x, pid, f"caption {x}"
 
 
-@pytest.mark.parametrize("executor", WITH_SLOW)
-def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
+@on_both_loops
+async def test_transforms_run_where_those_of_other_datasets_do(executor):
     async def doubled(x):
         await anyio.lowlevel.checkpoint()
         return 2 * x
 
-    async def main():
-        dataset = IterableDataset(Numbers(7)).transform(doubled).transform(squared).transform(captioned)
-        async with AsyncDataLoader(dataset, 3, **pool(executor, 1)) as loader:
-            return await collect(loader)
-
-    batches = anyio.run(main, backend=backend)
+    dataset = IterableDataset(Numbers(7)).transform(doubled).transform(squared).transform(captioned)
+    async with AsyncDataLoader(dataset, 3, **pool(executor, 1)) as loader:
+        batches = await collect(loader)
     assert [numbers.tolist() for _, numbers, _, _ in batches] == [[0, 2, 4], [6, 8, 10], [12]]
     assert batches[0][3] == ["caption 0", "caption 2", "caption 4"]
     assert (batches[1][0][2] == 100).all()
@@ -110,7 +100,7 @@ def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
     assert ({*batches[0][2].tolist()} == {os.getpid()}) == (executor != "process")
 
 
-@pytest.mark.parametrize("prefetch", [1, 4])
+@with_cases("prefetch", [1, 4])
 @on_both_loops
 async def test_samples_are_taken_only_as_fast_as_batches_are(prefetch):
     numbers = Numbers()
@@ -138,23 +128,19 @@ class RequestFailure(Exception):
     """Error class of a source."""
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("last_batch", "before"),
     [("keep", [[0, 1, 2], [3, 4]]), ("discard", [[0, 1, 2]]), ("rollover", [[0, 1, 2]])],
 )
-def test_an_error_of_the_source_ends_the_pass_at_its_place(backend, last_batch, before):
+@on_both_loops
+async def test_an_error_of_the_source_ends_the_pass_at_its_place(last_batch, before):
     numbers = Numbers(fail_at=5, error=RequestFailure("lost"))
     seen = []
-
-    async def main():
-        async with AsyncDataLoader(
-            IterableDataset(numbers), 3, num_workers=0, last_batch=last_batch
-        ) as loader:
+    options = {"num_workers": 0, "last_batch": last_batch}
+    async with AsyncDataLoader(IterableDataset(numbers), 3, **options) as loader:
+        with pytest.raises(RequestFailure, match="lost"):
             async for batch in loader:
                 seen.append(batch.tolist())
-
-    with pytest.raises(RequestFailure, match="lost"):
-        anyio.run(main, backend=backend)
     assert seen == before
     assert numbers.closed == 1
 
@@ -179,7 +165,7 @@ def failing(x):
     return x
 
 
-@pytest.mark.parametrize("where", ["worker", "loop"])
+@with_cases("where", ["worker", "loop"])
 def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
     async def awaited(x):
         return failing(x)
@@ -187,9 +173,8 @@ def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
     fn = failing if where == "worker" else awaited
 
     async def main(policy, fn=fn, size=3):
-        async with AsyncDataLoader(
-            IterableDataset(Numbers(7)).transform(fn), size, executor="thread", on_error=policy
-        ) as loader:
+        dataset = IterableDataset(Numbers(7)).transform(fn)
+        async with AsyncDataLoader(dataset, size, executor="thread", on_error=policy) as loader:
             return as_lists(await collect(loader)), loader.errors
 
     assert anyio.run(main, "skip")[0] == [[0, 1, 2], [3, 5], [6]]
@@ -247,9 +232,7 @@ async def test_functions_are_called_for_every_pass_with_the_epoch():
 async def test_an_async_generator_is_good_for_one_pass():
     async with AsyncDataLoader(IterableDataset(Numbers(3)()), 2, num_workers=0) as loader:
         assert as_lists(await collect(loader)) == [[0, 1], [2]]
-        with pytest.raises(
-            RuntimeError, match=r"was iterated before.*pass IterableDataset the generator function"
-        ):
+        with pytest.raises(RuntimeError, match=r"was iterated before.*pass IterableDataset the generator"):
             await collect(loader)
 
 
@@ -279,7 +262,7 @@ async def test_it_can_be_looked_at_by_itself():
     assert numbers.closed == 1
 
 
-@pytest.mark.parametrize("source", [[1, 2], range(3), 7, "text", None, iter([1])])
+@with_cases("source", [[1, 2], range(3), 7, "text", None, iter([1])])
 def test_what_is_no_stream_is_refused(source):
     with pytest.raises(TypeError, match="source"):
         IterableDataset(source)
@@ -291,7 +274,7 @@ async def test_a_function_that_gives_none_is_an_error_of_the_pass():
             await collect(loader)
 
 
-@pytest.mark.parametrize("given", [Numbers(3)(), Numbers(3).__call__])
+@with_cases("given", [Numbers(3)(), Numbers(3).__call__])
 def test_a_loader_takes_it_in_its_wrapping_only(given):
     with pytest.raises(TypeError, match=r"pass the loader aioloader.IterableDataset\(\.\.\.\) of it"):
         DataLoader(given, 2)

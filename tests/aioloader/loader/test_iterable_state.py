@@ -9,8 +9,8 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset, NotResumableError
-from tests.aioloader.loader.samples import collect
-from tests.cases import on_both_loops
+from tests.aioloader.loader.samples import Tape, collect
+from tests.cases import on_both_loops, with_cases
 
 
 async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
@@ -21,35 +21,11 @@ async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
             loader.load_state_dict({})
 
 
-class Tape:
-    """Source with a state."""
-
-    def __init__(self, n):
-        self.n = n
-        self.place = 0
-
-    def __aiter__(self):
-        return self._play()
-
-    async def _play(self):
-        while self.place < self.n:
-            self.place += 1
-            await anyio.lowlevel.checkpoint()
-            yield self.place - 1
-        self.place = 0
-
-    def state_dict(self):
-        return {"place": self.place}
-
-    def load_state_dict(self, state):
-        self.place = state["place"]
-
-
 def drawn(x, *, rng):
     return x, rng.random()
 
 
-@pytest.mark.parametrize("stop", [0, 3, 4])
+@with_cases("stop", [0, 3, 4])
 @on_both_loops
 async def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(stop):
     def loader_of():

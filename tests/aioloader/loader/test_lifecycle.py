@@ -4,54 +4,61 @@ import asyncio
 import contextlib
 import gc
 import os
-import random
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import anyio
 import psutil
 import pytest
+import sniffio
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError
 from aioloader.executors import InlineExecutor
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
-from tests.combinations import combinations
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import LOOKS
 from tests.executors import pool
 
 pytestmark = pytest.mark.own_workers
-
-EXECUTORS = ["inline", "thread", "process"]
-CLOSED = {"closed": True, "collected": False}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def warm_up():
     """Use Python's libraries once, so that the objects they keep after a first use do not count."""
     for executor in ("thread", "process"):
-        with DataLoader(Numbers(20), 5, **pool(executor, 2)) as loader:
+        with DataLoader(Numbers(20), 5, **pool(executor, 1)) as loader:
             list(loader)
 
 
-@pytest.mark.parametrize(
-    ("executor", "how", "close"),
-    combinations(EXECUTORS, ["exhausted", "exception", "break"], CLOSED),
-)
+async def settle(remains):
+    """Wait until nothing remains; collect garbage again and again, because another thread may have held it."""
+    for _ in range(LOOKS):
+        found = remains()
+        if not found:
+            return
+        gc.collect()
+        await anyio.sleep(0.02)
+    pytest.fail(f"left behind: {found}")
+
+
+def more_than(before, left):
+    return {kind: texts for kind, texts in left.items() if len(texts) > len(before.get(kind, []))}
+
+
+@with_cases("how", ["exhausted", "exception", "break"])
+@with_cases("close", [True, False])
 def test_a_blocking_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
-    loader = DataLoader(Numbers(40, 0.001), 5, **pool(executor, 2))
-    try:
+    loader = DataLoader(Numbers(40, 0.001), 5, **pool(executor, 1))
+    with contextlib.suppress(LookupError):
         for _ in loader:
             if how == "exception":
-                raise ValueError("mine")
+                raise LookupError
             if how == "break":
                 break
-    except ValueError:
-        pass
     if close:
         loader.close()
     del loader
@@ -66,51 +73,35 @@ def test_a_loader_whose_sample_failed_is_collected_with_what_was_raised(warm_up,
     del loader, caught
 
 
-@pytest.mark.parametrize(
-    ("executor", "how", "close"),
-    combinations(EXECUTORS, ["exhausted", "exception", "break", "cancelled"], CLOSED, together=2),
-)
+@with_cases("how", ["exhausted", "exception", "break", "cancelled"])
+@with_cases("close", [True, False])
+@on_both_loops
 async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
-    async def body(loader):
-        async for _ in loader:
-            if how == "exception":
-                raise ValueError("mine")
-            if how == "break":
-                break
-            if how == "cancelled":
-                await anyio.sleep(60)
+    if sniffio.current_async_library() == "trio" and (not close or how in ("exhausted", "exception")):
+        pytest.skip("trio ends no loader by itself; and an epoch that is over is the same")
 
     async def use():
-        loader = AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 2))
-        if not close:
-            await body(loader)
-            return
-        async with loader:
-            await body(loader)
+        loader = AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 1))
+        async with loader if close else contextlib.nullcontext():
+            async for _ in loader:
+                if how == "exception":
+                    raise LookupError
+                if how == "break":
+                    break
+                if how == "cancelled":
+                    scope.cancel()
+                    await anyio.sleep(60)
 
     before = leftovers()  # the loop's descriptors
-    task = asyncio.create_task(use())
-    if how == "cancelled":
-        await asyncio.sleep(0.4)
-        task.cancel()
-    results = await asyncio.gather(task, return_exceptions=True)
-    del task
-    kinds = {"exception": ValueError, "cancelled": asyncio.CancelledError}
-    assert isinstance(results[0], kinds.get(how, type(None)))
-    results.clear()
-    gc.collect()
-    for _ in range(LOOKS):
-        more = {kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))}
-        if not more:
-            return
-        gc.collect()
-        await asyncio.sleep(0.02)
-    pytest.fail(f"left behind: {more}")
+    with anyio.CancelScope() as scope, contextlib.suppress(LookupError):
+        await use()
+    assert scope.cancelled_caught == (how == "cancelled")
+    await settle(lambda: more_than(before, leftovers()))
 
 
 @pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
 async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, request, warm_up, leftovers):
-    """The garbage collector may find an unclosed loader in any thread."""
+    """The garbage collector may find an unclosed loader in any thread; an error in a finaliser fails the test."""
 
     def use():
         loader = face(Numbers(40), 5, **pool(executor, 1))
@@ -118,13 +109,20 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
             next(iter(loader))
         return loader
 
+    def remains():
+        more = more_than(before, leftovers())
+        more.pop("threads", None)  # asyncio's thread stays
+        threads = [t for t in threading.enumerate() if t not in of_others and t.name.startswith("aioloader")]
+        return more or threads
+
     before = leftovers()
     of_others = set(threading.enumerate())  # such as those of samples that never end
     gc.disable()
     try:
         loader = await asyncio.to_thread(use)
         if face is AsyncDataLoader:
-            async for _ in loader:
+            async for batch in loader:
+                del batch  # it holds memory of the loader
                 break
         request.getfixturevalue("no_blocking")  # not before: in its own loop a loader may block
         ring = [loader]
@@ -132,21 +130,11 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
         del loader, ring
     finally:
         gc.enable()
-    for _ in range(LOOKS):
-        # An error in a finaliser fails the test. Again, because the thread that made the loader may still hold it.
-        gc.collect()
-        more = {kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))}
-        more.pop("threads", None)  # asyncio's thread stays
-        threads = [t for t in threading.enumerate() if t not in of_others and t.name.startswith("aioloader")]
-        if not more and not threads:
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail(f"left behind: {more} {threads}")
+    await settle(remains)
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [*range(0, 60, 15), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60, 3) if n % 15)],
+    "moment", [*range(0, 60, 15), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 60, 10))]
 )
 async def test_a_cancel_at_any_moment_frees_everything(moment, warm_up, leftovers):
     async def use():
@@ -162,7 +150,7 @@ async def test_a_cancel_at_any_moment_frees_everything(moment, warm_up, leftover
 
 
 async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, leftovers):
-    closing = asyncio.Event()
+    closing, cancelled = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     class Slow(InlineExecutor):
@@ -170,7 +158,7 @@ async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, left
 
         def close(self):
             loop.call_soon_threadsafe(closing.set)
-            time.sleep(0.1)
+            assert cancelled.wait(60)
             super().close()
 
     async def use():
@@ -181,6 +169,8 @@ async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, left
     task = asyncio.create_task(use())
     await closing.wait()
     task.cancel()
+    await asyncio.sleep(0)
+    cancelled.set()
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -204,7 +194,7 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
         return {"loader": loader, "iterator": (batches, asking)}.get(held)
 
     for steps in range(12):
-        loader = AsyncDataLoader(Numbers(40), 5, **pool(executor, 2))
+        loader = AsyncDataLoader(Numbers(40), 5, **pool(executor, 1))
         if steps % 2:
             loader._runtime.open()  # the steps of the first epoch's work in a thread
         kept = asyncio.run(main(loader, steps))
@@ -213,21 +203,9 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
         gc.collect()
 
 
-def test_trio_leaves_nothing(executor, warm_up, leftovers):
-    async def main():
-        async with AsyncDataLoader(Numbers(40, 0.001), 5, **pool(executor, 2)) as loader:
-            async for _ in loader:
-                break
-            with anyio.move_on_after(0.05):
-                async for _ in loader:
-                    await anyio.sleep(60)
-
-    anyio.run(main, backend="trio")
-
-
 async def test_closing_does_not_wait_for_a_long_transform(warm_up, leftovers):
-    loader = AsyncDataLoader(Numbers(8, 1000), 4, num_workers=2)  # seconds: longer than a test may take
-    async with loader:
+    # Seconds: longer than a test may take.
+    async with AsyncDataLoader(Numbers(8, 1000), 4, num_workers=1) as loader:
         with anyio.move_on_after(0.5):
             await anext(aiter(loader))
 
@@ -243,15 +221,17 @@ PARENT = """
         def __len__(self):
             return 100
         def __getitem__(self, index):
-            open(os.path.join({folder!r}, "begun"), "w").close()
-            if {spin}:
+            try:  # one worker sleeps, and one computes
+                if index: os.mkdir({folder!r} + "/sleeping") or time.sleep(60)
+            except FileExistsError:
+                open({folder!r} + "/spinning", "w").close()
                 while True:
                     pass
-            time.sleep(60)
+            return index
 
     loader = aioloader.DataLoader(Slow(), 4, num_workers=2)
     batches = iter(loader)
-    while len(loader._runtime.open().executor.pids) < 2 or {begun} and not os.listdir({folder!r}):
+    while len(loader._runtime.open().executor.pids) < 2 or {begun} and len(os.listdir({folder!r})) < 2:
         time.sleep(0.01)
     print(*loader._runtime.open().executor.pids, flush=True)
     {then}
@@ -259,14 +239,12 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize(
-    ("begun", "spin"), [(False, False), (True, False), (True, True)], ids=["starting", "sleeping", "spinning"]
-)
+@pytest.mark.parametrize("begun", [False, True], ids=["starting", "busy"])
 @pytest.mark.parametrize(
     "then", ["pass", pytest.param("os.fork()", marks=pytest.mark.slow)], ids=["alone", "with a fork"]
 )
-def test_workers_leave_when_their_parent_is_killed(begun, spin, then, tmp_path):
-    code = textwrap.dedent(PARENT).format(begun=begun, spin=spin, then=then, folder=str(tmp_path))
+def test_workers_leave_when_their_parent_is_killed(begun, then, tmp_path):
+    code = textwrap.dedent(PARENT).format(begun=begun, then=then, folder=str(tmp_path))
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -295,18 +273,27 @@ def _runs(process):
         return False
 
 
-def test_an_interpreter_that_ends_with_a_live_loader_just_ends():
+def test_an_interpreter_that_ends_with_live_loaders_just_ends():
     code = """
+        import asyncio
         import aioloader
         class Data:
             def __len__(self): return 1000
             def __getitem__(self, i): return i
-        loader = aioloader.DataLoader(Data(), 4, num_workers=2)
+        kept = []
+        async def main():
+            for executor in ("thread", "process"):
+                loader = aioloader.AsyncDataLoader(Data(), 4, executor=executor, num_workers=1)
+                batches = aiter(loader)
+                print((await anext(batches)).tolist())
+                kept.extend([loader, batches])
+        asyncio.run(main())
+        loader = aioloader.DataLoader(Data(), 4, num_workers=1)
         batches = iter(loader)
         print(next(batches).tolist())
     """
     done = run_program(code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n" * 3, "")
 
 
 def test_a_loader_used_in_a_fork_is_refused_clearly():
@@ -328,35 +315,8 @@ def test_a_loader_used_in_a_fork_is_refused_clearly():
     loader.close()
 
 
-@pytest.mark.parametrize("wanted", [4, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_workers_change_nothing(wanted):
-    options = {"shuffle": True, "num_workers": 2}
-    dataset = Numbers(80 * wanted, 0.0015)
-    with DataLoader(Numbers(len(dataset)), 20, **{**options, "num_workers": 0}) as loader:
-        expected = [(images.tobytes(), numbers.tolist()) for images, numbers in loader]
-    draw = random.Random(3)
-    kills = 0
-    with DataLoader(dataset, 20, **options) as loader:
-        executor = loader._runtime.open().executor
-        found = []
-        for images, numbers in loader:
-            found.append((images.tobytes(), numbers.tolist()))
-            if kills < wanted and len(found) > 3 * kills:
-                pids = executor.pids
-                if pids:
-                    time.sleep(draw.random() * 0.02)
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(draw.choice(pids), signal.SIGKILL)
-                        kills += 1
-        restarts = loader.stats().restarts
-    assert kills == wanted
-    assert restarts >= wanted / 3  # a worker may be hit again before its death is detected
-    assert found == expected
-
-
-def test_closing_needs_no_garbage_collector(executor):
-    workers = None if executor == "inline" else 2
-    code = f"""
+def test_closing_needs_no_garbage_collector():
+    code = """
         import gc, os
         gc.disable()
         import aioloader
@@ -366,13 +326,14 @@ def test_closing_needs_no_garbage_collector(executor):
         def held():
             with open("/proc/self/maps") as maps:
                 return len(os.listdir("/proc/self/fd")), sum("memfd:aioloader" in line for line in maps)
-        def use():
-            with aioloader.DataLoader(Data(), 4, executor={executor!r}, num_workers={workers}) as loader:
-                list(loader)
-        use()
-        before = held()
-        use()
-        print(before == held(), held()[1])
+        for options in {"executor": "inline"}, {"executor": "thread"}, {"executor": "process", "num_workers": 1}:
+            def use():
+                with aioloader.DataLoader(Data(), 4, **options) as loader:
+                    list(loader)
+            use()
+            before = held()
+            use()
+            print(before == held(), held()[1])
     """
     done = run_program(code)
-    assert (done.stdout, done.stderr) == ("True 0\n", "")
+    assert (done.stdout, done.stderr) == ("True 0\n" * 3, "")

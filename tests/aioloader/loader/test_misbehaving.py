@@ -2,45 +2,22 @@
 
 import asyncio
 import os
-import sys
 
-import cloudpickle
 import numpy as np
 import pytest
 
 from aioloader import DataLoader, ImageFolderDataset, LoaderError, SimpleDataset
 from aioloader.errors import UnprintableError
 from tests.aioloader.loader.samples import Numbers, labels
+from tests.cases import with_cases
 from tests.executors import pool
-
-EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-# Workers need not import this module and its imports at every start.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.mark.parametrize("kind", [MemoryError, SystemExit])
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_sys_exit_or_memory_that_is_not_there_fails_one_sample(executor, kind):
-    def fail(array, number):
-        if number == 3:
-            np.ones(1 << 55) if kind is MemoryError else sys.exit("no more")
-        return array, number
-
-    dataset = SimpleDataset(Numbers(8)).transform(fail)
-    with DataLoader(dataset, 4, **pool(executor, 2), on_error="skip") as loader:
-        assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7]]
-        (error,) = loader.errors
-        assert loader.stats().restarts == 0
-    assert (error.index, error.stage) == (3, "transform:fail")
-    assert isinstance(error.__cause__, kind)
-    assert kind is MemoryError or str(error.__cause__) == "no more"
 
 
 class Leaves(BaseException):
     """Exception that is not an `Exception` subclass."""
 
 
-@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Leaves])
+@with_cases("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Leaves])
 @pytest.mark.parametrize("executor", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_any_error_of_a_batchify_function_comes_in_its_place(executor, kind):
     def batchify(samples):
@@ -57,7 +34,7 @@ def test_any_error_of_a_batchify_function_comes_in_its_place(executor, kind):
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, Leaves])
+@with_cases("kind", [asyncio.CancelledError, SystemExit, Leaves])
 def test_any_error_of_a_sampler_comes_in_its_place(kind):
     class EpochCleanup:
         def __len__(self):
@@ -83,7 +60,6 @@ class Mute(Exception):
     __repr__ = __str__
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_exception_without_a_text_fails_one_sample(executor):
     def fail(array, number):
         if number == 3:
@@ -100,7 +76,7 @@ def test_an_exception_without_a_text_fails_one_sample(executor):
     assert "sample at index 3 failed in transform:fail: Mute: (no text: LookupError)" in str(error)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["thread", "process"])
 def test_what_a_transform_prints_disturbs_nothing(executor, capfd):
     def talk(array, number):
         print("sample", number, "x" * 100_000)

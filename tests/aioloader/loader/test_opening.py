@@ -97,15 +97,8 @@ def test_a_loader_that_opens_slowly_reports_where_it_is(
 
     reports: list[logging.LogRecord] = []
     caplog.handler.addFilter(let_go)
-    with aioloader.DataLoader(
-        folder,
-        4,
-        stall_timeout=0.1,
-        timeout=7,
-        executor=executor,
-        num_workers=0 if executor == "inline" else 1,
-        batchify_fn=aioloader.batchify.AsList(),
-    ) as loader:
+    options = {**OPTIONS, "executor": executor, "num_workers": 0 if executor == "inline" else 1}
+    with aioloader.DataLoader(folder, 4, stall_timeout=0.1, timeout=7, **options) as loader:
         next(iter(loader))
     caplog.handler.removeFilter(let_go)
     assert folder.limits == [7]

@@ -15,7 +15,8 @@ import pytest
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, ImageRecordDataset
 from aioloader.errors import MissingPackageError, OutputError
-from tests.aioloader.loader.samples import Numbers
+from tests.aioloader.loader.samples import Made, Numbers, churn, labels
+from tests.cases import with_cases
 from tests.executors import pool
 
 Pair = namedtuple("Pair", "image number")
@@ -27,19 +28,14 @@ class Both:
     name: object
 
 
-class Nested:
-    """Dataset of i in tuples, dicts, a named tuple and a dataclass, with a text and an object."""
+def nest(index):
+    """Return an index in tuples, dicts, a named tuple and a dataclass, with a text and an object."""
+    image = np.full((3, 2), index, np.float32)
+    both = Both(image.astype(np.float16), f"item {index}")
+    return {"pair": Pair(image, index), "both": both, "rest": (np.uint16(index), [index > 5, None])}
 
-    def __len__(self):
-        return 12
 
-    def __getitem__(self, index):
-        image = np.full((3, 2), index, np.float32)
-        return {
-            "pair": Pair(image, index),
-            "both": Both(image.astype(np.float16), f"item {index}"),
-            "rest": (np.uint16(index), [index > 5, None]),
-        }
+NESTED = Made(12, nest)
 
 
 def take(kind, dataset, batch_size=4, **options):
@@ -55,29 +51,15 @@ def take(kind, dataset, batch_size=4, **options):
     return anyio.run(main)
 
 
-def churn(loader):
-    """Reuse the loader's memory several times."""
-    for _ in range(3):
-        for _ in loader:
-            pass
-
-
 FACES = ["for", "async for"]
-NO_TENSORS = (
-    np.zeros(2, "M8[s]"),
-    np.array(["a"]),
-    np.zeros(2, "f4,i4"),
-    np.longdouble([1]),
-    "text",
-    None,
-)
+NO_TENSORS = (np.zeros(2, "M8[s]"), np.array(["a"]), np.zeros(2, "f4,i4"), np.longdouble([1]), "text", None)
 
 
 # --- a function ---
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("executor", ["inline", "thread"])
+@with_cases("face", FACES)
+@with_cases("executor", ["inline", "thread"])
 def test_a_function_is_given_the_batch_and_gives_what_is_handed_out(face, executor):
     got = take(face, Numbers(10), **pool(executor, 2), output=lambda batch: ("made", batch[1]))
     assert [(word, labels.tolist()) for word, labels in got] == [
@@ -87,54 +69,40 @@ def test_a_function_is_given_the_batch_and_gives_what_is_handed_out(face, execut
     ]
 
 
-def test_a_class_may_be_the_function():
-    (batch,) = take("for", Numbers(3), num_workers=0, output=list)
-    assert type(batch) is list
-    assert batch[1].tolist() == [0, 1, 2]
-
-
 def fails_at_4(batch):
     if 4 in batch[1]:
         raise KeyError("four")
     return batch
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_its_error_has_the_batch_and_the_state_goes_on_with_it(face, executor):
-    options = {"shuffle": False, **pool(executor, 2)}
-    got = []
-
-    def check(error, loader):
-        assert isinstance(error.__cause__, KeyError)
-        assert "KeyError: 'four'" in str(error)
-        assert error.batch[1].tolist() == [4, 5, 6, 7]
-        again = DataLoader(Numbers(12), 4, **options)
-        again.load_state_dict(loader.state_dict())
-        assert [labels.tolist() for _, labels in again] == [[4, 5, 6, 7], [8, 9, 10, 11]]
-        again.close()
-
+async def failing(face, **options):
+    """Return what comes before an output fails, its error, what comes next, and the state."""
+    options = {"batch_size": 4, "output": fails_at_4, **options}
     if face == "for":
-        with DataLoader(Numbers(12), 4, output=fails_at_4, **options) as loader:
-            passing = iter(loader)
+        with DataLoader(Numbers(12), **options) as loader:
+            batches, got = iter(loader), []
             with pytest.raises(OutputError) as caught:
-                for batch in passing:
-                    got.append(batch[1].tolist())
-            assert next(passing, "over") == "over"
-            check(caught.value, loader)
-    else:
+                got.extend(batches)
+            return got, caught.value, next(batches, "over"), loader.state_dict()
+    async with AsyncDataLoader(Numbers(12), **options) as loader:
+        batches, got = aiter(loader), []
+        with pytest.raises(OutputError) as caught:
+            async for batch in batches:
+                got.append(batch)
+        return got, caught.value, await anext(batches, "over"), loader.state_dict()
 
-        async def main():
-            async with AsyncDataLoader(Numbers(12), 4, output=fails_at_4, **options) as loader:
-                passing = aiter(loader)
-                with pytest.raises(OutputError) as caught:
-                    async for batch in passing:
-                        got.append(batch[1].tolist())
-                assert await anext(passing, "over") == "over"
-                return caught.value, loader
 
-        check(*anyio.run(main))
-    assert got == [[0, 1, 2, 3]]
+@with_cases("face", FACES)
+@with_cases("executor", ["inline", "thread"])
+async def test_its_error_has_the_batch_and_the_state_goes_on_with_it(face, executor):
+    got, error, after, state = await failing(face, **pool(executor, 2))
+    assert (labels(got), after) == ([[0, 1, 2, 3]], "over")
+    assert isinstance(error.__cause__, KeyError)
+    assert "KeyError: 'four'" in str(error)
+    assert error.batch[1].tolist() == [4, 5, 6, 7]
+    with DataLoader(Numbers(12), 4, **pool(executor, 2)) as again:
+        again.load_state_dict(state)
+        assert labels(again) == [[4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 def test_the_memory_of_a_batch_that_a_function_dropped_is_used_again():
@@ -147,7 +115,7 @@ def test_the_memory_of_a_batch_that_a_function_dropped_is_used_again():
 # --- options ---
 
 
-@pytest.mark.parametrize("output", ["tensor", "Torch", "", None, 3, b"torch"])
+@with_cases("output", ["tensor", "Torch", "", None, 3, b"torch"])
 def test_an_unknown_output_is_refused(output):
     with pytest.raises(ValueError, match="output must be one of 'numpy', 'torch', 'jax' or a function"):
         DataLoader(Numbers(), 4, output=output)
@@ -213,7 +181,7 @@ def test_tensors_have_the_structure_and_the_values_of_the_arrays(output, face, e
     package = pytest.importorskip(output)
     package = package if output == "torch" else package.numpy
     options = {**pool(executor, 2)}
-    arrays, tensors = (take(face, Nested(), output=kind, **options) for kind in ("numpy", output))
+    arrays, tensors = (take(face, NESTED, output=kind, **options) for kind in ("numpy", output))
     for expected, got in zip(arrays, tensors, strict=True):
         assert list(got) == ["pair", "both", "rest"]
         assert type(got["pair"]) is Pair
@@ -310,25 +278,11 @@ def test_what_torch_cannot_share_is_copied_and_what_it_lacks_stays(torch):
 @pytest.mark.torch
 def test_bfloat16(torch):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-
-    class Short:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            return np.full(3, index, ml_dtypes.bfloat16)
-
+    data = [np.full(3, index, ml_dtypes.bfloat16) for index in range(8)]
     for executor in ("inline", "process"):
-        (batch,) = take("for", Short(), 8, **pool(executor, 1), output="torch")
+        (batch,) = take("for", data, 8, **pool(executor, 1), output="torch")
         assert batch.dtype == torch.bfloat16
         assert batch.float().tolist() == [[index] * 3 for index in range(8)]
-
-
-@pytest.mark.torch
-def test_images_as_tensors(torch, photo_rec):
-    with aioloader.images(photo_rec, 64, 4, blocking=True, num_workers=0, output="torch") as loader:
-        images, labels = next(iter(loader))
-    assert (images.dtype, tuple(images.shape), labels.dtype) == (torch.uint8, (4, 64, 64, 3), torch.int64)
 
 
 @pytest.mark.torch
@@ -344,7 +298,7 @@ def test_without_cuda_nothing_is_pinned(torch, monkeypatch):
 def test_tensors_are_pinned(torch):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    for batch in take("for", Nested(), output="torch", pin_memory=True, num_workers=0):
+    for batch in take("for", NESTED, output="torch", pin_memory=True, num_workers=0):
         assert all(all_of(torch, batch, lambda tensor: tensor.is_pinned()))
 
 
@@ -381,20 +335,14 @@ def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
 
 @pytest.mark.jax
 def test_integers_that_jax_would_cut_off_are_an_error(jax):
-    class Large:
-        def __len__(self):
-            return 4
-
-        def __getitem__(self, index):
-            return 2**40 + index
-
+    large = [2**40 + index for index in range(4)]
     with pytest.raises(OutputError, match="jax_enable_x64") as caught:
-        take("for", Large(), output="jax", num_workers=0)
-    assert caught.value.batch.tolist() == [2**40 + index for index in range(4)]
+        take("for", large, output="jax", num_workers=0)
+    assert caught.value.batch.tolist() == large
     jax.config.update("jax_enable_x64", True)
     try:
-        (batch,) = take("for", Large(), output="jax", num_workers=0)
-        assert batch.tolist() == caught.value.batch.tolist()
+        (batch,) = take("for", large, output="jax", num_workers=0)
+        assert batch.tolist() == large
     finally:
         jax.config.update("jax_enable_x64", False)
 

@@ -13,6 +13,7 @@ from aioloader.errors import MissingPackageError
 from aioloader.observability import progress
 from aioloader.observability.progress import open_progress_bar
 from tests.aioloader.loader.samples import Numbers
+from tests.cases import with_cases
 
 
 class Terminal(io.StringIO):
@@ -72,42 +73,30 @@ async def test_in_a_loop_of_ones_own_too(bar, terminal, leftovers):
     assert "60/60" in last_line(terminal)
 
 
-@pytest.mark.parametrize("faces", ["blocking", "async"])
-async def test_a_loop_that_is_left_ends_the_bar(bar, terminal, faces):
+@with_cases("way", ["break", "async break", "error", "close"])
+async def test_a_loop_that_is_left_ends_the_bar(bar, terminal, way):
     terminal.install()
-    if faces == "blocking":
-        with DataLoader(Numbers(60), 4, num_workers=0, progress=bar) as loader:
-            for _ in loader:
-                break
-            shown = terminal.getvalue()
-    else:
-        async with AsyncDataLoader(Numbers(60), 4, num_workers=0, progress=bar) as loader:
+    options = {"num_workers": 0, "progress": bar}
+    before = len(terminal.getvalue())
+    if way == "async break":
+        async with AsyncDataLoader(Numbers(60), 4, **options) as loader:
             async for _ in loader:
                 break
             shown = terminal.getvalue()
-    assert "4/60" in shown
+    else:
+        with DataLoader(Numbers(60, fail=[30]), 4, **options) as loader:
+            batches = iter(loader)
+            next(batches)
+            if way == "error":
+                with pytest.raises(SampleError):
+                    list(batches)
+            elif way == "close":
+                loader.close()
+            del batches
+            shown = terminal.getvalue()
+    assert ("28/60" if way == "error" else "4/60") in shown[before:]
     assert shown.endswith("\n") or "\x1b[?25h" in shown[-20:]
     assert terminal.getvalue() == shown
-
-
-def test_an_error_ends_the_bar(bar, terminal):
-    terminal.install()
-    with DataLoader(Numbers(60, fail=[30]), 4, num_workers=0, progress=bar) as loader:
-        with pytest.raises(SampleError):
-            for _ in loader:
-                pass
-        shown = terminal.getvalue()
-    assert "28/60" in shown
-    assert terminal.getvalue() == shown
-
-
-def test_a_loader_that_is_closed_ends_the_bar(terminal):
-    terminal.install()
-    loader = DataLoader(Numbers(60), 4, num_workers=0, progress=True)
-    batches = iter(loader)
-    next(batches)
-    loader.close()
-    assert terminal.getvalue().endswith("\n")
 
 
 def test_elsewhere_nothing_is_shown_unless_asked_for(monkeypatch):
@@ -119,11 +108,6 @@ def test_elsewhere_nothing_is_shown_unless_asked_for(monkeypatch):
                 pass
         assert out.getvalue().startswith(shown)
         assert bool(out.getvalue()) is bool(shown)
-
-
-def test_without_standard_error_there_is_no_bar(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    assert open_progress_bar("plain", "epoch 0", 3) is None
 
 
 def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):

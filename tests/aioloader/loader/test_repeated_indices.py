@@ -33,17 +33,14 @@ def draw_globally(index):
 
 
 async def draw_async(index, *, rng):
-    return np.int64(index), np.int64(rng.integers(1 << 40))
+    return draw(index, rng=rng)
 
 
-class RepeatedAugmentation:
+class RepeatedAugmentation(list):
     """Sampler that gives each index three times in a row, as those of repeated augmentation do."""
 
-    def __len__(self):
-        return 30
-
-    def __iter__(self):
-        return iter([index for index in range(10) for _ in range(3)])
+    def __init__(self):
+        super().__init__(index for index in range(10) for _ in range(3))
 
 
 SAMPLERS = {
@@ -80,7 +77,7 @@ def loader(sampler, transform=draw, executor="inline", **options):
     return DataLoader(dataset, batch_size, sampler=sampler, **pool(executor, 2), **options)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@with_cases("name", SAMPLERS)
 def test_copies_of_a_sample_draw_differently_with_every_sampler(name):
     with loader(SAMPLERS[name]()) as batches:
         first, second = pairs(batches), pairs(batches)
@@ -90,7 +87,7 @@ def test_copies_of_a_sample_draw_differently_with_every_sampler(name):
         assert pairs(again) == first
 
 
-@pytest.mark.parametrize("name", BATCH_SAMPLERS)
+@with_cases("name", BATCH_SAMPLERS)
 def test_copies_of_a_sample_draw_differently_with_every_batch_sampler(name):
     with loader(None, batch_sampler=BATCH_SAMPLERS[name]()) as batches:
         first = pairs(batches)
@@ -117,8 +114,8 @@ def test_copies_of_a_sample_draw_the_same_with_every_executor(executor, transfor
             assert pairs(expected) == found
 
 
-@pytest.mark.parametrize("name", ["weights", "repeated augmentation"])
-@pytest.mark.parametrize("world", [2, 3])
+@with_cases("name", ["weights", "repeated augmentation"])
+@with_cases("world", [2, 3])
 def test_copies_of_a_sample_draw_the_same_over_ranks(name, world):
     with loader(SAMPLERS[name]()) as whole:
         expected = pairs(whole)

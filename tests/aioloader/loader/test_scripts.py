@@ -32,59 +32,37 @@ OUTPUT = "[1, 2, 3, 4] [0, 10, 20, 30]\n[5, 6, 7, 8] [40, 50, 60, 70]\n[9, 10] [
 
 
 def run(arguments, cwd, text=None):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-    )
+    command = [sys.executable, "-W", "error", *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, cwd=cwd)
     assert done.stderr == ""
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "how",
-    [
-        "file",
-        pytest.param("string", marks=pytest.mark.slow),
-        pytest.param("standard input", marks=pytest.mark.slow),
-    ],
+    ("argument", "text"), [(SCRIPT, None), ("-", SCRIPT)], ids=["string", "standard input"]
 )
-def test_a_program_without_a_main_guard(how, tmp_path):
-    if how == "file":
-        (tmp_path / "script.py").write_text(SCRIPT)
-        assert run(["script.py"], tmp_path) == OUTPUT
-    elif how == "string":
-        assert run(["-c", SCRIPT], tmp_path) == OUTPUT
-    else:
-        assert run(["-"], tmp_path, SCRIPT) == OUTPUT
+def test_a_program_that_is_no_file(argument, text, tmp_path):
+    assert run(["-c", argument] if text is None else [argument], tmp_path, text) == OUTPUT
 
 
-def test_a_module_next_to_the_script_is_found_by_the_workers(tmp_path):
-    (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
-    script = "import aioloader, mine\n" + textwrap.dedent("""
-        dataset = aioloader.SimpleDataset([1, 2, 3]).transform(mine.double)
-        with aioloader.DataLoader(dataset, 3, num_workers=1) as loader:
-            print(*[batch.tolist() for batch in loader])
-    """)
-    (tmp_path / "script.py").write_text(script)
-    assert run(["script.py"], tmp_path) == "[2, 4, 6]\n"
-
-
-def test_workers_import_the_package_through_the_same_link(tmp_path):
+def test_a_script_without_a_main_guard_beside_its_module_and_a_link_to_the_package(tmp_path):
+    """Workers find the module, and import the package through the same link as the script."""
     for package in (aioloader, recordio):
         folder = Path(package.__file__).parent
         (tmp_path / folder.name).symlink_to(folder)
-    (tmp_path / "script.py").write_text(
-        "import aioloader\n"
-        "dataset = aioloader.SimpleDataset([0]).transform(lambda _: __import__('aioloader').__file__)\n"
-        "with aioloader.DataLoader(dataset, 1, num_workers=1) as loader:\n"
-        "    print(aioloader.__file__, *[path for (path,) in loader])\n"
-    )
-    link = tmp_path / "aioloader" / "__init__.py"
-    assert run(["script.py"], tmp_path) == f"{link} {link}\n"
+    (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
+    linked = textwrap.dedent("""
+        import mine
+        dataset = aioloader.SimpleDataset([1, 2, 3]).transform(mine.double)
+        dataset = dataset.transform(lambda x: (x, __import__('aioloader').__file__))
+        with aioloader.DataLoader(dataset, 3, num_workers=1) as loader:
+            for numbers, paths in loader:
+                print(numbers.tolist(), aioloader.__file__, {*paths})
+    """)
+    (tmp_path / "script.py").write_text(SCRIPT + linked)
+    link = str(tmp_path / "aioloader" / "__init__.py")
+    assert run(["script.py"], tmp_path) == f"{OUTPUT}[2, 4, 6] {link} { ({link}) }\n"
 
 
 def test_an_async_loop_in_a_notebook_cell(tmp_path):
@@ -96,10 +74,10 @@ def test_an_async_loop_in_a_notebook_cell(tmp_path):
             def __len__(self): return 6
             def __getitem__(self, index): return index
         seen = []
-        async with aioloader.AsyncDataLoader(Local(), 3, num_workers=2) as loader:
+        async with aioloader.AsyncDataLoader(Local(), 3, num_workers=1) as loader:
             async for batch in loader:
                 seen.append(batch.tolist())
-        for batch in aioloader.DataLoader(Local(), 3, num_workers=2):
+        for batch in aioloader.DataLoader(Local(), 3, num_workers=1):
             seen.append(batch.tolist())
         print(seen)
     """)

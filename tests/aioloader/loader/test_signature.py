@@ -12,6 +12,7 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SimpleDataset, samplers
+from tests.aioloader.loader.samples import Made
 from tests.cases import with_cases
 
 DATA = SimpleDataset(list(range(10)))
@@ -43,7 +44,7 @@ def test_both_loaders_have_one_signature_and_describe_all_of_it() -> None:
         )
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_options_are_keywords(loader: Any) -> None:
     with pytest.raises(TypeError) as caught:
         loader(DATA, 2, True, None)
@@ -53,13 +54,9 @@ def test_options_are_keywords(loader: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("drop_last", "last"), [(True, [4, 5, 6, 7]), (False, [8, 9]), (None, [8, 9])])
+@with_cases(("drop_last", "last"), [(True, [4, 5, 6, 7]), (False, [8, 9]), (None, [8, 9])])
 def test_drop_last(drop_last: bool | None, last: list[int]) -> None:
     assert batches(batch_size=4, drop_last=drop_last)[-1] == last
-
-
-def test_drop_last_with_a_batch_sampler() -> None:
-    assert batches(batch_sampler=[[1], [2, 3]], drop_last=False) == [[1], [2, 3]]
 
 
 def test_collate_fn_is_batchify_fn() -> None:
@@ -109,7 +106,7 @@ def test_arguments_of_torchs_loaders_are_explained(loader: Any, name: str, text:
         loader(DATA, 2, **{name: True})
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_an_unknown_argument_names_the_class_and_the_closest_one(loader: Any) -> None:
     text = rf"^{loader.__name__} has no argument num_worker; did you mean num_workers\?$"
     with pytest.raises(TypeError, match=text):
@@ -118,7 +115,7 @@ def test_an_unknown_argument_names_the_class_and_the_closest_one(loader: Any) ->
         loader(DATA, 2, zzz=1)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_attributes_as_torchs_loaders_have(loader: Any) -> None:
     made = loader(DATA, 4, num_workers=3, drop_last=True)
     found = made.dataset, made.batch_size, made.num_workers, made.drop_last, made.sampler, made.batch_sampler
@@ -132,7 +129,8 @@ def test_attributes_as_torchs_loaders_have(loader: Any) -> None:
         made.dataset = DATA
 
 
-def test_drop_last_and_a_batch_sampler_exclude_each_other() -> None:
+def test_drop_last_with_a_batch_sampler() -> None:
+    assert batches(batch_sampler=[[1], [2, 3]], drop_last=False) == [[1], [2, 3]]
     with pytest.raises(ValueError, match="last_batch must not be specified"):
         DataLoader(DATA, batch_sampler=[[1]], drop_last=True)
 
@@ -156,7 +154,7 @@ class OfRank(Indices):
     num_replicas, rank = 2, 1
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@with_cases("loader", LOADERS)
 def test_a_sampler_of_one_rank_excludes_a_shard(loader: Any) -> None:
     with pytest.raises(ValueError, match=r"one of 2 ranks.*leave out shard="):
         loader(DATA, 2, sampler=OfRank(0, 1), shard=(0, 2))
@@ -178,7 +176,7 @@ def test_a_sampler_of_single_indices_is_no_batch_sampler(given: Any) -> None:
         batches(batch_sampler=given, num_workers=0)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "given",
     [
         [[0, 1], [2]],
@@ -208,7 +206,7 @@ def test_whole_numbers_of_any_type_are_indices() -> None:
     assert [np.asarray(batch).tolist() for batch in found] == [[1, 2, 3, 1, 4, 5, 6], [7]]
 
 
-@pytest.mark.parametrize("far", [10**30, -(10**30)])
+@with_cases("far", [10**30, -(10**30)])
 def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
     with pytest.raises(IndexError, match="which no data set has"):
         batches(batch_sampler=Indices([far]), num_workers=0)
@@ -235,20 +233,16 @@ def test_what_is_no_dataset_is_refused(loader: Any, given: Any, text: str) -> No
 
 
 def test_both_limits_of_errors_hold() -> None:
-    class Bad:
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> int:
-            if index % 4 == 0:
-                raise ValueError("bad")
-            return index
+    def make(index: int) -> int:
+        if index % 4 == 0:
+            raise ValueError("bad")
+        return index
 
     for limits, text in (
         ({"max_errors": 3, "max_error_rate": 0.9}, "max_errors=3"),
         ({"max_errors": 30, "max_error_rate": 0.2}, r"max_error_rate=0\.2"),
     ):
-        loader = DataLoader[Any](Bad(), 8, num_workers=0, on_error="skip", **limits)
+        loader = DataLoader[Any](Made(40, make), 8, num_workers=0, on_error="skip", **limits)
         with pytest.raises(aioloader.TooManyErrorsError, match=text):
             list(loader)
 

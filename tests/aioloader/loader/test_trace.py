@@ -18,7 +18,7 @@ import pytest
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, IterableDataset, SimpleDataset
 from aioloader.observability.trace import TraceFile, Tracer
-from tests.aioloader.loader.samples import Numbers
+from tests.aioloader.loader.samples import Made, Numbers
 from tests.aioloader.traces import (
     CLOSE_US,
     beside,
@@ -28,6 +28,7 @@ from tests.aioloader.traces import (
     names_of,
     read_trace,
 )
+from tests.cases import with_cases
 from tests.executors import pool
 
 STAGES = {"plan", "fetch", "work", "collate", "chunk", "decode", "wait", "consumer", "epoch"}
@@ -134,13 +135,9 @@ async def test_what_a_source_takes_is_there(tmp_path):
 def test_waiting_for_memory_is_a_stage(tmp_path):
     path = tmp_path / "out.json"
 
-    class Large(Numbers):
-        def __getitem__(self, index):
-            time.sleep(0.001)
-            return np.zeros((64, 64), np.int32), index
-
+    large = Made(64, lambda index: (np.zeros((64, 64), np.int32), time.sleep(0.001) or index))
     options = {"executor": "thread", "num_workers": 2, "memory_limit": 200_000, "trace": path}
-    with DataLoader(Large(64), 8, **options) as loader:
+    with DataLoader(large, 8, **options) as loader:
         for _ in loader:
             pass
     events = read_trace(path)
@@ -149,10 +146,9 @@ def test_waiting_for_memory_is_a_stage(tmp_path):
 
 
 def test_data_in_memory_has_a_trace(tmp_path):
-    path = tmp_path / "out.json"
-    with DataLoader(ArrayDataset(np.arange(100)), 10, trace=str(path)) as loader:
+    with DataLoader(ArrayDataset(np.arange(100)), 10, trace=str(tmp_path / "out.json")) as loader:
         assert len(list(loader)) == 10
-    events = read_trace(path)
+    events = read_trace(tmp_path / "out.json")
     check_nesting(events)
     check_passes(events, 1)
     assert {"collate", "wait", "consumer"} <= names_of(events)
@@ -184,21 +180,13 @@ def test_two_passes_at_once_have_lanes_of_their_own(tmp_path):
     assert {"caller", "caller 1"} <= set(lanes_of(events).values())
 
 
-def test_batches_are_the_same(tmp_path):
-    found = []
-    for options in ({}, {"trace": tmp_path / "out.json"}):
-        with DataLoader(Numbers(50), 8, shuffle=True, executor="thread", num_workers=2, **options) as loader:
-            found.append([batch[1].tolist() for batch in loader])
-    assert found[0] == found[1]
-
-
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path):
     with DataLoader(Numbers(8), 4, num_workers=0, trace=tmp_path / "missing" / "out.json") as loader:
         with pytest.raises(FileNotFoundError, match="missing"):
             list(loader)
 
 
-@pytest.mark.parametrize("trace", ["", 3, True, b""])
+@with_cases("trace", ["", 3, True, b""])
 def test_what_is_no_path_is_refused(trace):
     with pytest.raises(TypeError, match="trace must be the path"):
         DataLoader(Numbers(8), 4, trace=trace)
@@ -241,7 +229,7 @@ def test_a_trace_that_has_grown_too_large_ends_and_the_pass_goes_on(tmp_path, ca
 SCRIPT = """
 import sys, time
 from aioloader import DataLoader
-from tests.aioloader.loader.samples import Numbers
+from tests.aioloader.loader.samples import Made, Numbers
 loader = DataLoader(Numbers(100_000, 0.0002), 4, executor="thread", num_workers=2, trace=sys.argv[1])
 for number, _ in enumerate(loader):
     if number == 20:

@@ -2,27 +2,22 @@
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import re
-import signal
-import sys
 import time
 
 import anyio
-import cloudpickle
-import numpy as np
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, WorkerError
+from aioloader import AsyncDataLoader, DataLoader
 from aioloader.errors import StalledError
-from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, WorkerState
+from aioloader.foundation.types import WorkerState
 from aioloader.pipeline.watchdog import EpochView, report
+from tests.aioloader.loader.samples import Bytes, ByteSource, Made
+from tests.cases import with_cases
 
-EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
-# Workers need not import this module and its imports at every start.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 def stand_still(fifo):
@@ -31,19 +26,15 @@ def stand_still(fifo):
         end.read()
 
 
-class Stuck:
-    """Dataset of numbers; item 5 waits until it is released."""
+def stuck(fifo, items=(5,)):
+    """Return a dataset of numbers, some of which wait until they are released."""
 
-    def __init__(self, fifo):
-        self.fifo = fifo
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        if index == 5:
-            stand_still(self.fifo)
+    def make(index):
+        if index in items:
+            stand_still(fifo)
         return index
+
+    return Made(12, make)
 
 
 class Listener(logging.Handler):
@@ -104,22 +95,20 @@ def check(record):
     assert "in stand_still" in text
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-async def test_an_async_loop_gets_a_report_of_what_is_stuck_and_continues(executor, fifo, no_blocking):
+async def test_an_async_loop_gets_a_report_of_what_is_stuck_and_continues(fifo, no_blocking):
     loop = asyncio.get_running_loop()
     with Listener(lambda: loop.call_soon(told.free, fifo)) as told:
-        async with AsyncDataLoader(
-            Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3
-        ) as loader:
-            assert [batch.tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        options = {"num_workers": 2, "executor": "thread", "stall_timeout": 0.3}
+        async with AsyncDataLoader(stuck(fifo), 4, **options) as loader:
+            assert [batch.tolist() async for batch in loader] == BATCHES
     check(told.told)
 
 
-@pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
-def test_a_blocking_loop_gets_a_report_too(executor, fifo, leftovers):
+def test_a_blocking_loop_gets_a_report_too(fifo, leftovers):
     with Listener(lambda: told.free(fifo)) as told:
-        with DataLoader(Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3) as loader:
-            assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        options = {"num_workers": 2, "executor": "process", "stall_timeout": 0.3}
+        with DataLoader(stuck(fifo), 4, **options) as loader:
+            assert [batch.tolist() for batch in loader] == BATCHES
     check(told.told)
 
 
@@ -128,17 +117,10 @@ def catastrophe():
     return re.match(r"(a+)+$", "a" * 60 + "b")
 
 
-class Deaf:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return catastrophe() if index == 2 else index
-
-
 @pytest.mark.slow
 async def test_a_worker_that_runs_no_python_code_is_seen_into_all_the_same(leftovers):
-    async with AsyncDataLoader(Deaf(), 4, num_workers=1, stall_timeout=0.3) as loader:
+    deaf = Made(4, lambda index: catastrophe() if index == 2 else index)
+    async with AsyncDataLoader(deaf, 4, num_workers=1, stall_timeout=0.3) as loader:
         batches = aiter(loader)
         with anyio.CancelScope() as scope:
             seen = []
@@ -154,61 +136,22 @@ async def test_a_worker_that_runs_no_python_code_is_seen_into_all_the_same(lefto
     assert "in catastrophe" in seen[-1][0]
 
 
-class Source:
+class Source(ByteSource):
     """Byte source that waits for an event before it returns the bytes of item 2."""
-
-    paths = ("the numbers",)
 
     def __init__(self, released):
         self.released = released
 
-    async def plan(self, spans):
-        start = np.arange(len(spans), dtype=np.int64)
-        return ReadPlan(len(spans), start, np.ones(len(spans), np.int64), spans.offset)
-
     async def read(self, plan, out):
         if 2 in plan.reads:
             await self.released.wait()
-        out[: len(plan.reads)] = bytes(plan.reads.tolist())
-        return []
-
-    def close(self):
-        pass
-
-
-class Bytes:
-    """Dataset whose item i is the byte i."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        raise NotImplementedError
-
-    @property
-    def decoder(self):
-        return lambda data, extra, location: data[0]
-
-    def open_source(self):
-        return self.source
-
-    def spans(self, indices):
-        return Spans(np.zeros_like(indices), indices, np.ones_like(indices))
-
-    def extras(self, indices):
-        return None
-
-    def location(self, index):
-        return ItemLocation(index)
+        return await super().read(plan, out)
 
 
 async def test_a_read_that_hangs_is_reported_as_such():
     released = anyio.Event()
     with Listener(released.set) as told:
-        dataset = Bytes(Source(released))
+        dataset = Bytes(Source(released), 4)
         async with AsyncDataLoader(dataset, 2, executor="thread", num_workers=1, stall_timeout=0.2) as loader:
             assert [batch.tolist() async for batch in loader] == [[0, 1], [2, 3]]
     (record,) = told.records
@@ -216,23 +159,15 @@ async def test_a_read_that_hangs_is_reported_as_such():
     assert "batch 1 of this epoch, which is being fetched" in record.getMessage()
 
 
-class Slow:
-    def __init__(self, pause_s):
-        self.pause_s = pause_s
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        time.sleep(self.pause_s)
-        return index
+def slow(pause_s):
+    return Made(12, lambda index: time.sleep(pause_s) or index)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["thread", "process"])
 async def test_what_is_slow_but_moves_is_no_stall(executor):
     # The first pass starts the workers, which may take longer than that.
-    async with AsyncDataLoader(Slow(0.2), 12, num_workers=1, executor=executor, stall_timeout=1.5) as loader:
+    async with AsyncDataLoader(slow(0.2), 12, num_workers=1, executor=executor, stall_timeout=1.5) as loader:
         async for _ in loader:
             pass
         with Listener() as told:
@@ -243,7 +178,7 @@ async def test_what_is_slow_but_moves_is_no_stall(executor):
 
 @pytest.mark.slow
 async def test_a_caller_who_takes_time_is_no_stall():
-    async with AsyncDataLoader(Slow(0), 2, num_workers=1, executor="thread", stall_timeout=0.4) as loader:
+    async with AsyncDataLoader(slow(0), 2, num_workers=1, executor="thread", stall_timeout=0.4) as loader:
         with Listener() as told:
             batches = aiter(loader)
             await anext(batches)
@@ -253,9 +188,8 @@ async def test_a_caller_who_takes_time_is_no_stall():
 
 
 async def test_none_switches_it_off(fifo):
-    async with AsyncDataLoader(
-        Stuck(fifo), 4, num_workers=1, executor="thread", stall_timeout=None
-    ) as loader:
+    options = {"num_workers": 1, "executor": "thread", "stall_timeout": None}
+    async with AsyncDataLoader(stuck(fifo), 4, **options) as loader:
         with Listener() as told:
             batches = aiter(loader)
             await anext(batches)
@@ -265,10 +199,9 @@ async def test_none_switches_it_off(fifo):
     assert told.records == []
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-async def test_a_sample_that_timed_out_reports_its_stack(executor, fifo):
-    options = {"num_workers": 1, "executor": executor, "timeout": 0.6, "on_error": "skip"}
-    async with AsyncDataLoader(Stuck(fifo), 4, **options) as loader:
+async def test_a_sample_that_timed_out_reports_its_stack(fifo):
+    options = {"num_workers": 1, "executor": "thread", "timeout": 0.6, "on_error": "skip"}
+    async with AsyncDataLoader(stuck(fifo), 4, **options) as loader:
         assert [batch.tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
         (error,) = loader.errors
         release(fifo)
@@ -276,47 +209,16 @@ async def test_a_sample_that_timed_out_reports_its_stack(executor, fifo):
     assert "in stand_still" in "\n".join(error.__cause__.__notes__)
 
 
-class Blocked(Stuck):
-    """Dataset in which all items except the first wait until they are released."""
-
-    def __getitem__(self, index):
-        if index:
-            stand_still(self.fifo)
-        return index
-
-
 @pytest.mark.slow
 def test_no_sample_waits_for_a_stuck_thread(fifo):
     options = {"num_workers": 2, "executor": "thread", "timeout": 0.1, "on_error": "skip"}
-    with DataLoader(Blocked(fifo), 4, **options) as loader:
+    with DataLoader(stuck(fifo, range(1, 12)), 4, **options) as loader:
         assert [batch.tolist() for batch in loader] == [[0]]
         assert [error.index for error in loader.errors] == list(range(1, 12))
         release(fifo)
 
 
-def crash():
-    ctypes.string_at(0)
-
-
-class Crashing:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return crash() if index == 2 else index
-
-
-@pytest.mark.slow
-async def test_a_sample_that_crashes_its_worker_reports_its_stack():
-    async with AsyncDataLoader(Crashing(), 4, num_workers=1, on_error="skip") as loader:
-        assert [batch.tolist() async for batch in loader] == [[0, 1, 3]]
-        (error,) = loader.errors
-    cause = error.__cause__
-    assert (error.index, type(cause), cause.exit_code) == (2, WorkerError, -signal.SIGSEGV)
-    assert "in crash" in "\n".join(cause.__notes__)
-
-
-@pytest.mark.parametrize("value", [0, -1, float("nan"), "soon", True])
+@with_cases("value", [0, -1, float("nan"), "soon", True])
 def test_values_that_are_no_time_are_refused(value):
     with pytest.raises((ValueError, TypeError), match="stall_timeout"):
         DataLoader([1], 1, stall_timeout=value)

@@ -2,8 +2,6 @@
 
 import heapq
 
-import pytest
-
 from aioloader.pipeline.dispatch import chunk_size
 from tests.cases import with_cases
 
@@ -12,13 +10,13 @@ def number_of_chunks(samples, workers, sample_s, **place):
     return -(-samples // chunk_size(samples, workers, sample_s, **place))
 
 
-@pytest.mark.parametrize("workers", [2, 8, 32, 64, 128])
+@with_cases("workers", [2, 8, 32, 64, 128])
 def test_a_batch_among_many_is_one_chunk(workers):
     ahead = 2 * workers - 1
     assert number_of_chunks(64, workers, 0.0004, ahead=ahead, left=10_000) == 1
 
 
-@pytest.mark.parametrize(("workers", "chunks"), [(8, 3), (32, 1), (128, 1)])
+@with_cases(("workers", "chunks"), [(8, 3), (32, 1), (128, 1)])
 def test_more_workers_allow_a_chunk_more_time(workers, chunks):
     assert number_of_chunks(256, workers, 0.0004, ahead=2 * workers - 1, left=10_000) == chunks
 

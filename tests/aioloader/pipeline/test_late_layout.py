@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -13,12 +14,11 @@ from aioloader import AsyncDataLoader, DataLoader
 from aioloader.errors import SampleError
 from aioloader.pipeline import batch_task
 from aioloader.pipeline.dispatch import Started
+from tests.cases import on_both_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.conftest import RunOn
 
 EXECUTORS = ["thread", "process"]
 
@@ -66,8 +66,7 @@ def brief_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_task, "_LAYOUT_PATIENCE_S", 0.02)
 
 
-@pytest.mark.parametrize("side", [3, 300])
-@pytest.mark.parametrize("batch_size", [1, 2, 4])
+@pytest.mark.parametrize(("side", "batch_size"), [(3, 1), (300, 2), (3, 4)])
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_samples_that_wait_for_each_other_are_made(
     tmp_path: Path, executor: str, batch_size: int, side: int
@@ -83,8 +82,7 @@ def test_samples_that_wait_for_each_other_are_made(
             assert seen == list(range(12))
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(("executor", "batch_size"), [("thread", 1), ("process", 3)])
 def test_the_policy_for_errors_holds_for_the_sample_that_was_late(
     tmp_path: Path, executor: str, batch_size: int
 ) -> None:
@@ -103,9 +101,12 @@ def test_the_policy_for_errors_holds_for_the_sample_that_was_late(
     assert raised.value.index == 0
 
 
-async def leave_early(dataset: Together, executor: str) -> None:
-    loader: Any = AsyncDataLoader(dataset, 2, executor=executor, num_workers=3)
-    async with loader:
+@pytest.mark.parametrize("executor", EXECUTORS)
+@on_both_loops
+async def test_an_epoch_can_be_left_while_samples_are_made_without_the_layout(
+    tmp_path: Path, executor: str
+) -> None:
+    async with AsyncDataLoader[Any](Together(tmp_path, 3), 2, executor=executor, num_workers=3) as loader:
         async for _, numbers in loader:
             assert numbers.tolist() == [0, 1]
             break
@@ -113,32 +114,20 @@ async def leave_early(dataset: Together, executor: str) -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_epoch_can_be_left_while_samples_are_made_without_the_layout(
-    tmp_path: Path, executor: str, run_on: RunOn
-) -> None:
-    run_on(leave_early, Together(tmp_path, 3), executor)
-
-
-async def cancelled(dataset: Together, executor: str) -> None:
-    import anyio
-
-    async with AsyncDataLoader[Any](dataset, 2, executor=executor, num_workers=3) as loader:
+@on_both_loops
+async def test_cancellation_while_samples_wait_for_each_other(tmp_path: Path, executor: str) -> None:
+    async with AsyncDataLoader[Any](Together(tmp_path, 4), 2, executor=executor, num_workers=3) as loader:
         async with anyio.create_task_group() as tasks:
 
             async def cancel_when_begun() -> None:
-                while len(list(dataset.folder.iterdir())) < 3:
+                while len(list(tmp_path.iterdir())) < 3:
                     await anyio.sleep(0.001)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(cancel_when_begun)
             async for _ in loader:
                 pytest.fail("no sample can be made")
-        (dataset.folder / "free").touch()
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_cancellation_while_samples_wait_for_each_other(tmp_path: Path, executor: str, run_on: RunOn) -> None:
-    run_on(cancelled, Together(tmp_path, 4), executor)
+        (tmp_path / "free").touch()
 
 
 class SlowFirst(Together):

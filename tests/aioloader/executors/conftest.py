@@ -1,0 +1,3 @@
+"""Fixture of the executors' tests: what they define goes to worker processes by value."""
+
+from tests.aioloader.loader.conftest import sent_by_value  # noqa: F401
