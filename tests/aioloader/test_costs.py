@@ -17,6 +17,7 @@ from aioloader.tools.pack import pack
 from aioloader.transforms import Qwen2VLImageProcessor
 from tests.aioloader.format_sets import MDS, TAR, Sample
 from tests.aioloader.transforms.test_decode import oriented
+from tests.cases import with_cases
 
 
 def area(height: int, width: int) -> int:
@@ -27,7 +28,7 @@ def expected(dataset: Any) -> list[int]:
     return [area(*dataset[index][0].shape[:2]) for index in range(len(dataset))]
 
 
-@pytest.mark.parametrize("exif", ["apply", "ignore"])
+@with_cases("exif", ["apply", "ignore"])
 def test_records_and_folders(photo_rec: Path, photo_folder: Path, exif: str, leftovers: Any) -> None:
     for dataset in (ImageRecordDataset(photo_rec, exif=exif), ImageFolderDataset(photo_folder, exif=exif)):
         costs = image_costs(dataset, area)
@@ -52,19 +53,16 @@ def test_other_formats(written: Any, photo_folder: Path, tmp_path: Path) -> None
     assert image_costs(dataset, area).tolist() == expected(dataset)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["folder", "records"])
 @pytest.mark.parametrize("name", ["jpeg", "png", "png-exif-last", "webp", "tiff"])
-def test_large_images_of_all_formats_are_upright(name: str, packed: bool, tmp_path: Path) -> None:
+def test_large_images_of_all_formats_are_upright(name: str, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (100, 150, 3), dtype=np.uint8)
     folder = tmp_path / "images" / "class"
     folder.mkdir(parents=True)
     for orientation in (1, 6):
         (folder / f"{orientation}.png").write_bytes(oriented(name, orientation, noise))
-    dataset: Any = ImageFolderDataset(tmp_path / "images")
-    if packed:
-        pack(tmp_path / "images", tmp_path / "set.rec")
-        dataset = ImageRecordDataset(tmp_path / "set.rec")
-    assert image_costs(dataset, area).tolist() == [area(100, 150), area(150, 100)]
+    pack(tmp_path / "images", tmp_path / "set.rec")
+    for dataset in (ImageFolderDataset(tmp_path / "images"), ImageRecordDataset(tmp_path / "set.rec")):
+        assert image_costs(dataset, area).tolist() == [area(100, 150), area(150, 100)]
 
 
 def test_only_the_header_of_a_file_is_read(photo_folder: Path, tmp_path: Path) -> None:

@@ -26,6 +26,16 @@ def example(name):
     return module
 
 
+def run_example(name, *arguments, **options):
+    """Run an example as a program."""
+    return subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        **{"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, **options},
+        timeout=280,
+        check=False,
+    )
+
+
 @pytest.fixture
 def drawn(tmp_path):
     """Make a folder of a few drawn images in two classes."""
@@ -82,16 +92,7 @@ def test_a_trainer_that_is_stopped_and_goes_on_learns_the_same(drawn, tmp_path):
 
 @pytest.mark.slow
 def test_the_trainer_as_a_program(drawn, tmp_path):
-    command = [sys.executable, EXAMPLES / "async_trainer.py", drawn, "--epochs", "2", "--workers", "1"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    done = run_example("async_trainer", drawn, "--epochs", "2", "--workers", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "epoch=2 steps=6" in done.stdout
     assert not done.stderr
@@ -173,22 +174,7 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
     classifier = Classifier(broken)
     with Served(Starlette(routes=[Route("/classify", classifier.answer, methods=["POST"])])) as served:
         found = asyncio.run(evaluation.evaluate(drawn, f"{served.url}/classify", 6, batch_size=4, workers=1))
-        command = [
-            sys.executable,
-            EXAMPLES / "evaluate_endpoint.py",
-            drawn,
-            f"{served.url}/nowhere",
-            "--workers",
-            "1",
-        ]
-        nowhere = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
+        nowhere = run_example("evaluate_endpoint", drawn, f"{served.url}/nowhere", "--workers", "1")
     right = [
         classifier.label_of(image) == label for n, (image, label) in enumerate(samples) if n not in (5, 6)
     ]
@@ -233,14 +219,11 @@ def test_a_format_of_another_distribution_is_read_by_every_command(drawn, tmp_pa
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
 
     def run(*words):
-        done = subprocess.run(
+        command, options = (
             [sys.executable, "-m", *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
+            {"capture_output": True, "text": True, "check": True},
         )
+        done = subprocess.run(command, env=environment, cwd=tmp_path, **options)
         return done.stdout + done.stderr
 
     run("aioloader_lmdb", "drawn", "drawn.lmdb")

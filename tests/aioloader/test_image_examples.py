@@ -10,25 +10,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import aioloader
+from tests.aioloader import test_examples
 from tests.aioloader.service.images import jpeg
 from tests.aioloader.test_examples import EXAMPLES, example
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def drawn(tmp_path):
-    """Make a folder of a few drawn images."""
-    from aioloader.tools.draw import draw_folder
-
-    draw_folder(tmp_path / "drawn", count=24, classes=3, seed=1)
-    return tmp_path / "drawn"
+drawn = test_examples.drawn
 
 
 @pytest.fixture
@@ -49,74 +40,56 @@ def post(url, value):
         return error.code, json.loads(error.read())
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def test_the_endpoint_answers_refuses_and_goes_on(tmp_path, leftovers):
     for package in ("starlette", "uvicorn", "PIL"):
         pytest.importorskip(package)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    served = tmp_path / "served"
-    served.mkdir()
-    (served / "a.jpg").write_bytes(jpeg(300, 400))
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        files = other.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "http.server",
-        str(files),
-        "--bind",
-        "127.0.0.1",
-        "--directory",
-        str(served),
-    ]
-    hosts = ["--hosts", f"127.0.0.1:{files}"]
+    port, files = free_port(), free_port()
+    (tmp_path / "a.jpg").write_bytes(jpeg(300, 400))
+    web = ["-m", "http.server", str(files), "--bind", "127.0.0.1", "--directory", str(tmp_path)]
+    example = [str(EXAMPLES / "image_endpoint.py"), "--port", str(port), "--hosts", f"127.0.0.1:{files}"]
+    base = f"http://127.0.0.1:{port}"
+    uri, narrow = (
+        "data:image/jpeg;base64," + base64.b64encode(jpeg(*extents)).decode()
+        for extents in [(200, 300), (1, 300)]
+    )
     with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as web,
-        subprocess.Popen(
-            [sys.executable, str(EXAMPLES / "image_endpoint.py"), "--port", str(port), *hosts]
-        ) as server,
+        subprocess.Popen([sys.executable, *web], stderr=subprocess.DEVNULL) as files_server,
+        subprocess.Popen([sys.executable, *example]) as server,
     ):
         try:
-            base = f"http://127.0.0.1:{port}"
             for _ in range(2400):  # the import alone takes half a minute on a busy machine
                 try:
                     urllib.request.urlopen(f"{base}/health", timeout=5).close()
                     break
                 except OSError:
                     time.sleep(0.05)
-            uri = "data:image/jpeg;base64," + base64.b64encode(jpeg(200, 300)).decode()
             status, answer = post(f"{base}/classify", {"images": [uri, f"http://127.0.0.1:{files}/a.jpg"]})
             assert (status, len(answer["brightness"])) == (200, 2)
             assert answer["tokens"] == 77 + 154
-            status, answer = post(f"{base}/classify", {"images": [f"http://127.0.0.1:{port}/health"]})
-            assert (status, answer["error"]) == (422, "image 0: it is not allowed, or cannot be read")
-            status, answer = post(f"{base}/classify", {"images": ["data:image/png;base64,AAAA"]})
-            assert (status, "image 0: " in answer["error"]) == (422, True)
-            status, answer = post(f"{base}/classify", {"images": [uri, "http://name@127.0.0.1/secret"]})
-            assert (status, answer["error"]) == (422, "image 1: it is not allowed, or cannot be read")
-            status, answer = post(f"{base}/classify", {"images": [uri] * 60})
-            assert (status, "tokens" in answer["error"]) == (413, True)
-            status, answer = post(f"{base}/classify", {"images": ["/etc/passwd"]})
-            assert (status, "not allowed" in answer["error"]) == (422, True)
-            malformed = ("abc", [], {"a": uri}, [[uri]])
-            for wrong in (None, [1], {}, *({"images": images} for images in malformed)):
-                status, answer = post(f"{base}/classify", wrong)
-                assert (status, "send JSON" in answer["error"]) == (400, True)
-            narrow = "data:image/jpeg;base64," + base64.b64encode(jpeg(1, 300)).decode()
-            status, answer = post(f"{base}/classify", {"images": [uri, narrow]})
-            assert (
-                status,
-                "image 1: " in answer["error"],
-                "300 x 1" in answer["error"] or "1 x 300" in answer["error"],
-            ) == (422, True, True)
-            status, answer = post(f"{base}/classify", {"images": [uri] * 65})
-            assert (status, "64 are allowed" in answer["error"]) == (400, True)
+            for images, expected, text in [
+                ([f"{base}/health"], 422, "image 0: it is not allowed, or cannot be read"),
+                (["data:image/png;base64,AAAA"], 422, "image 0: "),
+                ([uri, "http://name@127.0.0.1/secret"], 422, "image 1: it is not allowed, or cannot be read"),
+                ([uri] * 60, 413, "tokens"),
+                (["/etc/passwd"], 422, "not allowed"),
+                ([uri, narrow], 422, "300"),
+                ([uri] * 65, 400, "64 are allowed"),
+                *((malformed, 400, "send JSON") for malformed in ("abc", [], {"a": uri}, [[uri]])),
+            ]:
+                status, answer = post(f"{base}/classify", {"images": images})
+                assert (status, text in answer["error"]) == (expected, True)
+            for wrong in (None, [1], {}):
+                assert post(f"{base}/classify", wrong)[0] == 400
             assert post(f"{base}/classify", {"images": [uri]})[0] == 200
         finally:
             server.terminate()
-            web.terminate()
+            files_server.terminate()
 
 
 def request_of(messages, headers=()):
@@ -152,12 +125,7 @@ async def test_a_long_body_is_refused_before_it_is_read(example_endpoint, monkey
     ("error", "status"),
     [
         (aioloader.ServiceOverloadedError(256, 256), 503),
-        (aioloader.ServiceMemoryError(10, 20, 15), 503),
-        (aioloader.ServiceClosedError("closed"), 503),
         (aioloader.ImageTimeoutError("a.jpg", 20, "queue"), 504),
-        (aioloader.ImageNotAllowedError("a.jpg", "no"), 422),
-        (aioloader.ImageTooLargeError("a.jpg", "bytes", 1), 422),
-        (aioloader.ImageFetchError("a.jpg", "no", status=404), 422),
         (aioloader.ImageError("a.jpg", "decode", "no"), 422),
     ],
 )
@@ -183,15 +151,10 @@ async def test_errors_have_the_statuses_that_the_page_lists(example_endpoint, mo
     await example_endpoint.make_app(None)(scope, receive, send)
     assert sent[0]["status"] == status
     page = (EXAMPLES.parent / "docs" / "images-on-demand.md").read_text(encoding="utf-8")
-    (row,) = (
-        line
-        for line in page.splitlines()
-        if line.startswith("|")
-        and f"`{type(error).__name__}`" in line
-        and len(line.split("|")) == 5
-        and line.split("|")[2].strip().isdecimal()
-    )
-    assert row.split("|")[2].strip() == str(status)
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("|")]
+    assert [row[2] for row in rows if f"`{type(error).__name__}`" in row[1] and len(row) == 5] == [
+        str(status)
+    ]
 
 
 async def test_a_client_that_goes_away_in_its_upload_is_no_error(example_endpoint):
@@ -266,20 +229,12 @@ def test_the_trainer_finds_photographs_whatever_the_case_of_their_names(drawn, t
     ("name", "arguments", "text"),
     [
         ("rollout_trainer", ["missing"], "missing is not a folder, or does not exist"),
-        ("evaluation_harness", ["missing", "--root", "."], "No such file or directory: 'missing'"),
         ("evaluation_harness", ["bad.jsonl", "--root", "."], "bad.jsonl, line 3: Expecting"),
-        (
-            "evaluation_harness",
-            ["odd.jsonl", "--root", "."],
-            'odd.jsonl, line 1: a question has "id", "images"',
-        ),
     ],
 )
 def test_wrong_arguments_end_in_one_line(name, arguments, text, tmp_path):
-    if name == "rollout_trainer":
-        pytest.importorskip("PIL")
+    pytest.importorskip("PIL")
     (tmp_path / "bad.jsonl").write_text('{"id": 1, "images": [], "answer": 0}\n\n{"id": 2,\n')
-    (tmp_path / "odd.jsonl").write_text('{"images": []}\n')
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 2
@@ -329,14 +284,9 @@ def test_the_harness_reports_single_images(drawn, tmp_path, leftovers):
 
 
 def test_the_harness_runs_from_the_command_line(drawn, tmp_path):
-    path = next(drawn.rglob("*.jp*g")).relative_to(drawn)
     file = tmp_path / "questions.jsonl"
-    file.write_text(json.dumps({"id": 1, "images": [str(path)], "answer": 0}) + "\n", encoding="utf-8")
-    command = [sys.executable, str(EXAMPLES / "evaluation_harness.py"), str(file), "--root", str(drawn)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(tmp_path))
-    assert json.loads(done.stdout)["right"] == 1
-    assert np.isfinite(json.loads(done.stdout)["seconds"])
     file.write_text(json.dumps({"id": 1, "images": ["none.jpg"], "answer": 0}) + "\n", encoding="utf-8")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(tmp_path))
+    command = [sys.executable, str(EXAMPLES / "evaluation_harness.py"), str(file), "--root", str(drawn)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["failed"][0]["id"] == 1

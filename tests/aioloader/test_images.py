@@ -11,6 +11,7 @@ import recordio
 from aioloader.cli import main
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError
 from tests.aioloader.format_sets import FORMATS, Sample
+from tests.cases import with_cases
 
 
 def test_a_record_file_may_have_any_name(photo_rec, tmp_path):
@@ -23,7 +24,7 @@ def test_a_record_file_may_have_any_name(photo_rec, tmp_path):
         assert images.shape == (8, 32, 32, 3)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "message"),
     [
         ("x.lst", "ImageListDataset"),
@@ -38,7 +39,7 @@ def test_other_files_are_refused_at_the_call(tmp_path, name, message):
         aioloader.images(path)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("name", "message"),
     [
         ("batchsize", "images has no argument batchsize; did you mean batch_size?"),
@@ -98,7 +99,7 @@ def test_blocks_can_be_chosen_for_parquet(made, photo_rec, tmp_path):
     assert order(shuffle_blocks=None) not in (one_at_a_time, list(range(40)))
 
 
-@pytest.mark.parametrize("path", [None, 3])
+@with_cases("path", [None, 3])
 def test_what_is_not_a_path_is_refused(path):
     for function in (aioloader.images, aioloader.open_dataset):
         with pytest.raises(TypeError, match=f"path must be a path or a list of paths, got {path}"):
@@ -165,9 +166,8 @@ def test_images_of_too_many_pixels_are_refused(photo_rec, photo_folder):
             assert len(next(iter(loader))[0]) == 8
 
 
-@pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("made", FORMATS)
-def test_files_without_samples_are_an_error(made, train, tmp_path):
+def test_files_without_samples_are_an_error(made, tmp_path):
     path = made.write(tmp_path / "set", [Sample(key="a", image=b"x", label=1)], shards=1)
     if made.name == "mds":
         index = path / "index.json"
@@ -175,10 +175,11 @@ def test_files_without_samples_are_an_error(made, train, tmp_path):
     else:
         (file,) = path.glob(f"*.{made.name}")
         _empty(file, made.name)
-    with aioloader.images(path, 32, train=train, blocking=True, num_workers=0) as loader:
-        with pytest.raises(EmptyDatasetError, match="there are no samples in") as caught:
-            list(loader)
-    assert (caught.value.path.startswith(str(path)), caught.value.files) == (True, 1)
+    for train in (True, False):
+        with aioloader.images(path, 32, train=train, blocking=True, num_workers=0) as loader:
+            with pytest.raises(EmptyDatasetError, match="there are no samples in") as caught:
+                list(loader)
+        assert (caught.value.path.startswith(str(path)), caught.value.files) == (True, 1)
     assert len(aioloader.open_dataset(path)) == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -101,28 +102,19 @@ def test_idle_time_is_that_of_the_cores_of_this_process(host: Host, monkeypatch:
     assert idle_cpu_s() == {}
 
 
+CPU_1 = {"cpu__cfs_quota_us": 150000, "cpu__cfs_period_us": 100000, "cpuacct__usage": 4 * 10**9}
+CPU_2 = {"cpu__max": "150000 100000", "cpu__stat": "usage_usec 4000000\nuser_usec 1"}
+
+
 @pytest.mark.parametrize(
-    ("own", "files"),
-    [
-        ("0::/a/b\n", {"a": {"cpu__max": "150000 100000", "cpu__stat": "usage_usec 4000000\nuser_usec 1"}}),
-        (
-            VERSION_1.replace("/docker/x", "/a/b"),
-            {
-                "cpu,cpuacct/a": {
-                    "cpu__cfs_quota_us": 150000,
-                    "cpu__cfs_period_us": 100000,
-                    "cpuacct__usage": 4 * 10**9,
-                }
-            },
-        ),
-    ],
+    ("own", "folder", "files"),
+    [("0::/a/b\n", "a", CPU_2), (VERSION_1.replace("/docker/x", "/a/b"), "cpu,cpuacct/a", CPU_1)],
 )
 def test_what_a_quota_leaves_is_idle_time_too(
-    host: Host, own: str, files: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    host: Host, own: str, folder: str, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.group(own)
-    for folder, contents in files.items():
-        host.limit(folder, **contents)
+    host.limit(folder, **files)
     monkeypatch.setattr(host_limits, "monotonic", lambda: 10.0)
     (left,) = idle_cpu_s().values()
     assert left == 1.5 * 10 - 4

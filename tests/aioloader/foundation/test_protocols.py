@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import pytest
-
 from aioloader.foundation.protocols import implements
+from tests.cases import with_cases
 
 
 class Many(Protocol):
@@ -63,14 +62,14 @@ class PassesOn:
         return getattr(Both(), name)
 
 
-@pytest.mark.parametrize("cls", [Both, Neither, OverridesCall, OverridesBoth])
+@with_cases("cls", [Both, Neither, OverridesCall, OverridesBoth])
 def test_methods_with_the_arguments_of_the_protocol(cls: type) -> None:
     assert implements(cls(), Many)
     # No derived class overrides the other method alone.
     assert implements(cls(), Many, instead_of="__call__") is (cls is not OverridesCall)
 
 
-@pytest.mark.parametrize("cls", [Fewer, More, Attribute, Computed, PassesOn, object])
+@with_cases("cls", [Fewer, More, Attribute, Computed, PassesOn, object])
 def test_what_only_has_the_name(cls: type) -> None:
     assert not implements(cls(), Many)
 

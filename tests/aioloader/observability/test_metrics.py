@@ -16,10 +16,20 @@ QUIET = dataclasses.replace(
 )
 
 
-def test_time_between_epochs_is_nobodys(monkeypatch):
-    clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
-    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a function that lets the clocks of two modules return these seconds, one after the other."""
+
+    def set_clock(*seconds, of):
+        ticks = iter(seconds)
+        for module in ("loader.epoch_iterator", of):
+            monkeypatch.setattr(f"aioloader.{module}.perf_counter", lambda: next(ticks))
+
+    return set_clock
+
+
+def test_time_between_epochs_is_nobodys(clock):
+    clock(0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5, of="metrics")
     metrics = Metrics()
     caller = CallerMetrics(metrics)
     caller.record_delivery(caller.record_request(), 10)  # requested at 0, delivered at 1
@@ -34,10 +44,8 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
     assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
 
 
-def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
-    clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
-    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+def test_what_the_first_batches_of_passes_were_waited_for(clock):
+    clock(0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0, of="metrics")
     metrics = Metrics()
     caller = CallerMetrics(metrics)
     caller.record_delivery(caller.record_request(), 10)  # the very first
@@ -53,15 +61,6 @@ def test_rates_are_shares_of_the_time_that_passed():
     assert stats.samples_per_s == 100
     assert stats.starvation == 0.75
     assert stats.occupancy == 0.75
-
-
-def test_the_time_between_epochs_is_nobodys():
-    metrics = Metrics()
-    caller = CallerMetrics(metrics)
-    caller.record_delivery(caller.record_request(), 4)
-    metrics.pause()
-    caller.record_request()
-    assert metrics.consumer_s == 0
 
 
 def test_a_snapshot_does_not_change():
@@ -112,10 +111,8 @@ def test_a_snapshot_can_be_taken_while_work_is_counted():
     assert (stats.transforms, stats.awaited, stats.waits) == ({"flip": 2.0}, {"ask": 3.0}, {"fetch": 1.0})
 
 
-def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
-    clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
-    monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
+def test_the_callers_waiting_is_split_by_where_its_batch_was(clock):
+    clock(1.0, 2.0, 5.0, 7.0, 3.0, 10.0, of="foundation.types")
     timeline = BatchTimeline()  # begun at 1
     for stage in ("fetch", "work", "reorder"):  # at 2, 5 and 7
         timeline.enter(stage)
@@ -128,10 +125,8 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     assert (stats.plan_s, stats.reorder_s) == (1.0, 3.0)
 
 
-def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
-    clock = iter([5.0, 1.0, 6.0])
-    monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("aioloader.loader.epoch_iterator.perf_counter", lambda: next(clock))
+def test_waiting_before_a_batch_is_begun_is_separate(clock):
+    clock(5.0, 1.0, 6.0, of="foundation.types")
     metrics = Metrics()
     timeline = BatchTimeline()
     caller = CallerMetrics(metrics)
@@ -190,10 +185,8 @@ def test_lag_has_quantiles_and_counts_what_a_long_block_hid():
     assert lag.max_s == lag.quantile(1.0) == 0.101
 
 
-def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
-    clock = iter([10.0, 10.8, 12.0, 20.0, 21.0])
-    for module in ("aioloader.loader.epoch_iterator", "aioloader.pipeline.dispatch"):
-        monkeypatch.setattr(f"{module}.perf_counter", lambda: next(clock))
+def test_the_start_is_what_the_first_samples_waited_for(clock):
+    clock(10.0, 10.8, 12.0, 20.0, 21.0, of="pipeline.dispatch")
     results = iter(
         [
             ChunkResult(work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1),
