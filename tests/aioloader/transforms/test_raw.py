@@ -60,7 +60,7 @@ def test_two_axes_are_grey():
     assert encode_raw(GREY[..., 0]) == encode_raw(GREY)
 
 
-@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
+@with_cases("scratch", [None, Scratch()])
 def test_decoding_gives_memory_of_its_own_in_the_colours_asked_for(scratch):
     data = bytearray(encode_raw(RGB))
     decoded = decode_image(data, scratch=scratch)
@@ -78,8 +78,7 @@ def test_decoding_gives_memory_of_its_own_in_the_colours_asked_for(scratch):
     assert np.abs(grey[..., 0] - luma).max() <= 1
 
 
-@pytest.mark.parametrize("height", [1, 3])
-@pytest.mark.parametrize("width", [1, 4])
+@with_cases(("height", "width"), [(1, 1), (1, 4), (3, 1)])
 def test_sides_of_one_pixel_keep_their_axes(height, width):
     grey = np.full((height, width, 1), 9, np.uint8)
     colour = np.full((height, width, 3), 9, np.uint8)
@@ -88,18 +87,9 @@ def test_sides_of_one_pixel_keep_their_axes(height, width):
         np.testing.assert_array_equal(decode_image(encode_raw(stored), flag=0), grey, strict=True)
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        pytest.param(RGB.astype(np.uint16), id="dtype"),
-        pytest.param(RGB[0, 0], id="one-axis"),
-        pytest.param(np.zeros((2, 2, 4), np.uint8), id="alpha"),
-        pytest.param(np.zeros((2, 2, 2, 3), np.uint8), id="several"),
-        pytest.param(np.zeros((0, 2, 3), np.uint8), id="empty"),
-        pytest.param(np.zeros((2, 0), np.uint8), id="empty-grey"),
-    ],
-)
-def test_what_is_no_image_is_refused(image):
+@with_cases("shape", [None, (3,), (2, 2, 4), (2, 2, 2, 3), (0, 2, 3), (2, 0)])
+def test_what_is_no_image_is_refused(shape):
+    image = np.zeros((5, 7, 3), np.uint16) if shape is None else np.zeros(shape, np.uint8)
     with pytest.raises(ValueError, match="encode_raw needs a uint8 image"):
         encode_raw(image)
 
@@ -116,19 +106,21 @@ def spoilt(place, form, value):
 @with_cases(
     ("data", "reason"),
     [
-        pytest.param(encode_raw(RGB)[:-1], "is truncated, or its header is damaged", id="cut-in-pixels"),
-        pytest.param(encode_raw(RGB) + b"\0", "is truncated, or its header is damaged", id="too-long"),
-        pytest.param(encode_raw(RGB)[: HEADER - 1], "ends within the header", id="cut-in-header"),
-        pytest.param(encode_raw(RGB)[:HEADER], "is truncated", id="no-pixels"),
-        pytest.param(spoilt(8, "<B", 2), "version 2", id="version"),
-        pytest.param(spoilt(9, "<B", 7), "dtype 7", id="dtype"),
-        pytest.param(spoilt(10, "<H", 4), "4 channels", id="channels"),
-        pytest.param(spoilt(12, "<I", 0), "height 0", id="height-zero"),
-        pytest.param(spoilt(16, "<I", 0), "width 0", id="width-zero"),
-        pytest.param(spoilt(12, "<I", 0xFFFFFFFF), "height 4294967295", id="height-absurd"),
-        pytest.param(spoilt(16, "<I", 0x7FFFFFFF), "is truncated", id="width-absurd"),
-        pytest.param(spoilt(20, "<I", 23), "is truncated", id="pixels-in-the-header"),
-        pytest.param(spoilt(20, "<I", 0xFFFFFFFF), "is truncated", id="pixels-behind-the-end"),
+        (encode_raw(RGB)[:-1], "is truncated, or its header is damaged"),
+        (encode_raw(RGB) + b"\0", "is truncated, or its header is damaged"),
+        (encode_raw(RGB)[: HEADER - 1], "ends within the header"),
+        (encode_raw(RGB)[:HEADER], "is truncated"),
+        *(
+            (spoilt(8, "<B", 2), "version 2"),
+            (spoilt(9, "<B", 7), "dtype 7"),
+            (spoilt(10, "<H", 4), "4 channels"),
+        ),
+        *((spoilt(12, "<I", 0), "height 0"), (spoilt(16, "<I", 0), "width 0")),
+        (spoilt(12, "<I", 0xFFFFFFFF), "height 4294967295"),
+        *(
+            (spoilt(*at), "is truncated")
+            for at in ((16, "<I", 0x7FFFFFFF), (20, "<I", 23), (20, "<I", 0xFFFFFFFF))
+        ),
     ],
 )
 def test_damage_is_a_decode_error(data, reason):
@@ -166,18 +158,10 @@ def test_a_refused_image_names_its_file():
 
 
 def test_no_other_format_begins_so():
-    others = [magic for magic, name, _ in _MAGIC if name != "raw"] + [
-        b"\xff\xd8\xff",  # JPEG
-        b"RIFF",
-        b"P6\n",
-        b"\x00\x00\x01\x00",  # ICO
-        b"v/1\x01",  # OpenEXR
-        b"#?RADIANCE",
-        b"\x59\xa6\x6a\x95",  # Sun raster
-        b"\x93NUMPY",
-        b"\x8aMNG\r\n\x1a\n",
-        b"\x8bJNG\r\n\x1a\n",
-    ]
+    others = [magic for magic, name, _ in _MAGIC if name != "raw"]
+    # JPEG, ICO, OpenEXR, Sun raster and others.
+    others += [b"\xff\xd8\xff", b"\x00\x00\x01\x00", b"v/1\x01", b"\x59\xa6\x6a\x95", b"RIFF", b"P6\n"]
+    others += [b"#?RADIANCE", b"\x93NUMPY", b"\x8aMNG\r\n\x1a\n", b"\x8bJNG\r\n\x1a\n"]
     assert not [m for m in others if RAW_MAGIC.startswith(m) or m.startswith(RAW_MAGIC)]
 
 
