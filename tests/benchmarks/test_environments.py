@@ -56,14 +56,30 @@ def test_what_is_missing_is_named(needs: Needs, reason: str, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_failed_installation_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
-    needs = Needs("no-such-distribution-anywhere==1.0\n", pip=("--no-index",))
-    with pytest.raises(EnvironmentFailure, match="no-such-distribution-anywhere") as caught:
-        ensure("ghost", tmp_path, needs)
+PYTHON = """#!/bin/sh
+# An interpreter whose environments have an installer that fails.
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\necho ERROR: No matching distribution for ghost; exit 1' > "$3/bin/python"
+chmod +x "$3/bin/python"
+"""
+
+
+def test_a_failed_installation_leaves_nothing_that_looks_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text(PYTHON)
+    fake.chmod(0o755)
+    folder = tmp_path / "environments"
+    monkeypatch.setattr(environments, "_interpreter", lambda *_: str(fake))
+    with pytest.raises(EnvironmentFailure, match="cannot be installed: ERROR: No matching") as caught:
+        ensure("ghost", folder, Needs("ghost==1.0\n"))
     assert caught.value.contender == "ghost"
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-    # It is made the next time, and kept afterwards.
+    assert [path for path in folder.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_once_and_has_only_what_is_required(tmp_path: Path) -> None:
     python = ensure("ghost", tmp_path, Needs("# nothing\n"))
     assert ensure("ghost", tmp_path, Needs("# nothing\n")) == python
     assert subprocess.run([python, "-c", "import numpy"], capture_output=True, check=False).returncode != 0

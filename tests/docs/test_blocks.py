@@ -3,8 +3,9 @@
 Python blocks of a page are one program. Lines of a shell block, and of a transcript those after ``$``, are commands:
 they run in this process if the program is ours. A block with a title is saved under that name, for a later command.
 
-Blocks that do not run here are in `NOT_RUN`, with the reason. A page with blocks for PyTorch, Ray or a server runs
-once without these blocks and once whole, in the suite that has these packages.
+Blocks that do not run here are in `NOT_RUN`, with the reason. A page with blocks for PyTorch or Ray runs once
+without these blocks and once whole, in the suite that has these packages. Blocks for other packages run where these are
+installed.
 """
 
 from __future__ import annotations
@@ -127,9 +128,10 @@ def _cases() -> list[Any]:
     found = []
     for page in PAGES:
         kinds = {needs(block) for block in runnable(page)}
-        for wanted in sorted({frozenset(), frozenset().union(*kinds)}, key=len):
+        here = (kind for kind in kinds if not kind & SUITES and all(map(importlib.util.find_spec, kind)))
+        for wanted in sorted({frozenset().union(*here), frozenset().union(*kinds)}, key=len):
             # Without the extras a page runs only if some blocks remain.
-            if any(kind <= wanted for kind in kinds) and (wanted or frozenset() in kinds):
+            if any(kind <= wanted for kind in kinds):
                 marks = [getattr(pytest.mark, name) for name in sorted(wanted & SUITES)]
                 if not marks and page not in QUICK:
                     marks = [pytest.mark.slow]
