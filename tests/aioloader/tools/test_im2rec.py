@@ -30,22 +30,19 @@ def same_file(made: Path, name: str) -> bool:
     return made.read_bytes() == (DATA / name).read_bytes()
 
 
-def test_a_list_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--recursive", "--no-shuffle", str(tmp_path / "folder"), SOURCE]) == 0
-    assert same_file(tmp_path / "folder.lst", "folder.lst")
-    assert capsys.readouterr().out == "ant 0\ncat 1\ndog 2\n"
-
-
-def test_a_list_of_nested_folders(tmp_path: Path) -> None:
-    arguments = [
-        "--list",
-        "--recursive",
-        "--no-shuffle",
-        str(tmp_path / "nested"),
-        str(DATA / "im2rec_nested_src"),
-    ]
-    assert main(arguments) == 0
-    assert same_file(tmp_path / "nested.lst", "nested.lst")
+@pytest.mark.parametrize(
+    ("name", "source", "printed"),
+    [
+        ("folder", "im2rec_src", "ant 0\ncat 1\ndog 2\n"),
+        ("nested", "im2rec_nested_src", ". 0\ndog 1\ndog/sub 2\n"),
+    ],
+)
+def test_a_list_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, source: str, printed: str
+) -> None:
+    assert main(["--list", "--recursive", "--no-shuffle", str(tmp_path / name), str(DATA / source)]) == 0
+    assert same_file(tmp_path / f"{name}.lst", f"{name}.lst")
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize(
@@ -202,35 +199,25 @@ def test_pixels_are_those_of_the_same_steps_in_opencv(
     assert np.array_equal(cv2.imdecode(np.frombuffer(body, np.uint8), -1), wanted)
 
 
-def test_an_image_that_announces_too_many_pixels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image_file(tmp_path / "root/a.png", 4, 4)
-    data = bytearray((tmp_path / "root/a.png").read_bytes())
-    data[16:24] = (60_000).to_bytes(4, "big") * 2
-    (tmp_path / "root/a.png").write_bytes(data)
-    (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
-    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 1
-    assert "60000 x 60000" in capsys.readouterr().err
-
-
-def test_a_png_that_would_take_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image_file(tmp_path / "root/a.png", 4, 4)
-    data = bytearray((tmp_path / "root/a.png").read_bytes())
-    place = data.index(b"IDAT") - 4
-    data[place : place + 4] = b"\xff\0\0\0"
-    (tmp_path / "root/a.png").write_bytes(data)
-    (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
-    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 1
-    assert "a chunk is longer than the data" in capsys.readouterr().err
-
-
-def test_what_does_not_fit_into_a_record_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "replaced", "said"),
+    [
+        (b"IHDR", (60_000).to_bytes(4, "big") * 2, "60000 x 60000"),
+        (b"IDAT", b"\xff\0\0\0", "a chunk is longer than the data"),
+    ],
+    ids=["pixels", "bytes"],
+)
+def test_an_image_that_would_take_memory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: bytes, replaced: bytes, said: str
 ) -> None:
     image_file(tmp_path / "root/a.png", 4, 4)
+    data = bytearray((tmp_path / "root/a.png").read_bytes())
+    begin = data.index(place) + (4 if place == b"IHDR" else -4)  # its extents, or its length
+    data[begin : begin + len(replaced)] = replaced
+    (tmp_path / "root/a.png").write_bytes(data)
     (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
-    monkeypatch.setattr(recordio, "MAX_PAYLOAD", 24)
-    assert main(["--pass-through", str(tmp_path / "set"), str(tmp_path / "root")]) == 1
-    assert "do not fit into one record" in capsys.readouterr().err
+    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 1
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["0 0 a.png\n1 0 a.png\n", "0\tcat\ta.png\n"])
