@@ -129,13 +129,13 @@ def settled(before: dict[str, list[str]]) -> dict[str, Any]:
     """Wait until no more is open than before; return what still is after some seconds."""
     deadline = time.monotonic() + SETTLE_S
     while True:
-        gc.collect()
         now = count()
         more = {kind: now[kind] for kind in now if len(now[kind]) > len(before[kind])}
         if not more:
             return {}
         if time.monotonic() > deadline:
             return {kind: [before[kind], more[kind]] for kind in more}
+        gc.collect()
         time.sleep(0.01)
 
 

@@ -182,20 +182,6 @@ def test_no_workers_stay_none():
 
 
 @pytest.mark.slow
-def test_python_that_holds_the_lock_gets_processes_and_as_many_as_help():
-    data = SimpleDataset(Numbers(600)).transform(spin)
-    with DataLoader(data, 10, executor="auto") as loader:
-        for number in range(20):  # how long measuring takes depends on what else the machine does
-            assert len(list(loader)) == 60
-            stats = loader.stats()
-            if number >= 2 and stats.tuning.startswith("By measurement"):
-                break
-    assert stats.executor == "process"
-    assert stats.tuning.startswith("By measurement")
-    assert stats.restarts == 0
-
-
-@pytest.mark.slow
 def test_workers_that_are_too_many_leave(leftovers):
     import psutil
 

@@ -15,7 +15,7 @@ from aioloader.datasets import SimpleDataset
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_image
 from recordio import IRHeader, RecordWriter, pack
-from tests.aioloader.loader.samples import Made
+from tests.aioloader.loader.samples import Bytes, ByteSource, Made
 from tests.cases import with_cases
 from tests.executors import pool
 
@@ -42,52 +42,22 @@ def blur(image, label):
     return image, label
 
 
-class FarAway:
+class FarAway(ByteSource):
     """Byte source whose answers take some time."""
-
-    def __init__(self, source):
-        self._source = source
-        self.paths = source.paths
-
-    async def plan(self, spans):
-        return await self._source.plan(spans)
 
     async def read(self, plan, out):
         await anyio.sleep(DELAY_S)
-        return await self._source.read(plan, out)
-
-    def plan_blocking(self, spans):
-        return self._source.plan_blocking(spans)
-
-    def read_blocking(self, plan, out):
-        time.sleep(DELAY_S)
-        return self._source.read_blocking(plan, out)
-
-    def close(self):
-        self._source.close()
-
-
-class FarRecords(ImageRecordDataset):
-    def open_source(self):
-        return FarAway(super().open_source())
-
-
-def write_records(path, count, side):
-    jpeg = simplejpeg.encode_jpeg(draw_image(1, height=side, width=side), quality=90)
-    with RecordWriter(str(path)) as writer:
-        for key in range(count):
-            writer.write(pack(IRHeader(0, float(key), key, 0), jpeg), key)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def small_pictures(tmp_path_factory):
-    return write_records(tmp_path_factory.mktemp("small") / "small.rec", 64, 32)
+        return await super().read(plan, out)
 
 
 @pytest.fixture(scope="module")
 def large_pictures(tmp_path_factory):
-    return write_records(tmp_path_factory.mktemp("large") / "large.rec", 32, 900)
+    path = tmp_path_factory.mktemp("large") / "large.rec"
+    jpeg = simplejpeg.encode_jpeg(draw_image(1, height=900, width=900), quality=90)
+    with RecordWriter(path) as writer:
+        for key in range(32):
+            writer.write(pack(IRHeader(0, float(key), key, 0), jpeg), key)
+    return path
 
 
 def go_on(loader):
@@ -125,8 +95,8 @@ def named(text):
 CORES = available_cores()
 
 
-def storage(face, executor, small_pictures, **_):
-    return explained(face, FarRecords(small_pictures), 8, **pool(executor, 2))
+def storage(face, executor, **_):
+    return explained(face, Bytes(FarAway(), 64), 8, **pool(executor, 2))
 
 
 def decode(face, executor, large_pictures, **_):
@@ -177,12 +147,12 @@ SLOW = [
     ("situation", "executor", "face"),
     [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
-def test_the_limit_is_named(situation, executor, face, monkeypatch, small_pictures, large_pictures):
+def test_the_limit_is_named(situation, executor, face, monkeypatch, large_pictures):
     if situation is workers:
         # On one core, or beside other programs, none is free; the worker's figures are the same.
         monkeypatch.setattr("aioloader.loader.runtime.available_cores", lambda: 4)
         monkeypatch.setattr("aioloader.metrics.idle_cpu_s", dict)
-    text = situation(face, executor, small_pictures=small_pictures, large_pictures=large_pictures)
+    text = situation(face, executor, large_pictures=large_pictures)
     assert named(text) == [situation.__name__], text
     if situation is transform:
         assert text.startswith("The transform blur is the limit.")

@@ -38,7 +38,7 @@ def cases() -> Iterator[Any]:
             continue  # it is entered, and reads images
         name = "-".join(case)
         if case in QUICK:
-            yield pytest.param(*case, 20, id=f"{name}-quick")
+            yield pytest.param(*case, 12, id=f"{name}-quick")
         yield pytest.param(*case, max(2, rounds * total // 2000), id=name, marks=pytest.mark.slow)
 
 

@@ -36,56 +36,6 @@ def limited(which, value):
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named():
-    """A memory guard, such as systemd-oomd or the kernel, kills the process with the most memory.
-
-    In a small separate process: a process that has just forked also counts its parent's memory.
-    """
-    code = """
-        import contextlib, signal, threading, time
-        import cloudpickle, numpy as np, psutil, sys
-        from aioloader import DataLoader, WorkerError
-        from tests.aioloader.loader.samples import Numbers, labels
-
-        class Greedy(Numbers):
-            def __getitem__(self, index):
-                if index == 3:
-                    held = []
-                    for _ in range(400):
-                        held.append(np.ones(1 << 20))
-                        time.sleep(0.005)
-                return super().__getitem__(index)
-
-        over = threading.Event()
-        ended = []
-
-        def guard():
-            while not over.wait(0.005):
-                for child in psutil.Process().children():
-                    with contextlib.suppress(psutil.Error):
-                        if child.memory_info().rss > 500 << 20 and child.pid not in ended:
-                            ended.append(child.pid)
-                            child.kill()
-
-        thread = threading.Thread(target=guard)
-        thread.start()
-        try:
-            with DataLoader(Greedy(12), 4, num_workers=2, on_error="skip") as loader:
-                assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7], [8, 9, 10, 11]]
-                (error,) = loader.errors
-        finally:
-            over.set()
-            thread.join()
-        assert len(ended) == 3
-        assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (3, WorkerError, -signal.SIGKILL)
-        print(error)
-    """
-    done = run_program(code)
-    assert done.returncode == 0, done.stderr
-    assert "use fewer workers" in done.stdout
-
-
 @pytest.mark.parametrize(("which", "option"), [(resource.RLIMIT_FSIZE, "-f"), (resource.RLIMIT_AS, "-v")])
 def test_limits_of_the_process_bound_the_memory_of_batches(which, option, leftovers):
     there = psutil.Process().memory_info().vms if which == resource.RLIMIT_AS else 0

@@ -19,7 +19,7 @@ def flat(batches):
     return sum(labels(batches), [])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     n=st.integers(1, 40),
     batch=st.integers(1, 7),
@@ -48,7 +48,7 @@ def test_a_resumed_loader_delivers_what_was_left(n, batch, other, stop, last_bat
         assert sorted(flat(third)) == sorted(rest)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 40),
     batch=st.integers(1, 7),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import aioloader
 from aioloader import ConcatDataset, DataLoader, transforms
 from aioloader.samplers import VariantBatchSampler
+from tests.cases import with_cases
 
 
 def taken(sampler: VariantBatchSampler, seed: int = 0, epoch: int = 0) -> list[list[int]]:
@@ -54,24 +55,15 @@ def test_variants_are_about_equally_many_and_change_with_the_epoch() -> None:
 def test_batches_have_images_of_their_size(photo_rec: Path) -> None:
     photos = aioloader.ImageRecordDataset(photo_rec)
     parts = [photos.transform_first(transforms.RandomResizedCrop(size)) for size in (8, 12, 16)]
-
-    def run(shard: Any = None, executor: str = "thread") -> list[Any]:
-        batches = VariantBatchSampler(len(photos), [6, 4, 2])
-        options = {"batch_sampler": batches, "shard": shard, "executor": executor, "num_workers": 2}
-        with DataLoader(ConcatDataset(parts), **options) as loader:
-            return [(images.copy(), labels.copy()) for images, labels in loader]
-
-    whole = run()
-    assert len({images.shape[1:] for images, _ in whole}) == 3
-    assert all(len(images) <= {8: 6, 12: 4, 16: 2}[images.shape[1]] for images, _ in whole)
-    assert sum(len(labels) for _, labels in whole) == len(photos)
-    dealt = [batch for step in zip(run((0, 2)), run((1, 2)), strict=True) for batch in step]
-    for (images, labels), (wanted, numbers) in zip(dealt, whole, strict=False):
-        np.testing.assert_array_equal(images, wanted)
-        np.testing.assert_array_equal(labels, numbers)
+    options = {"batch_sampler": VariantBatchSampler(len(photos), [6, 4, 2]), "executor": "thread"}
+    with DataLoader(ConcatDataset(parts), **options) as loader:
+        batches = [(images.shape, len(labels)) for images, labels in loader]
+    assert len({shape[1:] for shape, _ in batches}) == 3
+    assert all(count == shape[0] <= {8: 6, 12: 4, 16: 2}[shape[1]] for shape, count in batches)
+    assert sum(count for _, count in batches) == len(photos)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("sizes", "kind", "text"),
     [([], ValueError, "at least one"), ([0], ValueError, "at least 1"), (4, TypeError, "each variant")],
 )
