@@ -1,18 +1,24 @@
 """Fixtures: small files in MXNet's formats."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import aioloader.mxnet as mx
+from tests.cases import with_cases
+
+WORKERS = {
+    "none": {"num_workers": 0},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "thread_pool": True},
+}
+"""Options of a loader for each kind of workers."""
+with_each_kind = with_cases("options", WORKERS.values(), ids=WORKERS)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(tmp_path_factory, monkeypatch):
     """Keep copies of indexes out of the user's cache."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
@@ -40,7 +46,7 @@ def clothes(count, seed):
     return images, labels
 
 
-def write_idx_files(root: Path, part, images, labels):
+def write_idx_files(root, part, images, labels):
     """Write the two files of MNIST's format, gzipped."""
     root.mkdir(parents=True, exist_ok=True)
     for kind, array in (("images-idx3", images), ("labels-idx1", labels)):

