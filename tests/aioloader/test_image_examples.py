@@ -196,21 +196,6 @@ async def test_a_client_that_goes_away_gives_its_work_up(example_endpoint):
     assert cancelled.is_set()
 
 
-async def test_the_answer_and_the_error_of_a_client_that_stays_arrive(example_endpoint):
-    class Request:
-        receive = asyncio.Queue().get
-
-    async def work(error=None):
-        await asyncio.sleep(0)
-        if error is not None:
-            raise error
-        return "answer"
-
-    assert await example_endpoint.while_connected(Request(), work()) == "answer"
-    with pytest.RaisesGroup(LookupError):
-        await example_endpoint.while_connected(Request(), work(LookupError()))
-
-
 def test_the_trainer_finds_photographs_whatever_the_case_of_their_names(drawn, tmp_path):
     pytest.importorskip("PIL")
     trainer = example("rollout_trainer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
+from aioloader import ArrayDataset, DataLoader, SampleError, SimpleDataset
 from aioloader.errors import LoaderError
 from aioloader.executors import ProcessExecutor, ThreadExecutor, WorkerPool
 from tests.aioloader.cluster import wait_until
@@ -68,17 +67,6 @@ def test_loaders_are_open_at_the_same_time(leftovers: object) -> None:
         assert len(pids) == 2
         assert pool.idle == 1  # it keeps no more
         assert run(numbers(), pool)[1] <= pids
-
-
-async def test_async_loaders_share_too(leftovers: object) -> None:
-    found = []
-    with WorkerPool(1) as pool:
-        for _ in range(2):
-            async with AsyncDataLoader(numbers(), 4, executor=pool) as loader:
-                found.append({int(pid) async for _, pids in loader for pid in pids})
-    assert found[0] == found[1]
-    assert len(found[0]) == 1
-    await asyncio.sleep(0)
 
 
 def test_an_epoch_that_is_left_early_returns_its_processes(leftovers: object) -> None:

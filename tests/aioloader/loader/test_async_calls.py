@@ -8,7 +8,6 @@ import time
 import anyio
 import anyio.lowlevel
 import numpy as np
-import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
 from tests.aioloader.loader.samples import collect, everything, numbers, turns_of_the_loop
@@ -172,31 +171,6 @@ def test_draws_before_an_await_are_those_of_a_chain_without_it():
     plain = everything(numbers().transform(drawn_before), executor="inline")
     awaited = everything(numbers().transform(drawn_before).transform(same), executor="inline")
     assert [draws.tolist() for _, draws in plain] == [draws.tolist() for _, draws in awaited]
-
-
-# --- several loaders ---
-
-
-@on_both_loops
-async def test_several_loaders_in_one_loop():
-    async def triple(x):
-        await anyio.lowlevel.checkpoint()
-        return 3 * x
-
-    plain = AsyncDataLoader(numbers(20), 3, executor="thread", num_workers=1)
-    awaited = AsyncDataLoader(numbers(20).transform(triple), 3, executor="inline")
-    in_memory = AsyncDataLoader(np.arange(20), 3)
-    async with plain, awaited, in_memory:
-        sums = []
-        others = aiter(awaited)
-        third = aiter(in_memory)
-        async for batch in plain:  # in step
-            assert (3 * batch == await anext(others)).all()
-            assert (batch == await anext(third)).all()
-            sums.append(int(batch.sum()))
-        assert sum(sums) == 190
-        with pytest.raises(StopAsyncIteration):
-            await anext(others)
 
 
 # --- reports ---

@@ -1,6 +1,7 @@
 """Tests of leaving an epoch: async transforms and sources are cancelled, and have time to clean up."""
 
 import asyncio
+import contextlib
 
 import anyio
 import anyio.lowlevel
@@ -41,38 +42,51 @@ async def gone(endless):
             await anyio.sleep(0.001)
 
 
+async def leave(way, loader):
+    """Leave an epoch after its first batch, once all that follows has begun; "task" is asyncio's own cancellation."""
+    scope, begun = anyio.CancelScope(), anyio.Event()
+
+    async def loop():
+        async for _ in loader:
+            await anyio.wait_all_tasks_blocked()
+            begun.set()
+            if way == "break":
+                break
+            if way == "error":
+                raise KeyError
+            if way == "cancel":
+                scope.cancel()
+            if way == "timeout":
+                scope.deadline = anyio.current_time() + 0.02
+
+    if way == "aclose":
+        batches = aiter(loader)
+        await anext(batches)
+        await anyio.wait_all_tasks_blocked()
+        await loader.aclose()
+        with pytest.raises(aioloader.LoaderClosedError):
+            while True:
+                await anext(batches)
+    elif way == "task":
+        task = asyncio.ensure_future(loop())
+        await begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        with contextlib.suppress(KeyError), scope:
+            await loop()
+        assert scope.cancelled_caught == (way in ("cancel", "timeout"))
+
+
 @with_cases("way", ["break", "aclose", "cancel", "timeout", "error"])
 @on_both_loops
 async def test_leaving_calls_everything_off(way, leftovers):
-    async def cancel_once_waiting(endless, scope):
-        while not endless.waiting:
-            await anyio.sleep(0.001)
-        scope.cancel()
-
     endless = Endless(4)
-    async with AsyncDataLoader(numbers(40).transform(endless), 4, executor="thread", num_workers=1) as loader:
-        if way == "break":
-            async for batch in loader:
-                assert batch.tolist() == [0, 1, 2, 3]
-                await anyio.wait_all_tasks_blocked()
-                break
-        elif way == "error":
-            with pytest.raises(KeyError):
-                async for _ in loader:
-                    raise KeyError
-        elif way == "aclose":
-            batches = aiter(loader)
-            await anext(batches)
-            await loader.aclose()
-            with pytest.raises(aioloader.LoaderClosedError):
-                await anext(batches)
-        else:
-            with anyio.move_on_after(0.2 if way == "timeout" else 60) as scope:
-                async with anyio.create_task_group() as tasks:
-                    if way == "cancel":
-                        tasks.start_soon(cancel_once_waiting, endless, scope)
-                    await collect(loader)
-            assert scope.cancelled_caught
+    dataset = numbers(40).transform(endless)
+    async with AsyncDataLoader(dataset, 4, executor="thread", num_workers=1) as loader:
+        await leave(way, loader)
         await gone(endless)
     assert min(endless.cancelled, default=4) >= 4
 
@@ -159,37 +173,7 @@ class Guests:
         self.gone += 1
 
 
-async def leave(way, loader):
-    """Leave an epoch after its first batch."""
-    if way == "break":
-        async for _ in loader:
-            await anyio.wait_all_tasks_blocked()
-            break
-    elif way == "aclose":
-        await anext(aiter(loader))
-        await anyio.wait_all_tasks_blocked()
-    elif way == "timeout":
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(None) as limit:
-                async for _ in loader:
-                    await anyio.wait_all_tasks_blocked()
-                    limit.reschedule(asyncio.get_running_loop().time() + 0.02)
-    else:
-        begun = asyncio.Event()
-
-        async def run():
-            async for _ in loader:
-                begun.set()
-
-        task = asyncio.ensure_future(run())
-        await begun.wait()
-        await anyio.wait_all_tasks_blocked()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
-@with_cases("way", ["break", "aclose", "timeout", "cancel"])
+@with_cases("way", ["break", "aclose", "timeout", "cancel", "task"])
 @with_cases("what", ["transform", "source"])
 async def test_what_is_cancelled_may_await_in_its_finally(what, way):
     guests = Guests()
@@ -333,19 +317,7 @@ async def test_the_source_is_closed_when_a_pass_is_left(way, waits, leftovers):
                 closed.append(True)
 
     async with AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2) as loader:
-        if way == "aclose":
-            batches = aiter(loader)
-            await anext(batches)
-            await loader.aclose()
-        elif way == "cancel":
-            with anyio.CancelScope() as scope:
-                async for _ in loader:
-                    scope.cancel()
-                    await anyio.lowlevel.checkpoint()
-        else:
-            async for _ in loader:
-                await anyio.wait_all_tasks_blocked()
-                break
+        await leave(way, loader)
         with anyio.fail_after(5):
             while not closed:
                 await anyio.sleep(0.001)

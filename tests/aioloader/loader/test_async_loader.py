@@ -316,13 +316,3 @@ async def test_the_loop_turns_while_the_inline_executor_works():
     async with turns_of_the_loop() as turns:
         await collect(AsyncDataLoader(Numbers(20, 0.003), 10, num_workers=0))
     assert len(turns) >= 15
-
-
-async def test_stats_count_what_was_delivered():
-    async with AsyncDataLoader(Numbers(23), 5, executor="thread", num_workers=2) as loader:
-        await collect(loader)
-        stats = loader.stats()
-    assert (stats.batches, stats.samples, stats.workers) == (5, 23, 2)
-    assert stats.decode_s > 0
-    assert stats.first_batch_s is not None
-    assert isinstance(loader.explain(), str)

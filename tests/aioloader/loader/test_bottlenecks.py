@@ -247,7 +247,8 @@ async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
         async for _ in loader:
             pass
         stats = loader.stats()
-    assert stats.executor == "thread"
+    assert (stats.executor, stats.batches, stats.samples, stats.workers) == ("thread", 8, 64, 2)
+    assert stats.first_batch_s is not None
     assert sum(stats.waits.values()) == pytest.approx(stats.wait_s, rel=0.05)
     assert stats.work_s >= stats.decode_s > 0.1
     assert 0 <= stats.cpu_s < stats.work_s
