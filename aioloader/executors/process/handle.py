@@ -85,6 +85,91 @@ class SharedParts:
     copies: Threads
 
 
+class Outbox:
+    """Messages to a worker: sent at once, or kept until its socket has room.
+
+    Attributes:
+        waiting: bytes that were not sent yet.
+        layouts: numbers of the layouts that the worker has.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[memoryview] = deque()
+        self.layouts: set[int] = set()
+        self._more = Notification()
+
+    def post(self, message: Any, sock: socket.socket | None) -> None:
+        """Send a message, or keep it; without a socket it is kept."""
+        data = memoryview(encode(message))
+        if sock is not None and not self.waiting:
+            data = data[_write(sock, data) :]
+        if data:
+            self.waiting.append(data)
+            self._more.set()
+
+    async def write_all(self, sock: socket.socket) -> None:
+        """Write messages that did not fit into the socket at once, as long as the worker lives."""
+        while True:
+            while self.waiting:
+                rest = self.waiting[0][_write(sock, self.waiting[0]) :]
+                if rest:
+                    self.waiting[0] = rest
+                    await anyio.wait_writable(sock)
+                else:
+                    self.waiting.popleft()
+            await self._more.wait()
+
+
+def _write(sock: socket.socket, data: memoryview) -> int:
+    try:
+        return sock.send(data, _NO_SIGNAL)
+    except (BlockingIOError, InterruptedError):
+        return 0
+    except OSError:
+        return len(data)  # the worker is gone, which the end of its messages shows
+
+
+class LargeCopies:
+    """Large copies of a worker's chunks, which are made in a thread, one after the other.
+
+    Attributes:
+        waiting: functions that make them; the first one is being made.
+        closed: the worker is gone, and all its messages were read.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self.closed = False
+        self._more = Notification()
+
+    def put(self, copy: Callable[[], Awaitable[None]]) -> None:
+        """Have a copy made."""
+        self.waiting.append(copy)
+        self._more.set()
+
+    def close(self) -> None:
+        """End `run` once nothing is left."""
+        self.closed = True
+        self._more.set()
+
+    async def run(self, table: WorkerTable[ProcessHandle]) -> None:
+        """Make the copies until the worker is gone and all that it sent is taken.
+
+        On cancellation the current copy is made again when the workers are next served.
+        """
+        while True:
+            while not self.waiting:
+                if self.closed:
+                    return
+                await self._more.wait()
+            with contextlib.suppress(
+                ThreadsClosedError
+            ):  # by `close`, in another thread: nobody waits for the copy
+                if not table.closed:
+                    await self.waiting[0]()
+            self.waiting.popleft()
+
+
 class ProcessHandle(WorkerHandle):
     """Place of a worker process.
 
@@ -94,9 +179,7 @@ class ProcessHandle(WorkerHandle):
         received: messages of the process so far.
         progress: `progress_token` when the worker was last checked.
         parts: large buffers of the next answer.
-        large: functions that make large copies in a thread: of samples to be sent, and of results.
-        more_large: set when one was added to `large`, and when `read_all` changes.
-        read_all: the worker is gone, and all its messages were read.
+        copies: large copies: of samples to be sent, and of results.
     """
 
     def __init__(self, slot: int, shared: SharedParts) -> None:
@@ -111,12 +194,8 @@ class ProcessHandle(WorkerHandle):
         self.received = 0
         self.progress: tuple[int, int, int] = (0, 0, 0)
         self.parts = PartBuffers()
-        self.large: deque[Callable[[], Awaitable[None]]] = deque()
-        self.more_large = Notification()
-        self.read_all = False
-        self._outbox: deque[memoryview] = deque()
-        self._more = Notification()
-        self._layouts: set[int] = set()
+        self.copies = LargeCopies()
+        self._outbox = Outbox()
 
     @property
     def process(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
@@ -125,7 +204,7 @@ class ProcessHandle(WorkerHandle):
 
     @property
     def capacity(self) -> int:
-        if self.state != "up" or self.dismissed or self.read_all:
+        if self.state != "up" or self.dismissed or self.copies.closed:
             return 0
         return OUTSTANDING if self.ready else 1
 
@@ -189,13 +268,13 @@ class ProcessHandle(WorkerHandle):
     async def _serve(self) -> None:
         """Exchange messages with the worker until it is gone."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(deferred(self._write_all))
+            assert self.child.sock is not None
+            tasks.start_soon(deferred(self._outbox.write_all), self.child.sock)
             tasks.start_soon(deferred(self.child.wait_for_end))
             async with anyio.create_task_group() as copying:
-                copying.start_soon(deferred(self._copy_large))
+                copying.start_soon(deferred(self.copies.run), self._shared.table)
                 await self._read_messages()
-                self.read_all = True
-                self.more_large.set()
+                self.copies.close()
                 self._shared.table.assign()
             tasks.cancel_scope.cancel()
 
@@ -274,11 +353,11 @@ class ProcessHandle(WorkerHandle):
         Returns:
             False if it cannot be asked, because of its state.
         """
-        if self.state != "up" or self.dismissed or self.timed_out or self._outbox:
+        if self.state != "up" or self.dismissed or self.timed_out or self._outbox.waiting:
             return False
         self._post(("retire",))
         self.child.retiring += 1
-        return not self._outbox
+        return not self._outbox.waiting
 
     def detach(self, deadline: float) -> ChildProcess | None:
         """Return the process that was asked to retire; it belongs to no place any more.
@@ -311,7 +390,7 @@ class ProcessHandle(WorkerHandle):
             self._post_chunk(attempt)
         elif _nbytes(samples) > _MOST_COPIED:
             self.running[attempt.number] = attempt
-            self._copy_later(functools.partial(self._send_large, attempt))
+            self.copies.put(functools.partial(self._send_large, attempt))
         else:
             self._post_samples(attempt, self._pack(attempt))
 
@@ -322,8 +401,8 @@ class ProcessHandle(WorkerHandle):
         """Send a chunk; `samples` are its packed samples, if it has any."""
         chunk = attempt.part
         layout = chunk.layout
-        if layout is not None and layout.number not in self._layouts:
-            self._layouts.add(layout.number)
+        if layout is not None and layout.number not in self._outbox.layouts:
+            self._outbox.layouts.add(layout.number)
             self._post(("layout", cloudpickle.dumps(layout, protocol=5)))
         self.running[attempt.number] = attempt
         number = -1 if layout is None else layout.number
@@ -331,34 +410,7 @@ class ProcessHandle(WorkerHandle):
         self._post(("run", attempt.number, attempt.lane, number, table, chunk_fields(chunk), samples))
 
     def _post(self, message: Any) -> None:
-        data = memoryview(encode(message))
-        if not self._outbox and self.state == "up":
-            data = data[self._write(data) :]
-        if data:
-            self._outbox.append(data)
-            self._more.set()
-
-    def _write(self, data: memoryview) -> int:
-        assert self.child.sock is not None
-        try:
-            return self.child.sock.send(data, _NO_SIGNAL)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError:
-            return len(data)  # the worker is gone, which the end of its messages shows
-
-    async def _write_all(self) -> None:
-        """Write messages that did not fit into the socket at once, as long as the worker lives."""
-        assert self.child.sock is not None
-        while True:
-            while self._outbox:
-                rest = self._outbox[0][self._write(self._outbox[0]) :]
-                if rest:
-                    self._outbox[0] = rest
-                    await anyio.wait_writable(self.child.sock)
-                else:
-                    self._outbox.popleft()
-            await self._more.wait()
+        self._outbox.post(message, self.child.sock if self.state == "up" else None)
 
     def _pack(self, attempt: Attempt) -> tuple[bytes, list[Any]] | UnsendableSamples:
         # Packed at each attempt: a worker that dies then may overwrite the spill.
@@ -383,27 +435,6 @@ class ProcessHandle(WorkerHandle):
         if self.running.get(attempt.number) is attempt:
             self._post_samples(attempt, packed)
             self._shared.table.assign()
-
-    def _copy_later(self, copy: Callable[[], Awaitable[None]]) -> None:
-        self.large.append(copy)
-        self.more_large.set()
-
-    async def _copy_large(self) -> None:
-        """Make the large copies of the worker's chunks in a thread, until it is gone and all that it sent is taken.
-
-        On cancellation the current copy is made again when the workers are next served.
-        """
-        while True:
-            while not self.large:
-                if self.read_all:
-                    return
-                await self.more_large.wait()
-            with contextlib.suppress(
-                ThreadsClosedError
-            ):  # by `close`, in another thread: nobody waits for the copy
-                if not self._shared.table.closed:
-                    await self.large[0]()
-            self.large.popleft()
 
     # -- messages of the worker --------------------------------------------------------------------------------------
 
@@ -468,7 +499,7 @@ class ProcessHandle(WorkerHandle):
             read_result, self._shared.memory, chunk, written, failures, packed, counters, error
         )
         if nbytes > _MOST_COPIED:
-            self._copy_later(functools.partial(self._take_large, attempt, read))
+            self.copies.put(functools.partial(self._take_large, attempt, read))
         else:
             self._take(number, read())
 
@@ -502,7 +533,7 @@ class ProcessHandle(WorkerHandle):
         current, place = (int(word) for word in self._shared.control[self.slot, [CURRENT, PLACE]])
         if not self.ready:
             current = -1
-        elif not current and self.running and not self.large:  # large copies are made here
+        elif not current and self.running and not self.copies.waiting:  # they are made here
             current = -2
         return current, place, self.received
 
