@@ -201,7 +201,7 @@ class DataLoader(BaseLoader, Generic[B]):
     """
 
     def _set_up(self) -> None:
-        self._runtime.own_loop = True
+        self._runtime.parts.own_loop = True
         self._portal_cell: list[Portal] = []
         self._finalizer = weakref.finalize(
             self, run_off_loop, partial(_shutdown, self._runtime, self._portal_cell)

@@ -150,7 +150,7 @@ SLOW = [
 def test_the_limit_is_named(situation, executor, face, monkeypatch, large_pictures):
     if situation is workers:
         # On one core, or beside other programs, none is free; the worker's figures are the same.
-        monkeypatch.setattr("aioloader.loader.runtime.available_cores", lambda: 4)
+        monkeypatch.setattr("aioloader.loader.parts.available_cores", lambda: 4)
         monkeypatch.setattr("aioloader.metrics.idle_cpu_s", dict)
     text = situation(face, executor, large_pictures=large_pictures)
     assert named(text) == [situation.__name__], text

@@ -1,0 +1,281 @@
+"""The parts of one loader: the one place that chooses concrete ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from aioloader.abc import ByteSource, Executor, FileMaps, PartialReads, Program
+from aioloader.batchify.allocation import AsList
+from aioloader.batchify.stack import Stack
+from aioloader.datasets.joined import JoinedDecoder
+from aioloader.datasets.resolve import resolve
+from aioloader.executors.auto import AutoExecutor
+from aioloader.executors.inline import InlineExecutor
+from aioloader.executors.owners import claim
+from aioloader.executors.process.executor import ProcessExecutor
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.executors.thread import ThreadExecutor
+from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.protocols import has_attribute
+from aioloader.foundation.threads import Threads
+from aioloader.loader.options import AUTO
+from aioloader.metrics import LoaderConfig
+from aioloader.pipeline.async_map import AsyncMapExecutor, cut
+from aioloader.pipeline.context import ItemSource, PipelineContext
+
+if TYPE_CHECKING:
+    from aioloader.loader.planner import EpochPlanner
+    from aioloader.metrics import Metrics
+
+
+_FEW_PATHS = 64
+_ENDLESS = 2**62
+
+
+def _is_default(batchify: Any) -> bool:
+    """Return True if samples are written to rows, and `batchify` is called only for those that do not fit."""
+    if batchify is None or type(batchify) is Stack:
+        return True
+    return has_attribute(batchify, "by_rows") and batchify.by_rows is True
+
+
+class LoaderParts:
+    """The parts that a dataset and the options of its loader need.
+
+    Args:
+        dataset: see `AsyncDataLoader`.
+        planner: the planner of the loader, which has its options.
+        metrics: the loader's counters.
+        traced: the loader writes a trace.
+
+    Attributes:
+        workers: the executor without async transforms, from `make` on.
+        own_loop: a thread of the loader runs the epochs, not the caller's event loop.
+    """
+
+    own_loop = False
+    workers: Executor
+
+    # The dataset is the caller's, of any class.
+    def __init__(self, dataset: Any, planner: EpochPlanner, metrics: Metrics, *, traced: bool) -> None:
+        self._planner = planner
+        self._options = options = planner.options
+        self._metrics = metrics
+        self._traced = traced
+        self._cores = 1
+        self._resolved = resolve(dataset)
+        self._segments, self._waiting = cut(self._resolved.stages)
+        self._batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
+        self._gathers = (
+            self._resolved.base_kind == "gather" and not self._resolved.stages and self._batchify is None
+        )
+
+    @property
+    def name(self) -> str:
+        """Return the name of the dataset's class."""
+        return self._resolved.name
+
+    @property
+    def inline(self) -> bool:
+        """Return True if batches are made one at a time, when the caller asks for them."""
+        if self._gathers:
+            return True
+        options = self._options
+        # Async transforms are begun ahead, also for samples that are made inline.
+        if self._waiting or self._planner.streams or self._resolved.reads_ahead:
+            return False
+        return options.workers == 0 and options.own is None and not options.measures
+
+    @property
+    def in_memory(self) -> bool:
+        """Return True if opening and closing do not block, and so need no thread: the data are in memory."""
+        return self._gathers and self._options.own is None and not self._traced
+
+    @property
+    def order(self) -> str | None:
+        """Return the name of the caller's code that is asked for the samples of each batch, or None."""
+        options = self._options
+        if self._planner.streams:
+            return f"the source of {type(self._resolved.base).__name__}"
+        if options.batch_sampler is not None:
+            return f"the batch sampler {type(options.batch_sampler).__name__}"
+        return None if options.sampler is None else f"the sampler {type(options.sampler).__name__}"
+
+    def make(self, owner: object) -> PipelineContext:
+        """Make the parts that all epochs share: read indexes, open files, start workers.
+
+        Args:
+            owner: an executor of the caller's belongs to it.
+        """
+        options = self._options
+        self._cores = 1 if self._gathers else available_cores()
+        items, source = self._open_dataset()
+        memory: SlabMemory | None = None
+        try:
+            memory = SlabMemory(options.memory_limit or default_memory_limit())
+            executor = self.workers = self._make_executor(owner)
+            maps = None
+            if self.workers.maps_files and source is not None:
+                mapped = source.mapped()
+                if mapped is not None:
+                    source, maps = mapped, mapped.maps
+            if self._waiting:
+                executor = AsyncMapExecutor(
+                    self.workers,
+                    self._segments,
+                    self._waiting,
+                    seed=self._planner.seed,
+                    timeout=options.timeout,
+                )
+            default = options.batchify_fn if self._batchify is None else None
+            context = PipelineContext(
+                items=items,
+                source=source,
+                executor=executor,
+                memory=memory,
+                collate=default or Stack(),
+                custom_collate=self._batchify is not None,
+                on_error=options.on_error,
+                prefetch=self.prefetch(source),
+                in_order=options.in_order,
+                metrics=self._metrics,
+                threads=None if self.inline else Threads(1, "aioloader-collate"),
+                stall_timeout=options.stall_timeout,
+            )
+            executor.open(self._program(source, maps), memory)
+        except BaseException:
+            if source is not None:
+                source.close()
+            if items.partial is not None:
+                items.partial.close()
+            if memory is not None:
+                memory.close()
+            raise
+        return context
+
+    def _make_executor(self, owner: object) -> Executor:
+        options = self._options
+        if options.own is not None:
+            return claim(options.own, owner)
+        if options.workers == 0 or self._gathers or self._nothing_to_run:
+            return InlineExecutor()
+        if options.measures:
+            kinds = ("thread", "process", "inline") if options.kind == AUTO else (options.kind,)
+            fixed = options.num_workers is not None and options.num_workers != AUTO
+            return AutoExecutor(
+                kinds, options.workers, options.timeout, fixed=fixed, watch=options.watch_globals
+            )
+        if options.kind == "thread":
+            return ThreadExecutor(options.workers, options.timeout)
+        return ProcessExecutor(options.workers, options.timeout, pool=options.pool)
+
+    def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
+        base = self._resolved.base
+        items = ItemSource(
+            name=self._resolved.name,
+            length=_ENDLESS if self._planner.streams else self._planner.length,
+            index_map=self._resolved.remap,
+        )
+        if self._gathers:
+            return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
+        if self._resolved.base_kind != "bytes":
+            own = self._resolved.base_kind == "foreign"
+            return replace(items, own_getitem=own, location=self._resolved.location), None
+        source = self._resolved.open_source()
+        source.set_timeout(self._options.timeout)
+        items = replace(items, spans=base.spans, extras=base.extras, location=base.location)
+        return replace(items, partial=self._partial_reads(source)), source
+
+    def _partial_reads(self, source: ByteSource) -> PartialReads | None:
+        """Return the finder of the parts of items that samples need, or None."""
+        base = self._resolved.base
+        # An executor of the caller's may do without the fused decoder, which alone understands parts.
+        if self._options.own is not None:
+            return None
+        # Called for a source that reads whole items too, such as a cache: it fetches crop indexes, which decoders use.
+        partial: PartialReads | None = base.partial_reads(self._segments[0], self._planner.seed)
+        if partial is None or source.reads_parts:
+            return partial
+        partial.close()
+        return None
+
+    @property
+    def _nothing_to_run(self) -> bool:
+        """Return True if no sample needs the executor: samples are delivered as they come, or only awaited."""
+        return self._planner.streams and not any(self._segments) and self._batchify is None
+
+    def prefetch(self, source: ByteSource | None) -> int:
+        """Return how many batches are in flight at most."""
+        options = self._options
+        if options.prefetch is not None:
+            return max(1, int(options.prefetch))
+        # A part with a long latency determines how many samples must be in flight.
+        ahead = max((stage.concurrency for group in self._waiting for stage in group), default=0)
+        if source is not None:
+            ahead = max(ahead, source.samples_ahead)
+        batch_sampler = options.batch_sampler
+        # A batch sampler is the caller's object, and a list of batches has no size.
+        size = getattr(batch_sampler, "batch_size", None)
+        batch = options.batch_size or (int(size) if isinstance(size, Integral) else None) or ahead or 1
+        return max(1, 2 * self.workers.most, -(-ahead // batch))
+
+    def _program(self, source: ByteSource | None, maps: FileMaps | None) -> Program:
+        resolved, options = self._resolved, self._options
+        in_bytes = source is not None
+        paths = () if source is None else tuple(map(str, source.paths))
+        decoder = resolved.decoder if in_bytes else None
+        lists = type(self._batchify) is AsList
+        foreign = (
+            not (in_bytes or self._planner.streams)
+            or (self._batchify is not None and not lists)
+            or not all(stage.native for stage in resolved.stages)
+            or (isinstance(decoder, JoinedDecoder) and decoder.foreign)
+        )
+        seed_globals = options.kind not in ("thread", "inline") and options.workers > 0
+        return Program(
+            decoder=decoder,
+            dataset=None if in_bytes or self._gathers or self._planner.streams else resolved.base,
+            paths=paths if len(paths) <= _FEW_PATHS else (),
+            stages=self._segments[0],
+            later=tuple(self._segments[1:]),
+            batchify=self._batchify,
+            seed=self._planner.seed,
+            seed_globals=seed_globals,
+            foreign=foreign and (seed_globals or options.watch_globals),
+            maps=maps,
+            replaces=options.on_error == "replace",
+            raises=options.on_error == "raise",
+            lists=lists,
+            traced=self._traced,
+        )
+
+    def config(self, context: PipelineContext) -> LoaderConfig:
+        """Return what was chosen, for statistics."""
+        workers, batchify = self.workers, self._batchify
+        return LoaderConfig(
+            executor=workers.kind,
+            cores=self._cores,
+            prefetch=1 if self.inline else context.prefetch,
+            foreign=context.source is None and context.items.arrays is None,
+            batchify=None
+            if batchify is None
+            else str(getattr(batchify, "__name__", type(batchify).__name__)),
+            own_loop=self.own_loop,
+            tuning=workers.tuning,
+            concurrency=MappingProxyType(dict(context.executor.concurrency)),
+        )
+
+
+def close_parts(context: PipelineContext) -> None:
+    """End workers, close files, release memory."""
+    context.executor.close()
+    if context.threads is not None:
+        context.threads.close()
+    if context.source is not None:
+        context.source.close()
+    if context.items.partial is not None:
+        context.items.partial.close()
+    context.memory.close()
