@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 Notify = Callable[[Callable[[], object]], None]
 
 
-def loop_notifier() -> Notify:
-    """Return a function that schedules a callback on the event loop running now, from any thread.
+def loop_notifier(loop: Any = None) -> Notify:
+    """Return a function that schedules a callback on an event loop, from any thread.
+
+    Args:
+        loop: the loop, as anyio's native token; None: the one running now.
 
     The callback is dropped if that loop has ended by then: no task is left that waits for it.
     """
-    token: Any = anyio.lowlevel.current_token().native_token
+    token: Any = loop or anyio.lowlevel.current_token().native_token
     schedule = getattr(token, "call_soon_threadsafe", None) or token.run_sync_soon
 
     def notify(callback: Callable[[], object]) -> None:

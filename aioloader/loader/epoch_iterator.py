@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio.to_thread
 
-from aioloader.errors import SampleError, over_budget
+from aioloader.errors import SampleError, TooManyErrorsError, over_budget
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
@@ -128,6 +129,98 @@ class CallerMetrics:
             self._trace.close()
 
 
+class FailedSamples:
+    """Samples of an epoch that failed, and the limits of their number.
+
+    Args:
+        errors: returns the list of the loader's failed samples.
+        options: the loader's options.
+        metrics: the loader's counters.
+
+    Attributes:
+        samples: number of samples of the epoch so far, failed ones included.
+        count: number of those that failed.
+    """
+
+    def __init__(
+        self, errors: Callable[[], list[SampleError]], options: LoaderOptions, metrics: Metrics
+    ) -> None:
+        self._errors = errors
+        self._options = options
+        self._metrics = metrics
+        self.samples = 0
+        self.count = 0
+
+    def add(self, error: SampleError) -> None:
+        """Add the one that ends the epoch, or its batch."""
+        self._errors().append(error)
+
+    def extend(self, failed: list[SampleError]) -> None:
+        """Add those that were left out or replaced."""
+        for error in failed:
+            strip_exception(error)
+        self._errors().extend(failed)
+        self.count += len(failed)
+        replaced = sum(error.replaced_by is not None for error in failed)
+        self._metrics.replaced += replaced
+        self._metrics.skipped += len(failed) - replaced
+        self.samples -= replaced  # the samples in their places are counted
+
+    def too_many(self, at_end: bool = False) -> TooManyErrorsError | None:
+        """Return the error to raise if more samples failed than `max_errors` or `max_error_rate` allows."""
+        errors = self._errors()
+        for option, limit in (
+            ("max_errors", self._options.max_errors),
+            ("max_error_rate", self._options.max_error_rate),
+        ):
+            too_many = over_budget(limit, len(errors), self.count, self.samples, at_end, option=option)
+            if too_many is not None:
+                too_many.__cause__ = errors[-1]
+                return too_many
+        return None
+
+
+class EpochBar:
+    """Progress bar of an epoch, opened by its first batch.
+
+    Args:
+        caller: closes the bar.
+        metrics: the loader's counters.
+        kind: the loader's option `progress`.
+        text: text before the bar.
+        total: returns the number of samples that the epoch still has, or None.
+    """
+
+    def __init__(
+        self,
+        caller: CallerMetrics,
+        metrics: Metrics,
+        kind: bool | str,
+        text: str,
+        total: Callable[[], int | None],
+    ) -> None:
+        self._caller = caller
+        self._metrics = metrics
+        self._kind = kind
+        self._text = text
+        self._total = total
+        self._waited = metrics.wait_s, metrics.consumer_s
+
+    def advance(self, samples: int) -> None:
+        """Show a batch."""
+        if self._caller.bar is None:
+            if not self._kind:
+                return
+            self._caller.bar = open_progress_bar(self._kind, self._text, self._total())
+            if self._caller.bar is None:
+                self._kind = False
+                return
+        metrics = self._metrics
+        waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
+        starved = waited / (waited + took) if waited + took else 0.0
+        self._caller.bar.advance(samples, f"{starved:.0%} waiting for data")
+
+
 class Epoch:
     """One epoch: its plan, and what the caller has received from it.
 
@@ -162,14 +255,9 @@ class Epoch:
     ) -> None:
         self.cursor = cursor
         self._planner = planner
-        self._options = options
-        self._metrics = metrics
-        self._errors = errors
+        self._failures = FailedSamples(errors, options, metrics)
         self.convert = convert
-        self._start = cursor.consumed
         self._plan: EpochPlan | ListPlan | ComputedListPlan | IterablePlan | None = None
-        self._shows = bool(options.progress)
-        self._waited = metrics.wait_s, metrics.consumer_s
         self.trace = None if tracer is None else tracer.begin_epoch(cursor.epoch)
         self._caller = CallerMetrics(metrics, self.trace, memory_usage)
         self.record_request: Callable[[], float] = self._caller.record_request
@@ -177,8 +265,17 @@ class Epoch:
             self._caller.record_delivery
         )
         self.end: Callable[[], None] = self._caller.end
-        self._samples = 0  # so far, failed ones included
-        self._failed = 0
+        self._bar = (
+            EpochBar(
+                self._caller,
+                metrics,
+                options.progress,
+                f"epoch {cursor.epoch}",
+                functools.partial(planner.samples_left, cursor.consumed),
+            )
+            if options.progress
+            else None
+        )
         self.goes_on = False
         self.over = False
 
@@ -220,12 +317,12 @@ class Epoch:
             Exception: the batch could not be collated, or the epoch could not go on.
         """
         if delivery.skipped:
-            self._record(delivery.skipped)
-        self._samples += delivery.samples + len(delivery.skipped)
+            self._failures.extend(delivery.skipped)
+        self._failures.samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
             self._lose(delivery)
             if isinstance(delivery.error, SampleError):
-                self._errors().append(delivery.error)
+                self._failures.add(delivery.error)
             try:
                 raise delivery.error
             finally:
@@ -242,8 +339,8 @@ class Epoch:
         plan = self.cursor.enter(delivery)
         if plan.source_state is not None:
             self.cursor.source_state = plan.source_state
-        if self._shows:
-            self._show(delivery)
+        if self._bar is not None:
+            self._bar.advance(delivery.samples)
         if not delivery.samples:
             self.cursor.empty += 1
         return delivery.samples > 0
@@ -255,48 +352,11 @@ class Epoch:
             return
         self.cursor.enter(delivery)
 
-    def _record(self, failed: list[SampleError]) -> None:
-        for error in failed:
-            strip_exception(error)
-        self._errors().extend(failed)
-        self._failed += len(failed)
-        replaced = sum(error.replaced_by is not None for error in failed)
-        self._metrics.replaced += replaced
-        self._metrics.skipped += len(failed) - replaced
-        self._samples -= replaced  # the samples in their places are counted
-
     def _check_errors(self, at_end: bool = False) -> None:
-        errors = self._errors()
-        for option in ("max_errors", "max_error_rate"):
-            limit = getattr(self._options, option)
-            too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end, option=option)
-            if too_many is not None:
-                self.over = True
-                raise too_many from errors[-1]
-
-    def _show(self, delivery: Delivery) -> None:
-        metrics = self._metrics
-        if self._caller.bar is None:
-            self._caller.bar = open_progress_bar(
-                self._options.progress, f"epoch {self.number}", self._total()
-            )
-            if self._caller.bar is None:
-                self._shows = False
-                return
-        waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
-        starved = waited / (waited + took) if waited + took else 0.0
-        self._caller.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
-
-    def _total(self) -> int | None:
-        planner = self._planner
-        if (
-            planner.streams
-            or self._options.batch_sampler is not None
-            or not hasattr(planner.sampler, "__len__")
-        ):
-            return None
-        left = max(0, len(planner.sampler) - self._start)
-        return -(-left // planner.schedule.world)
+        too_many = self._failures.too_many(at_end)
+        if too_many is not None:
+            self.over = True
+            raise too_many
 
     def finish(self) -> None:
         """Record that all batches were delivered.
@@ -305,7 +365,7 @@ class Epoch:
             TooManyErrorsError: a greater share of samples failed than allowed, in a short epoch.
         """
         self.over = True
-        if self._failed:
+        if self._failures.count:
             self._check_errors(at_end=True)
         assert self._plan is not None
         self._planner.finish(self.cursor, self._plan.carry())

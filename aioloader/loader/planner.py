@@ -304,6 +304,12 @@ class EpochPlanner:
             carried = len(carry)
         return self.schedule.steps(max(0, len(self.sampler) + carried - consumed)) - taken
 
+    def samples_left(self, consumed: int) -> int | None:
+        """Return the number of samples of this rank behind those that were consumed; None if it is not known."""
+        if self.streams or self.options.batch_sampler is not None or not hasattr(self.sampler, "__len__"):
+            return None
+        return -(-max(0, len(self.sampler) - consumed) // self.schedule.world)
+
     # -- epochs ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> EpochCursor:

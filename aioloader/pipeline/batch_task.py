@@ -22,7 +22,7 @@ from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
 from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
 from aioloader.pipeline.dispatch import Run, Started, average_s, chunk_size, run_timed
 from aioloader.pipeline.fetch import Fetch
-from aioloader.pipeline.memory import BatchMemory, guess_spill, known_spill, learn_spill, may_lease
+from aioloader.pipeline.memory import BatchMemory, may_lease
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,7 +87,7 @@ class BatchTask:
             await self._fetch.plan()
             if not self.allocate():
                 await wait_for_memory(self)
-            if self.context.layout is None and not self.context.custom_collate:
+            if self.context.learned.layout is None and not self.context.custom_collate:
                 await self._discover(tasks)
                 if self._first is None and not self.allocate():
                     await wait_for_memory(self)
@@ -105,13 +105,15 @@ class BatchTask:
 
     def allocate(self) -> bool:
         """Take the slabs that are known to be needed; return False if there is no room (nothing is taken then)."""
-        fetch, arrays, memory = self._fetch, self._arrays, self.context.memory
+        fetch, arrays, memory, learned = self._fetch, self._arrays, self.context.memory, self.context.learned
         taken = None
         if fetch.slab is None and fetch.nbytes:
             taken = memory.allocate(fetch.nbytes)
             if taken is None:
                 return False
-        if arrays.slab is None and not arrays.allocate(self.context):
+        layout = None if self.context.custom_collate else learned.layout
+        batches = self.context.prefetch if self.context.executor.spills else 0
+        if arrays.slab is None and not arrays.allocate(layout, learned.spill, batches):
             if taken is not None:
                 memory.free(taken)
             return False
@@ -119,7 +121,7 @@ class BatchTask:
             fetch.slab = taken
             arrays.owned.append(taken)
         fetched = 0 if fetch.slab is None else fetch.slab.nbytes
-        self.context.largest_batch = max(self.context.largest_batch, fetched + arrays.nbytes)
+        learned.largest_batch = max(learned.largest_batch, fetched + arrays.nbytes)
         return True
 
     def too_large(self) -> BatchMemoryError:
@@ -127,9 +129,9 @@ class BatchTask:
         context, memory, rows = self.context, self.context.memory, self._arrays.rows
         # The sizes of files are not known before they were read.
         needed = self._fetch.nbytes if self._fetch.slab is None else self._fetch.slab.nbytes
-        needed += known_spill(context, rows)
-        if context.layout is not None:
-            needed += context.layout.offsets(rows)[1]
+        needed += context.learned.spill.known(rows)
+        if context.learned.layout is not None:
+            needed += context.learned.layout.offsets(rows)[1]
         return BatchMemoryError(rows, needed, memory.limit, memory.leased + memory.forked)
 
     # -- samples -----------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class BatchTask:
         await self._read()
         self.timeline.enter("work")
         for row in range(self._arrays.rows):
-            if self.context.layout is not None:
+            if self.context.learned.layout is not None:
                 break
             if row in self._done:
                 continue
@@ -163,7 +165,7 @@ class BatchTask:
                     await self._first.wait()
                 if not self._first.is_over:
                     # The batch goes on without rows; what it has for results without rows belongs to this sample.
-                    self.context.layout_is_late = True
+                    self.context.learned.layout_is_late = True
                     self._arrays.spill = (self._arrays.spill[0], 0)
                     self._done.append(row)
                     return
@@ -179,20 +181,21 @@ class BatchTask:
 
     @property
     def _patience_s(self) -> float:
-        if self.context.layout_is_late:
+        if self.context.learned.layout_is_late:
             return 0.0
         return _LAYOUT_PATIENCE_S if self.context.in_order else _UNORDERED_PATIENCE_S
 
     def _take_first(self, result: ChunkResult) -> None:
         """Take the sample that shows the layout of the rows."""
-        guess_spill(self.context, result.spill_nbytes)
+        learned = self.context.learned
+        learned.spill.guess(result.spill_nbytes)
         result.spill_nbytes = 0
         self._result.merge(result)
         self._is_over = bool(result.failures) and self.context.on_error == "raise"
         for sample in result.values.values():
-            if self.context.layout is None:
+            if learned.layout is None:
                 structure, leaves = flatten(sample)
-                self.context.layout = row_layout(structure, [leaf_spec(leaf) for leaf in leaves])
+                learned.layout = row_layout(structure, [leaf_spec(leaf) for leaf in leaves])
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class BatchTask:
             return []
         if not context.custom_collate:
             size = chunk_size(
-                count, context.executor.workers, context.sample_s, ahead=ahead, left=self.plan.left
+                count, context.executor.workers, context.learned.sample_s, ahead=ahead, left=self.plan.left
             )
         if size >= count:
             return [self._chunk(self._fetch, rows, spill=arrays.spill)]
@@ -256,7 +259,7 @@ class BatchTask:
         Args:
             ahead: batches in flight that will be delivered before this one.
         """
-        context = self.context
+        context, learned = self.context, self.context.learned
         try:
             await self._read()
             self.timeline.enter("work")
@@ -282,17 +285,17 @@ class BatchTask:
             if result.failures and context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
             self.timeline.enter("collate")
-            context.sample_s = average_s(context.sample_s, result, arrays.rows)
+            learned.sample_s = average_s(learned.sample_s, result, arrays.rows)
             # Without the layout all samples are results without rows; later ones are not.
             if chunks and self._first is None:
-                learn_spill(context, result.spill_nbytes)
+                learned.spill.learn(result.spill_nbytes)
             if arrays.reserves and not result.tainted:
                 arrays.trim_reserve(result.roots)
                 fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
-                context.largest_batch = max(context.largest_batch, fetched + arrays.nbytes)
+                learned.largest_batch = max(learned.largest_batch, fetched + arrays.nbytes)
             # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
             copy = result.tainted or not (
-                arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, context.largest_batch)
+                arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, learned.largest_batch)
             )
             build = functools.partial(
                 deliver,
@@ -304,12 +307,9 @@ class BatchTask:
                 replacement=replacement,
                 copy=copy,
             )
-            threads = context.threads
-            if copy and threads is not None and arrays.nbytes > _MOST_COPIED:
-                delivery = await threads.run(build)
-            else:
-                delivery = build()
-            return delivery
+            if copy and context.threads is not None and arrays.nbytes > _MOST_COPIED:
+                return await context.threads.run(build)
+            return build()
         except Exception as raised:
             error = printable(raised)
             add_note(error, f"in batch {self.plan.number} of this epoch")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aioloader.metrics import Metrics
+from aioloader.pipeline.memory import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,9 +44,29 @@ class ItemSource:
     partial: PartialReads | None = None
 
 
+@dataclass(slots=True)
+class Learned:
+    """Facts that the batches of a loader have shown so far.
+
+    Attributes:
+        layout: of the rows; None until the first sample was made.
+        layout_is_late: the sample that would show the layout takes long: batches no longer wait for it, and have their
+            samples by value until it is known.
+        spill: memory for results without rows.
+        sample_s: seconds of a worker for one sample, averaged over the latest batches.
+        largest_batch: bytes of slab memory that a batch took, at most.
+    """
+
+    layout: RowLayout | None = None
+    layout_is_late: bool = False
+    spill: Spill = field(default_factory=Spill)
+    sample_s: float = 0.0
+    largest_batch: int = 0
+
+
 @dataclass(kw_only=True)
 class PipelineContext:
-    """Everything that the stages need in addition to the batch, and what they have learnt from earlier batches.
+    """Everything that the stages need in addition to the batch.
 
     Attributes:
         items: the dataset.
@@ -61,16 +81,7 @@ class PipelineContext:
         in_order: batches are delivered in the order of their plans; otherwise as they are ready.
         threads: make large copies; None: they are made where the batch is, because nothing else runs there.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
-        layout: of the rows; None until the first sample was made.
-        layout_is_late: the sample that would show the layout takes long: batches no longer wait for it, and have their
-            samples by value until it is known.
-        spill_per_sample: bytes of slab memory for each sample, for results without rows.
-        spill_guessed: no batch was completed yet: it is 0, or that of samples that were made before the layout of the
-            rows was known.
-        spill_limit: most bytes of slab memory for the results of a batch without rows: less than the memory has if that
-            much was never free.
-        sample_s: seconds of a worker for one sample, averaged over the latest batches.
-        largest_batch: bytes of slab memory that a batch took, at most.
+        learned: what earlier batches have shown.
     """
 
     items: ItemSource
@@ -85,10 +96,4 @@ class PipelineContext:
     metrics: Metrics = field(default_factory=Metrics)
     threads: Threads | None = None
     stall_timeout: float | None = None
-    layout: RowLayout | None = None
-    layout_is_late: bool = False
-    spill_per_sample: int = 0
-    spill_guessed: bool = True
-    spill_limit: int = sys.maxsize
-    sample_s: float = 0.0
-    largest_batch: int = 0
+    learned: Learned = field(default_factory=Learned)

@@ -7,8 +7,9 @@ communicates with it: it takes deliveries and requests the end. So no group or c
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,12 +20,12 @@ from aioloader.errors import LoaderClosedError, LoaderError, single
 from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
-from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.memory import PATIENCE_S, limit_spill, wait_for_room
+from aioloader.pipeline.iterable_plan import IterablePlan, SampleSource
+from aioloader.pipeline.memory import PATIENCE_S, wait_for_room
 from aioloader.pipeline.watchdog import EpochView, ThreadWatch, is_calling, watch_lag, watch_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from aioloader.observability.trace import EpochTrace
@@ -119,14 +120,170 @@ _MEMORY_POLL_S = 0.02
 _YIELD_S = 0.002
 
 
-def _next_plan(plans: Iterator[BatchPlan]) -> BatchPlan | None:
-    """Return the next plan. No exception of a sampler ends the task, except Ctrl-C, which is not the sampler's."""
-    try:
-        return next(plans, None)
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
+class PlanFeed:
+    """The plans of an epoch, which are asked for one after the other.
+
+    Args:
+        plans: the batches, in order.
+        trace: records how long the source of an iterable dataset took, or None.
+        order: what the caller gave that is asked for each batch, for messages: "the sampler Mine"; None: nothing.
+
+    Attributes:
+        awaits_source: the dataset's source of samples is being asked.
+    """
+
+    def __init__(
+        self, plans: Iterable[BatchPlan] | IterablePlan, trace: EpochTrace | None, order: str | None
+    ) -> None:
+        self._plans = plans
+        self._trace = trace
+        self._order = order
+        self._asked = 0
+        self._iterator: Iterator[BatchPlan] = iter(())
+        self.awaits_source = False
+
+    @contextmanager
+    def open(self, stall_timeout: float | None) -> Iterator[None]:
+        """Begin the plans. What holds the event loop for longer than `stall_timeout` seconds is reported."""
+        with self._watch(stall_timeout):
+            if isinstance(self._plans, IterablePlan):
+                with self._plans.scope:
+                    yield
+            else:
+                self._iterator = iter(self._plans)
+                try:
+                    yield
+                finally:
+                    self._iterator = iter(())  # one of the caller's ends now
+
+    def _watch(self, stall_timeout: float | None) -> AbstractContextManager[None]:
+        if self._order is None or stall_timeout is None:
+            return nullcontext()
+        code = (SampleSource.request if isinstance(self._plans, IterablePlan) else PlanFeed.next).__code__
+        return ThreadWatch(
+            "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, or make "
+            "it an asynchronous source of samples; it is at\n%s",
+            self._order,
+            stall_timeout,
+            lambda thread: self._asked if is_calling(thread, code) else None,
+        )
+
+    async def next(self) -> BatchPlan | None:
+        """Return the next plan, or None at the end.
+
+        No exception of a sampler ends the task, except Ctrl-C, which is not the sampler's.
+        """
+        self._asked += 1
+        if not isinstance(self._plans, IterablePlan):
+            try:
+                return next(self._iterator, None)
+            except (Exception, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
+        self.awaits_source = True
+        begin = perf_counter()
+        plan = await self._plans.next()
+        self.awaits_source = False
+        if self._trace is not None:
+            self._trace.asked_source(begin)
+        return plan
+
+    async def aclose(self) -> None:
+        """Close the source of an iterable dataset."""
+        if isinstance(self._plans, IterablePlan):
+            await self._plans.aclose()
+
+
+class Permits:
+    """Number of the batches between the start of their reads and their delivery.
+
+    Args:
+        most: how many there may be.
+
+    Attributes:
+        taken: how many there are.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self._given_back = Notification()
+
+    async def wait(self) -> None:
+        """Wait until there may be one more."""
+        while self.taken >= self.most:
+            await self._given_back.wait()
+
+    def give_back(self) -> None:
+        """Take note that one was delivered."""
+        self.taken -= 1
+        self._given_back.set()
+
+
+class FreedMemory:
+    """Signal that slab memory may have been freed, for the one task that waits for it.
+
+    Attributes:
+        wanted: a task waits.
+    """
+
+    def __init__(self) -> None:
+        self._freed = Notification()
+        self.wanted = False
+
+    def set(self) -> None:
+        """Wake the task that waits."""
+        self._freed.set()
+
+    async def wait(self, most_s: float) -> None:
+        """Wait for the signal, at most some seconds: a lease that the caller releases sends none."""
+        self.wanted = True
+        with anyio.move_on_after(most_s):
+            await self._freed.wait()
+        self.wanted = False
+
+
+class BatchTasks:
+    """Tasks that complete one batch after the other: a new one costs as many calls as half of the other steps."""
+
+    def __init__(self) -> None:
+        # Batches that no task has begun to complete.
+        self._waiting: deque[tuple[BatchTask, Callable[[], Awaitable[None]]]] = deque()
+        self._idle: list[Notification] = []  # of the tasks that wait for one
+        self._closed = False
+
+    def put(
+        self, tasks: anyio.abc.TaskGroup, batch: BatchTask, complete: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Have a batch completed by calling `complete`, in a new task of the group if none is idle."""
+        self._waiting.append((batch, complete))
+        if self._idle:
+            self._idle.pop().set()
+        else:
+            tasks.start_soon(deferred(self._run))
+
+    def close(self) -> None:
+        """End the tasks once nothing is left for them."""
+        self._closed = True
+        for idle in self._idle:
+            idle.set()
+
+    def abandon(self) -> None:
+        """Drop the batches that no task has begun to complete."""
+        for batch, _ in self._waiting:
+            batch.abandon()
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        wake = Notification()
+        while True:
+            while self._waiting:
+                await self._waiting.popleft()[1]()  # an idle task must not keep a batch
+            if self._closed:
+                return
+            self._idle.append(wake)
+            await wake.wait()
 
 
 class EpochRunner:
@@ -154,29 +311,19 @@ class EpochRunner:
         trace: EpochTrace | None = None,
         order: str | None = None,
     ) -> None:
-        self._order = order
-        self._asked = 0
         self._context = context
         self._trace = trace
-        self._plans = plans
-        self._limit = max(1, context.prefetch)
-        self._in_flight = 0
-        self._admitted = Notification()
-        self._reorder: Reorder[Delivery] = Reorder(self._limit + 1, in_order=context.in_order)
+        self._plans = PlanFeed(plans, trace, order)
+        self._permits = Permits(max(1, context.prefetch))
+        self._reorder: Reorder[Delivery] = Reorder(self._permits.most + 1, in_order=context.in_order)
         self._arrived = Notification()
-        self._memory_freed = Notification()
-        self._memory_wanted = False
-        self._prepared: deque[tuple[BatchTask, int]] = deque()  # batches that no task has begun to complete
-        self._idle: list[Notification] = []  # of the tasks that wait for one
+        self._memory = FreedMemory()
+        self._tasks = BatchTasks()
         self._making: dict[int, BatchTask] = {}
         self._wanted = False
-        self._awaits_source = False  # the dataset's source of samples
-        self._scope: anyio.CancelScope | None = None
-        self._stop_requested = False
         self._planned: int | None = None  # number of batches, once all are planned
-        self._notify = loop_notifier()
+        self._scope: anyio.CancelScope | None = anyio.CancelScope()
         self.loop: Any = anyio.lowlevel.current_token().native_token
-        self._completed = False
         self.started = False
         self.ended = anyio.Event()
 
@@ -188,11 +335,10 @@ class EpochRunner:
             delivery = self._reorder.pop()
             if delivery is not None:
                 self._wanted = False
-                self._in_flight -= 1
-                self._admitted.set()
-                self._context.metrics.in_flight = self._in_flight
-                if self._memory_wanted:
-                    self._memory_freed.set()
+                self._permits.give_back()
+                self._context.metrics.in_flight = self._permits.taken
+                if self._memory.wanted:
+                    self._memory.set()
                 if self._trace is not None:
                     self._trace.end(self._reorder.latest, delivery.samples)
                 return delivery
@@ -201,7 +347,7 @@ class EpochRunner:
                     return None
                 await self.ended.wait()  # the executor's service may still fail
                 continue
-            if self.ended.is_set() and not self._completed:
+            if self.ended.is_set():
                 raise LoaderClosedError(
                     "the loader was closed, or its loop ended, while this epoch was under way"
                 )
@@ -215,10 +361,9 @@ class EpochRunner:
 
     def stop(self) -> None:
         """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
-        self._notify(self._stop)
+        loop_notifier(self.loop)(self._stop)
 
     def _stop(self) -> None:
-        self._stop_requested = True
         if self._scope is not None:
             self._scope.cancel()
 
@@ -231,10 +376,10 @@ class EpochRunner:
         """
         self.started = True
         context = self._context
+        assert self._scope is not None
+        completed = False
         try:
-            with anyio.CancelScope() as self._scope:
-                if self._stop_requested:
-                    self._scope.cancel()
+            with self._scope:
                 try:
                     async with anyio.create_task_group() as watching:
                         watching.start_soon(deferred(watch_lag), context.metrics.lag)
@@ -242,17 +387,16 @@ class EpochRunner:
                             watch = deferred(watch_progress)
                             watching.start_soon(watch, context, self._view, context.stall_timeout)
                         async with context.executor.serving(), anyio.create_task_group() as tasks:
-                            await self._feed(tasks)
+                            with self._plans.open(context.stall_timeout):
+                                await self._feed(tasks)
                         watching.cancel_scope.cancel()
                 except Exception as error:
                     self._fail(single(error))
-                self._completed = True
+                completed = True
         finally:
-            for task, _ in self._prepared:
-                task.abandon()
-            self._prepared.clear()
+            self._tasks.abandon()
             self._making.clear()
-            if not self._completed:
+            if not completed:
                 self._reorder.clear()  # no task will take these; their memory is free at once
             self._scope = None
             self.ended.set()
@@ -260,45 +404,19 @@ class EpochRunner:
 
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Begin the batches. Permits and memory are taken here only, in the order of the batches."""
-        with self._watch_order():
-            if isinstance(self._plans, IterablePlan):
-                with self._plans.scope:
-                    await self._feed_from(tasks, self._plans)
-            else:
-                await self._feed_from(tasks, iter(self._plans))
-
-    def _watch_order(self) -> AbstractContextManager[None]:
-        after_s = self._context.stall_timeout
-        if self._order is None or after_s is None:
-            return nullcontext()
-        code = (IterablePlan.request if isinstance(self._plans, IterablePlan) else _next_plan).__code__
-        return ThreadWatch(
-            "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, or make "
-            "it an asynchronous source of samples; it is at\n%s",
-            self._order,
-            after_s,
-            lambda thread: self._asked if is_calling(thread, code) else None,
-        )
-
-    async def _feed_from(self, tasks: anyio.abc.TaskGroup, plans: Iterator[BatchPlan] | IterablePlan) -> None:
-        context = self._context
+        context, permits = self._context, self._permits
         number = 0
         try:
             yielded_at = 0.0
             while True:
-                if self._in_flight >= self._limit:
-                    while self._in_flight >= self._limit:
-                        await self._admitted.wait()
+                if permits.taken >= permits.most:
+                    await permits.wait()
                     yielded_at = perf_counter()
                 elif number and perf_counter() - yielded_at > _YIELD_S:
                     await anyio.lowlevel.checkpoint()
                     yielded_at = perf_counter()
-                self._in_flight += 1
-                self._asked += 1
-                if isinstance(plans, IterablePlan):
-                    plan = await self._next_samples(plans)
-                else:
-                    plan = _next_plan(plans)
+                permits.taken += 1
+                plan = await self._plans.next()
                 if plan is None:
                     break
                 task = BatchTask(context, plan, context.source, context.executor.run)
@@ -306,12 +424,8 @@ class EpochRunner:
                 if self._trace is not None:
                     self._trace.begin(number, task.timeline)
                 await task.prepare(self._wait_for_memory, tasks)
-                context.metrics.in_flight = self._in_flight
-                self._prepared.append((task, number))
-                if self._idle:
-                    self._idle.pop().set()
-                else:
-                    tasks.start_soon(deferred(self._complete_each))
+                context.metrics.in_flight = permits.taken
+                self._tasks.put(tasks, task, functools.partial(self._complete, task, number))
                 number += 1
         except Exception as error:
             self._making.pop(number, None)
@@ -319,21 +433,10 @@ class EpochRunner:
             self._reorder.push(number, Delivery(-1, error=error))
             number += 1
         finally:
-            if isinstance(plans, IterablePlan):
-                await plans.aclose()
+            await self._plans.aclose()
         self._planned = number
         self._arrived.set()
-        for idle in self._idle:
-            idle.set()
-
-    async def _next_samples(self, plans: IterablePlan) -> BatchPlan | None:
-        self._awaits_source = True
-        begin = perf_counter()
-        plan = await plans.next()
-        self._awaits_source = False
-        if self._trace is not None:
-            self._trace.asked_source(begin)
-        return plan
+        self._tasks.close()
 
     def _fail(self, error: BaseException) -> None:
         """End the epoch with `error`, in place of the first batch that has not arrived."""
@@ -344,37 +447,23 @@ class EpochRunner:
 
     async def _wait_for_memory(self, task: BatchTask) -> None:
         """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some."""
-        context = self._context
+        context, spill = self._context, self._context.learned.spill
         task.timeline.enter("memory")
 
         def give_way(alone_s: float) -> bool:
             # Results without rows can do with less.
-            if alone_s > PATIENCE_S and not limit_spill(context, len(task.plan.indices)):
+            if alone_s > PATIENCE_S and not spill.limit_to(context.memory, len(task.plan.indices)):
                 raise task.too_large()
             return alone_s > PATIENCE_S
 
         await wait_for_room(
-            task.allocate, others=lambda: self._in_flight > 1, give_way=give_way, pause=self._await_memory
+            task.allocate, others=lambda: self._permits.taken > 1, give_way=give_way, pause=self._await_memory
         )
 
     async def _await_memory(self) -> None:
         begin = perf_counter()
-        self._memory_wanted = True
-        with anyio.move_on_after(_MEMORY_POLL_S):
-            await self._memory_freed.wait()
-        self._memory_wanted = False
+        await self._memory.wait(_MEMORY_POLL_S)
         self._context.metrics.memory_wait_s += perf_counter() - begin
-
-    async def _complete_each(self) -> None:
-        """Complete one batch after the other, because a new task costs as many calls as half of the other steps."""
-        wake = Notification()
-        while True:
-            while self._prepared:
-                await self._complete(*self._prepared.popleft())
-            if self._planned is not None:
-                return
-            self._idle.append(wake)
-            await wake.wait()
 
     async def _complete(self, task: BatchTask, number: int) -> None:
         delivery = await task.complete(number - self._reorder.next)
@@ -382,8 +471,8 @@ class EpochRunner:
         delivery.timeline = task.timeline
         del self._making[number]
         self._reorder.push(number, delivery)
-        if self._memory_wanted:
-            self._memory_freed.set()
+        if self._memory.wanted:
+            self._memory.set()
         self._arrived.set()
 
     def _view(self) -> EpochView:
@@ -392,9 +481,13 @@ class EpochRunner:
         return EpochView(
             wanted=self._wanted,
             batch=number,
-            stage=task.timeline.stage if task is not None else "source" if self._awaits_source else "start",
+            stage=task.timeline.stage
+            if task is not None
+            else "source"
+            if self._plans.awaits_source
+            else "start",
             indices=() if task is None else tuple(task.plan.indices.tolist()),
             under_way={each: other.timeline.stage for each, other in self._making.items()},
             ready=len(self._reorder),
-            prefetch=self._limit,
+            prefetch=self._permits.most,
         )

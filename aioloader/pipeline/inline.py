@@ -176,7 +176,7 @@ class InMemoryBatcher:
         # Beyond what the caller may keep, batches are ordinary arrays, and so are small ones: the C library's allocator
         # hands the memory of the last one out again, which costs less than a lease.
         slab = None
-        if self._nbytes > _SMALL and may_lease(context.memory, self._nbytes, context.largest_batch):
+        if self._nbytes > _SMALL and may_lease(context.memory, self._nbytes, context.learned.largest_batch):
             slab = context.memory.allocate(self._nbytes, lasting=True)
         roots: list[Array]
         if slab is None:

@@ -31,6 +31,53 @@ _log = logging.getLogger("aioloader")
 _YIELD_S = 0.002
 
 
+class SampleSource:
+    """Source of an iterable dataset in one epoch. Opened by the first request.
+
+    Args:
+        dataset: opens an iterator over its source.
+        epoch: the epoch.
+        state: the source's state to resume from; or None.
+
+    Attributes:
+        state: the source's state behind the samples so far.
+    """
+
+    def __init__(self, dataset: StreamDataset, epoch: int, state: Any) -> None:
+        self._dataset = dataset
+        self._epoch = epoch
+        self._start = self.state = state
+        self._iterator: AsyncIterator[Any] | None = None
+        self._close: Callable[[], Awaitable[object]] | None = None
+
+    async def request(self) -> Any:
+        """Return the next sample.
+
+        Raises:
+            StopAsyncIteration: the source has ended.
+        """
+        if self._iterator is None:
+            self._iterator, self._close = await self._dataset.open(self._epoch, self._start)
+        return await anext(self._iterator)
+
+    def note_state(self) -> None:
+        """Take the state now, if the source has one."""
+        if self._dataset.resumable:
+            self.state = copy.deepcopy(self._dataset.source_state())
+
+    async def aclose(self) -> None:
+        """Close the source, within half a second; also when cancelled."""
+        close, self._close = self._close, None
+        if close is None:
+            return
+        with anyio.move_on_after(GRACE_S, shield=True):
+            try:
+                await close()
+            except Exception:
+                # The epoch is over, so the error cannot be raised to the caller.
+                _log.exception("the source of %s failed while it was closed", type(self._dataset).__name__)
+
+
 class IterablePlan(Plan):
     """Batches of one epoch, made from samples as they come. Used by one task.
 
@@ -59,15 +106,12 @@ class IterablePlan(Plan):
         state: Any = None,
         carried: list[CarriedSample] | None = None,
     ) -> None:
-        self._dataset = dataset
+        self._source = SampleSource(dataset, epoch, state)
         self._schedule = schedule
         self._epoch = epoch
-        self._state = self._state_behind = state
         self._held = list(carried or ())
         self._received = self._consumed = start
         self._number = 0
-        self._iterator: AsyncIterator[Any] | None = None
-        self._close: Callable[[], Awaitable[object]] | None = None
         self._ended = False
         self._error: BaseException | None = None
         self.left_over: list[CarriedSample] = []
@@ -100,7 +144,7 @@ class IterablePlan(Plan):
             positions=indices,
             consumed=self._consumed,
             samples=list(samples),
-            source_state=self._state_behind,
+            source_state=self._source.state,
         )
         self._number += 1
         if self.on_plan is not None:
@@ -112,17 +156,15 @@ class IterablePlan(Plan):
         yielded_at = time.monotonic()
         try:
             while len(self._held) < self._schedule.batch_size:
-                sample = await self.scope.run(self.request())
+                sample = await self.scope.run(self._source.request())
                 # Ranks have different numbers, so that their samples draw different random numbers.
                 number = self._received * self._schedule.world + self._schedule.rank
                 self._held.append((sample, number, self._epoch))
                 self._received += 1
-                if self._dataset.resumable:
-                    # After each sample: the state of a source that has ended may be that of its beginning.
-                    self._state_behind = copy.deepcopy(self._dataset.source_state())
-                if (
-                    time.monotonic() - yielded_at > _YIELD_S
-                ):  # a source that never waits must not block the loop
+                # After each sample: the state of a source that has ended may be that of its beginning.
+                self._source.note_state()
+                # A source that never waits must not block the loop.
+                if time.monotonic() - yielded_at > _YIELD_S:
                     await anyio.lowlevel.checkpoint()
                     yielded_at = time.monotonic()
         except StopAsyncIteration:
@@ -136,25 +178,7 @@ class IterablePlan(Plan):
                 self._error = LoaderError(f"the dataset's source raised {type(error).__name__}: {error}")
                 self._error.__cause__ = error
 
-    async def request(self) -> Any:
-        """Return the next sample of the source.
-
-        Raises:
-            StopAsyncIteration: the source has ended.
-        """
-        if self._iterator is None:
-            self._iterator, self._close = await self._dataset.open(self._epoch, self._state)
-        return await anext(self._iterator)
-
     async def aclose(self) -> None:
         """Close the source, within half a second; also when cancelled."""
-        close, self._close = self._close, None
         self._error = None  # breaks the cycle error -> traceback -> frame -> plan
-        if close is None:
-            return
-        with anyio.move_on_after(GRACE_S, shield=True):
-            try:
-                await close()
-            except Exception:
-                # The epoch is over, so the error cannot be raised to the caller.
-                _log.exception("the source of %s failed while it was closed", type(self._dataset).__name__)
+        await self._source.aclose()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import SlabMemory
     from aioloader.foundation.types import Array, RowLayout, Slab
-    from aioloader.pipeline.context import PipelineContext
 
 # Batches in flight may reserve one part in four of the slab memory for results of an unknown size.
 _RESERVED = 4
@@ -52,52 +53,65 @@ async def wait_for_room(
         await pause()
 
 
-def _reserve(context: PipelineContext) -> int:
-    """Return the bytes of slab memory for the results of a batch without rows while their size is not known.
+@dataclass(slots=True)
+class Spill:
+    """Slab memory for results without rows: how much batches need.
 
-    All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
+    Attributes:
+        per_sample: bytes for each sample.
+        guessed: no batch was completed yet: it is 0, or that of samples that were made before the layout of the rows
+            was known.
+        limit: most bytes for a batch: less than the memory has if that much was never free.
     """
-    if not context.spill_guessed or not context.executor.spills:
-        return 0
-    return context.memory.limit // (_RESERVED * max(1, context.prefetch)) // _ALIGN * _ALIGN
 
+    per_sample: int = 0
+    guessed: bool = True
+    limit: int = sys.maxsize
 
-def known_spill(context: PipelineContext, rows: int) -> int:
-    """Return the bytes of slab memory that the results of a batch without rows are known to need."""
-    return min(context.spill_per_sample * rows, context.spill_limit)
+    def known(self, rows: int) -> int:
+        """Return the bytes that a batch is known to need."""
+        return min(self.per_sample * rows, self.limit)
 
+    def guess(self, nbytes: int) -> None:
+        """Take the size of a sample that was made before the layout of the rows was known.
 
-def limit_spill(context: PipelineContext, rows: int) -> bool:
-    """Ask for less slab memory for results without rows from now on, because it cannot be had.
+        Later samples need as much if they do not fit the rows, and nothing if they do, which the first batch shows.
+        """
+        if self.guessed:
+            self.per_sample = max(self.per_sample, _with_room(nbytes))
 
-    What does not fit there is sent through the worker's socket.
+    def learn(self, nbytes: int) -> None:
+        """Take the bytes for each sample that the results of a batch needed."""
+        if self.guessed:
+            self.guessed = False
+            self.per_sample = 0
+        self.per_sample = max(self.per_sample, _with_room(nbytes))
 
-    Returns:
-        False if a batch of `rows` samples needs none already.
-    """
-    needed = known_spill(context, rows)
-    if not needed:
-        return False
-    room = (context.memory.limit - context.memory.leased - context.memory.forked) // 4
-    context.spill_limit = min(room, needed // 2) // _ALIGN * _ALIGN
-    return True
+    def reserve(self, memory: SlabMemory, batches: int) -> int:
+        """Return the bytes to reserve for a batch while they are not known.
 
+        All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
 
-def guess_spill(context: PipelineContext, nbytes: int) -> None:
-    """Take the size of a sample that was made before the layout of the rows was known.
+        Args:
+            memory: the slab memory.
+            batches: the most that are in flight; 0: their results have no use for it.
+        """
+        if not self.guessed or not batches:
+            return 0
+        return memory.limit // (_RESERVED * batches) // _ALIGN * _ALIGN
 
-    Later samples need as much if they do not fit the rows, and nothing if they do, which the first batch shows.
-    """
-    if context.spill_guessed:
-        context.spill_per_sample = max(context.spill_per_sample, _with_room(nbytes))
+    def limit_to(self, memory: SlabMemory, rows: int) -> bool:
+        """Ask for less from now on, because it cannot be had; what does not fit is sent through the worker's socket.
 
-
-def learn_spill(context: PipelineContext, nbytes: int) -> None:
-    """Take the bytes for each sample that the results of a batch needed outside of the rows."""
-    if context.spill_guessed:
-        context.spill_guessed = False
-        context.spill_per_sample = 0
-    context.spill_per_sample = max(context.spill_per_sample, _with_room(nbytes))
+        Returns:
+            False if a batch of `rows` samples needs none already.
+        """
+        needed = self.known(rows)
+        if not needed:
+            return False
+        room = (memory.limit - memory.leased - memory.forked) // 4
+        self.limit = min(room, needed // 2) // _ALIGN * _ALIGN
+        return True
 
 
 def _with_room(nbytes: int) -> int:
@@ -137,13 +151,19 @@ class BatchMemory(RefCount):
         self.nbytes = 0
         self.reserves = False
 
-    def allocate(self, context: PipelineContext) -> bool:
-        """Take a slab for the rows and the spill region, if they need one; return False if there is no room."""
-        self.layout = None if context.custom_collate else context.layout
-        offsets, total = ([], 0) if self.layout is None else self.layout.offsets(self.rows)
+    def allocate(self, layout: RowLayout | None, spill: Spill, batches: int) -> bool:
+        """Take a slab for the rows and the spill region, if they need one; return False if there is no room.
+
+        Args:
+            layout: of a row, or None.
+            spill: how large the spill region has to be.
+            batches: see `Spill.reserve`.
+        """
+        self.layout = layout
+        offsets, total = ([], 0) if layout is None else layout.offsets(self.rows)
         self.bases = (0,) * len(offsets)
-        self.nbytes = total + known_spill(context, self.rows)
-        most = max(self.nbytes, total + _reserve(context))
+        self.nbytes = total + spill.known(self.rows)
+        most = max(self.nbytes, total + spill.reserve(self._memory, batches))
         if not most:
             return True
         slab = self._memory.allocate(most, lasting=True, spare=most - self.nbytes)
