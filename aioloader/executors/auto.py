@@ -35,7 +35,7 @@ from aioloader.foundation.threads import Threads
 from aioloader.observability.derived_metrics import MIN_DISPATCHED_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from aioloader.foundation.types import Chunk, ChunkResult, WorkerState
 
@@ -238,6 +238,138 @@ class _SizeLimit:
         return size
 
 
+class StartedExecutors:
+    """The executors that were tried, one of each kind.
+
+    Args:
+        timeout: of the executors.
+
+    Attributes:
+        processes: the one with worker processes, if it was started.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._inner: dict[str, Executor] = {}
+        self._former: list[Executor] = []
+        self._groups: list[anyio.abc.TaskGroup] = []
+        self.processes: ProcessExecutor | None = None
+
+    def open(self, program: Program, here: Program, memory: SlabMemory) -> None:
+        """Take what executors need; `here` is the program in this process."""
+        self._program = program
+        self._program_here = here
+        self._memory = memory
+
+    def of(self, kind: str) -> Executor:
+        """Return the executor of a kind."""
+        return self._inner[kind]
+
+    def __iter__(self) -> Iterator[Executor]:
+        return iter(self._inner.values())
+
+    def prepare(self, trial: Trial, most: int) -> None:
+        """Make the executor of a trial, with at least its workers. In the loop's thread, or before there is a loop.
+
+        Args:
+            trial: the trial.
+            most: number of threads that an executor of threads has.
+        """
+        kind, workers = trial.kind, trial.workers
+        if kind not in self._inner:
+            if kind == "process":
+                self.processes = ProcessExecutor(workers, self._timeout)
+                self._add(kind, self.processes)
+            else:
+                self._add(kind, ThreadExecutor(most, self._timeout) if kind == "thread" else InlineExecutor())
+        if kind == "process" and self.processes is not None and workers > self.processes.workers:
+            self.processes.resize(workers)
+
+    def keep(self, chosen: Trial, most: int) -> None:
+        """End the workers that were not chosen."""
+        if self.processes is not None:
+            self.processes.resize(chosen.workers if chosen.kind == "process" else 0)
+        if chosen.kind == "thread" and chosen.workers < most:
+            self._former.append(self._inner.pop("thread"))
+            self._add("thread", ThreadExecutor(chosen.workers, self._timeout))
+
+    def _add(self, kind: str, inner: Executor) -> None:
+        inner.open(self._program if kind == "process" else self._program_here, self._memory)
+        self._inner[kind] = inner
+        for tasks in self._groups:
+            tasks.start_soon(deferred(_serve), inner)
+
+    @property
+    def served(self) -> bool:
+        """Return whether an epoch serves them."""
+        return bool(self._groups)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Return a context in which all of them are served, also those that are made meanwhile."""
+        async with anyio.create_task_group() as tasks:
+            self._groups.append(tasks)
+            try:
+                for inner in self._inner.values():
+                    tasks.start_soon(deferred(_serve), inner)
+                yield
+            finally:
+                self._groups.remove(tasks)
+            tasks.cancel_scope.cancel()
+
+    def start_soon(self, fn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run an async function in a task of the latest epoch that serves them."""
+        self._groups[-1].start_soon(deferred(fn))
+
+    def close(self) -> None:
+        """Close all."""
+        for inner in (*self._inner.values(), *self._former):
+            inner.close()
+
+
+async def _serve(inner: Executor) -> None:
+    async with inner.serving():
+        await anyio.sleep_forever()
+
+
+class WorkerMemory:
+    """Memory of worker processes, which limits their number.
+
+    Attributes:
+        room: bytes for all of them together.
+    """
+
+    def __init__(self) -> None:
+        self.room = 0
+        self._worker_nbytes = _WORKER_NBYTES
+        self._weighed = 0
+
+    def open(self) -> None:
+        """Find out how much memory there is."""
+        free = available_memory()
+        self.room = int(_SHARE_OF_MEMORY * (UNKNOWN_MEMORY if free is None else free))
+
+    @property
+    def allowed(self) -> int:
+        """Return the number of worker processes that fit."""
+        return self.room // max(1, self._worker_nbytes)
+
+    async def weigh(self, processes: ProcessExecutor | None) -> None:
+        """Measure the memory of a worker process, once for each number of them."""
+        if processes is None or self._weighed == processes.workers:
+            return
+
+        def weigh(pids: list[int], count: int) -> None:
+            self._worker_nbytes = max(memory_of_processes(pids), default=self._worker_nbytes)
+            self._weighed = count
+
+        threads = Threads(1, "aioloader-tune")
+        try:
+            await threads.run(weigh, processes.pids, processes.workers)
+        finally:
+            threads.close(0)
+
+
 class AutoExecutor(Executor):
     """Executor that runs chunks in the executor that is measured to be the fastest.
 
@@ -249,12 +381,10 @@ class AutoExecutor(Executor):
         watch: warn of code that draws from global generators in this process.
 
     Attributes:
-        kind: the executor in use: "thread", "process" or "inline".
         maps_files: see `aioloader.abc.Executor`; outside of worker processes a file that is cut off while it is
             mapped would end the caller's own process.
     """
 
-    kind = ""
     maps_files = False
 
     def __init__(
@@ -262,32 +392,24 @@ class AutoExecutor(Executor):
     ) -> None:
         self._kinds = tuple(kinds)
         self._most = min(most, MAX_WORKERS)
-        self._timeout = timeout
         self._fixed = fixed
         self._watch = watch
+        self._started = StartedExecutors(timeout)
+        self._memory = WorkerMemory()
         self.maps_files = self._kinds == ("process",)
-        self.kind = self._kinds[0]
-        self._trial = Trial(self.kind, self._most)
+        self._trial = Trial(self._kinds[0], self._most)
         self._tuner: ExecutorTuner | None = None  # from `open` on
         self._why = ""
-        self._inner: dict[str, Executor] = {}
-        self._processes: ProcessExecutor | None = None
-        self._former: list[Executor] = []
-        self._groups: list[anyio.abc.TaskGroup] = []
         self._active = 0
         self._draining = False
         self._moving = False
         self._proved = False
-        self._worker_nbytes = _WORKER_NBYTES
-        self._weighed = 0
         self._freed = Notification()
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        self._memory = memory
-        self._program = program
-        self._program_here = replace(program, seed_globals=False, foreign=program.foreign and self._watch)
-        free = available_memory()
-        self._room = int(_SHARE_OF_MEMORY * (UNKNOWN_MEMORY if free is None else free))
+        here = replace(program, seed_globals=False, foreign=program.foreign and self._watch)
+        self._started.open(program, here, memory)
+        self._memory.open()
         kinds = self._possible(program)
         tried = tuple(kind for kind in ("thread", "process") if kind in kinds)
         self._begin(ExecutorTuner(tried, self._most, inline="inline" in kinds, fixed=self._fixed))
@@ -295,8 +417,7 @@ class AutoExecutor(Executor):
     def _begin(self, tuner: ExecutorTuner) -> None:
         self._tuner = tuner
         self._trial = tuner.trial
-        self.kind = self._trial.kind
-        self._prepare(self._trial)
+        self._started.prepare(self._trial, self._most)
 
     def _possible(self, program: Program) -> tuple[str, ...]:
         """Return the kinds that make the same batches and are available. Blocks."""
@@ -305,7 +426,7 @@ class AutoExecutor(Executor):
             return kinds
         if not program.foreign:
             return kinds  # ours: small, and the same everywhere
-        size = _SizeLimit(self._room / 2)
+        size = _SizeLimit(self._memory.room / 2)
         try:
             cloudpickle.Pickler(
                 size, protocol=5, buffer_callback=lambda buffer: size.write(buffer.raw()) < 0
@@ -320,46 +441,17 @@ class AutoExecutor(Executor):
             return ("process",)
         return ("thread",)
 
-    def _prepare(self, trial: Trial) -> None:
-        """Make the executor of a trial, with at least its workers. In the loop's thread, or before there is a loop."""
-        kind, workers = trial.kind, trial.workers
-        if kind not in self._inner:
-            if kind == "process":
-                self._processes = ProcessExecutor(workers, self._timeout)
-                self._add(kind, self._processes)
-            else:
-                self._add(
-                    kind, ThreadExecutor(self._most, self._timeout) if kind == "thread" else InlineExecutor()
-                )
-        if kind == "process" and self._processes is not None and workers > self._processes.workers:
-            self._processes.resize(workers)
-
-    def _add(self, kind: str, inner: Executor) -> None:
-        inner.open(self._program if kind == "process" else self._program_here, self._memory)
-        self._inner[kind] = inner
-        for tasks in self._groups:
-            tasks.start_soon(deferred(self._serve), inner)
-
-    # -- serving -----------------------------------------------------------------------------------------------------
-
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        if not self._groups:
+        if not self._started.served:
             self._freed = Notification()
-        async with anyio.create_task_group() as tasks:
-            self._groups.append(tasks)
-            try:
-                for inner in self._inner.values():
-                    tasks.start_soon(deferred(self._serve), inner)
-                yield
-            finally:
-                self._groups.remove(tasks)
-            tasks.cancel_scope.cancel()
+        async with self._started.serving():
+            yield
 
-    @staticmethod
-    async def _serve(inner: Executor) -> None:
-        async with inner.serving():
-            await anyio.sleep_forever()
+    @property
+    def kind(self) -> str:
+        """Return the executor in use: "thread", "process" or "inline"."""
+        return self._trial.kind
 
     @property
     def settled(self) -> bool:
@@ -396,7 +488,7 @@ class AutoExecutor(Executor):
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         if self.settled and not self._draining:
-            return await self._inner[self.kind].run(chunks)
+            return await self._started.of(self.kind).run(chunks)
         if not self._proved:
             try:
                 await self._prove()
@@ -419,7 +511,7 @@ class AutoExecutor(Executor):
 
     async def _prove(self) -> None:
         """Wait until the first worker has loaded what it needs; if none can, use threads. Nothing has run yet."""
-        processes = self._processes
+        processes = self._started.processes
         if processes is not None and "thread" in self._kinds:
             # Once per loader; the start of a worker is an event only for its supervisor.
             while not processes.ready and processes.failure is None:  # noqa: ASYNC110  # see above
@@ -433,7 +525,7 @@ class AutoExecutor(Executor):
         trial = self._trial
         full = self._active >= trial.workers
         try:
-            made = await self._inner[self.kind].run([chunk])
+            made = await self._started.of(self.kind).run([chunk])
             if trial is self._trial and not self._draining:
                 trial.record(len(chunk), made.work_s, full and self._active >= trial.workers)
         finally:
@@ -441,18 +533,18 @@ class AutoExecutor(Executor):
             self._draining = self._draining and self._active > 0
             self._freed.set()
         if trial is self._trial and trial.measured and not self.settled and not self._moving:
-            if self._processes is None and not self._next_needs_processes():
+            if self._started.processes is None and not self._next_needs_processes():
                 self._apply()
-            elif self._groups:
+            elif self._started.served:
                 self._moving = True
-                self._groups[-1].start_soon(deferred(self._move))
+                self._started.start_soon(self._move)
         return made
 
     def _next_needs_processes(self) -> bool:
         """Choose the next trial; return whether it needs worker processes."""
         assert self._tuner is not None
         if self._tuner.trial is self._trial:  # else the epoch in which it was chosen was left
-            self._tuner.next(self._room // max(1, self._worker_nbytes))
+            self._tuner.next(self._memory.allowed)
         return self._tuner.trial.kind == "process"
 
     async def _move(self) -> None:
@@ -462,11 +554,11 @@ class AutoExecutor(Executor):
         """
         assert self._tuner is not None
         try:
-            await self._weigh()
+            await self._memory.weigh(self._started.processes)
             if self._next_needs_processes():
                 trial = self._tuner.trial
-                self._prepare(trial)
-                processes = self._processes
+                self._started.prepare(trial, self._most)
+                processes = self._started.processes
                 assert processes is not None
                 while processes.ready < trial.workers and processes.failure is None:  # noqa: ASYNC110  # see `_prove`
                     await anyio.sleep(_POLL_S)
@@ -481,59 +573,33 @@ class AutoExecutor(Executor):
         """Put the trial that was chosen into force."""
         assert self._tuner is not None
         trial = self._trial = self._tuner.trial
-        self._prepare(trial)
-        self.kind = trial.kind
+        self._started.prepare(trial, self._most)
         self._draining = self._active > 0
         if self.settled:
-            self._drop_others(trial)
+            self._started.keep(trial, self._most)
         self._freed.set()
-
-    def _drop_others(self, chosen: Trial) -> None:
-        """End the workers that were not chosen."""
-        if self._processes is not None:
-            self._processes.resize(chosen.workers if chosen.kind == "process" else 0)
-        if chosen.kind == "thread" and chosen.workers < self._most:
-            self._former.append(self._inner.pop("thread"))
-            self._add("thread", ThreadExecutor(chosen.workers, self._timeout))
-
-    async def _weigh(self) -> None:
-        """Measure the memory of a worker process, once for each number of them."""
-        processes = self._processes
-        if processes is None or self._weighed == processes.workers:
-            return
-
-        def weigh(pids: list[int], count: int) -> None:
-            self._worker_nbytes = max(memory_of_processes(pids), default=self._worker_nbytes)
-            self._weighed = count
-
-        threads = Threads(1, "aioloader-tune")
-        try:
-            await threads.run(weigh, processes.pids, processes.workers)
-        finally:
-            threads.close(0)
 
     # -- for reports ---------------------------------------------------------------------------------------------------
 
     @property
     def restarts(self) -> int:
         """Return the number of worker processes that were replaced."""
-        return 0 if self._processes is None else self._processes.restarts
+        return 0 if self._started.processes is None else self._started.processes.restarts
 
     @property
     def pids(self) -> list[int]:
         """Return the process numbers of the workers that live now."""
-        return [] if self._processes is None else self._processes.pids
+        return [] if self._started.processes is None else self._started.processes.pids
 
     @property
     def queued(self) -> int:
-        return sum(inner.queued for inner in self._inner.values())
+        return sum(inner.queued for inner in self._started)
 
     def activity(self) -> object:
-        return self._active, [inner.activity() for inner in self._inner.values()]
+        return self._active, [inner.activity() for inner in self._started]
 
     async def workers_now(self) -> list[WorkerState]:
-        return [state for inner in self._inner.values() for state in await inner.workers_now()]
+        return [state for inner in self._started for state in await inner.workers_now()]
 
     def close(self) -> None:
-        for inner in (*self._inner.values(), *self._former):
-            inner.close()
+        self._started.close()

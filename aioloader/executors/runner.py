@@ -344,6 +344,68 @@ def _note_stages(result: ChunkResult, trace: StageTimer, leg: TransformChain) ->
         result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
 
 
+class BatchMaker:
+    """Maker of batches by the batchify function of a program, which is called with all samples of a batch.
+
+    Args:
+        program: has the function, if there is one.
+        memory: the slab region.
+        rng: the draws of the samples; those of a batch are its own.
+        interruptible, spills: see `Runner`.
+    """
+
+    def __init__(
+        self, program: Program, memory: mmap.mmap, rng: Rng, *, interruptible: bool, spills: bool
+    ) -> None:
+        self._program = program
+        self._memory = memory
+        self._rng = rng
+        self._interruptible = interruptible
+        batchify = program.batchify
+        self._allocates = spills and implements(batchify, AllocatingBatchify, instead_of="__call__")
+        self._draws = batchify is not None and accepts_rng(
+            batchify.collate if self._allocates else batchify  # type: ignore[attr-defined]
+        )
+        self._generators: ForeignGenerators | None = None
+        if program.foreign and not program.seed_globals and batchify is not None:
+            self._generators = ForeignGenerators(program.seed, False, [batchify])
+
+    def collate(self, samples: list[Any], chunk: Chunk, result: ChunkResult) -> None:
+        """Make the batch of a chunk's samples."""
+        start = perf_counter()
+        if self._program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
+            samples = _replace_failed(samples, chunk, result.failures)
+        result.samples = len(samples)
+        watch = self._generators
+        watched = None if watch is None else watch.before(*chunk.first, 0)
+        result.batch = self._batchify(samples, chunk)
+        if watch is not None:
+            watch.after(watched)
+        result.collate_s = perf_counter() - start
+
+    def _batchify(self, samples: list[Any], chunk: Chunk) -> Any:
+        """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
+        batchify: Any = self._program.batchify
+        drawn = {}
+        epoch, position = chunk.first
+        self._rng.seek(self._program.seed, epoch, 0, BATCH_DOMAIN, position=position)
+        if self._draws:
+            drawn = {"rng": self._rng}
+        token = current_rng.set(self._rng)
+        try:
+            if self._allocates:
+                return batchify.collate(samples, Spill(self._memory, chunk.spill).allocate, **drawn)
+            return batchify(samples, **drawn)
+        except (Exception, SystemExit):
+            raise
+        except BaseException as error:
+            if self._interruptible and isinstance(error, KeyboardInterrupt):
+                raise
+            raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
+        finally:
+            current_rng.reset(token)
+
+
 class Runner:
     """Runner of chunks, one per worker or thread; it keeps objects that are costly to make again.
 
@@ -369,7 +431,6 @@ class Runner:
         decoder = program.decoder
         self._fused = None if decoder is None else decoder.fuse(program.stages)
         leg, done = self._legs[0], 0 if self._fused is None else self._fused.stages
-        self._bulk_parser = self._fused if self._fused is not None and self._fused.parses_many else None
         # The stages that are fused may write to a row.
         self._fused_in_row = done == len(leg.names) or leg.in_place[done]
         # More than 1: arrays of an image that are written to several rows.
@@ -379,19 +440,12 @@ class Runner:
         self._draws = False  # the last sample drew random numbers
         dataset: object = program.dataset
         self._seeded: Any = dataset if has_method(dataset, "seed_generators", 3) else None
-        batchify = program.batchify
-        self._allocates = spills and implements(batchify, AllocatingBatchify, instead_of="__call__")
-        self._batch_draws = batchify is not None and accepts_rng(
-            batchify.collate if self._allocates else batchify  # type: ignore[attr-defined]
-        )
+        self._batches = BatchMaker(program, memory, self._rng, interruptible=interruptible, spills=spills)
         self._generators: ForeignGenerators | None = None
         if program.foreign:
             stages = [stage for leg in self._legs for stage in leg.stages if not stage.native]
-            roots = [] if self._seeded else [dataset, decoder, *stages, batchify]
+            roots = [] if self._seeded else [dataset, decoder, *stages, program.batchify]
             self._generators = ForeignGenerators(program.seed, program.seed_globals, roots)
-        self._batch_generators: ForeignGenerators | None = None
-        if program.foreign and not program.seed_globals and batchify is not None:
-            self._batch_generators = ForeignGenerators(program.seed, False, [batchify])
 
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:
         """Run a chunk to its end; see `steps`."""
@@ -487,28 +541,6 @@ class Runner:
             place = os.getpid(), threading.get_native_id(), thread
             result.work_spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
-    def _batchify(self, samples: list[Any], chunk: Chunk) -> Any:
-        """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
-        batchify: Any = self.program.batchify
-        drawn = {}
-        epoch, position = chunk.first
-        self._rng.seek(self.program.seed, epoch, 0, BATCH_DOMAIN, position=position)
-        if self._batch_draws:
-            drawn = {"rng": self._rng}
-        token = current_rng.set(self._rng)
-        try:
-            if self._allocates:
-                return batchify.collate(samples, Spill(self.memory, chunk.spill).allocate, **drawn)
-            return batchify(samples, **drawn)
-        except (Exception, SystemExit):
-            raise
-        except BaseException as error:
-            if self._interruptible and isinstance(error, KeyboardInterrupt):
-                raise
-            raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
-        finally:
-            current_rng.reset(token)
-
     def _bulk(self, chunk: Chunk, trace: StageTimer) -> Generator[None, None, list[bytes | None]]:
         """Make payloads that are samples, many at a time; return the sample of each place, None if it is not made."""
         if self._many is None or not _takes_payloads(chunk):
@@ -532,7 +564,8 @@ class Runner:
     def _parsed(self, chunk: Chunk, trace: StageTimer) -> list[tuple[Any, ...] | None]:
         """Parse the items of a chunk together if they are small; return an empty list if they are not."""
         if (
-            self._bulk_parser is None
+            self._fused is None
+            or not self._fused.parses_many
             or chunk.samples is not None
             or int(chunk.index_table[LENGTH].sum()) > _SMALL_BYTES * len(chunk)
         ):
@@ -542,7 +575,7 @@ class Runner:
         parsed: list[tuple[Any, ...] | None] = []
         if memory is not None:
             view = self._bytes if memory is self.memory else memoryview(memory)
-            parsed = self._bulk_parser.parse_many(view, start, length)
+            parsed = self._fused.parse_many(view, start, length)
         trace.decode_s += perf_counter() - begin
         return parsed
 
@@ -562,20 +595,10 @@ class Runner:
         return memory, offset, length
 
     def _collate(self, samples: list[Any], chunk: Chunk, result: ChunkResult) -> None:
-        """Make the batch of a chunk's samples."""
-        start = perf_counter()
         if self._many is not None and self._generators is not None:
             # What the batchify function draws follows the last sample, however that was made.
             self._generators.seed(*chunk.index_table[[EPOCH, INDEX, POSITION], -1].tolist())
-        if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
-            samples = _replace_failed(samples, chunk, result.failures)
-        result.samples = len(samples)
-        watch = self._batch_generators
-        watched = None if watch is None else watch.before(*chunk.first, 0)
-        result.batch = self._batchify(samples, chunk)
-        if watch is not None:
-            watch.after(watched)
-        result.collate_s = perf_counter() - start
+        self._batches.collate(samples, chunk, result)
 
     def _sample(
         self,
@@ -594,10 +617,10 @@ class Runner:
         watched = None if generators is None else generators.before(epoch, index, position)
         done = 0 if self._fused is None else self._fused.stages
         if parsed is not None:
-            assert self._bulk_parser is not None
+            assert self._fused is not None
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
             row = out if self._fused_in_row else None
-            sample = self._bulk_parser.make(parsed, path, rng=rng, out=row, trace=trace)
+            sample = self._fused.make(parsed, path, rng=rng, out=row, trace=trace)
         elif program.decoder is None:
             assert program.dataset is not None
             begin = perf_counter()
