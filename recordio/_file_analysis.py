@@ -139,6 +139,65 @@ class IndexAlignment:
         return min(found, key=lambda fit: abs(fit - shift), default=shift)
 
 
+class ListedRecords:
+    """Records that an index names.
+
+    Args:
+        path: The .idx, a path or URL; it need not exist unless it is `named`.
+        named: The caller asked for this index.
+        nbytes: Size of the record file.
+
+    Attributes:
+        index: The index, or None if there is none or it cannot be read.
+        path: The .idx that was read, or None.
+        problems: Faults of the index without an offset.
+        was_cut: Its last line has no end.
+        offsets: int64 (lines,), the offset in each line; negative if it cannot be read.
+        repeated: Lines that repeat one before them.
+        places: int64, the different offsets, ascending.
+
+    Raises:
+        IndexNotFoundError: The index named does not exist.
+    """
+
+    def __init__(self, path: str, named: bool, nbytes: int) -> None:
+        self.index: Index | None = None
+        self.path: str | None = None
+        self.problems: list[Problem] = []
+        self.was_cut = False
+        try:
+            self.index = self._read(path, nbytes)
+            self.path = path if self.index is None else self.index.path
+        except IndexNotFoundError:
+            if named:
+                raise
+        except PermissionError:
+            # An object that does not exist is denied too, to a user who may not list, and to a signature for another
+            # object.
+            if named or local_path(path) is not None:
+                raise
+        self.offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
+        self.repeated = self.offsets[:0] if self.index is None else self.index.repeated()
+        self.places = np.unique(self.offsets[self.offsets >= 0])
+
+    def _read(self, path: str, nbytes: int) -> Index | None:
+        try:
+            index = Index.open(path, cache=False, tolerant=True)
+        except CorruptIndexError as error:
+            self.problems.append(Problem(-1, 0, key=error.key, message=str(error)))
+            return None
+        if not len(index) and nbytes:
+            message = f"{index.path}: the index is empty, the file is not"
+            self.problems.append(Problem(-1, 0, key=None, message=message))
+            return None
+        for line, fault in index.faults.items():
+            # A line without a TAB may be a piece of a key, or of an offset.
+            keys = () if fault.key is None else (index.key_at(line),)
+            self.problems.append(Problem(-1, 0, key=keys[0] if keys else None, message=str(fault), keys=keys))
+        self.was_cut = not _ends_with_newline(path)
+        return index
+
+
 class FileAnalysis:
     """Valid records of a file, the gaps between them, and their lines in the index.
 
@@ -152,8 +211,6 @@ class FileAnalysis:
         size: Bytes in the file.
         starts, lengths: int64 (n,), byte offsets and framed lengths of the valid records, in file order.
         gaps: Bytes between them.
-        index: The index, or None if there is none or it cannot be read.
-        index_path: The .idx that was read, or None.
         lines: int64 (n,), line of each record in the index, counted from 0; -1 if its key is unknown.
 
     Raises:
@@ -172,25 +229,7 @@ class FileAnalysis:
             raise PayloadTypeError(
                 f"{file.path}: its source does not report its size, which a check of the whole file needs"
             )
-        self.index: Index | None = None
-        self.index_path: str | None = None
-        self._index_problems: list[Problem] = []
-        self._index_was_cut = False
-        try:
-            self.index = self._read_index(index)
-            self.index_path = index if self.index is None else self.index.path
-        except IndexNotFoundError:
-            if named:
-                raise
-        except PermissionError:
-            # An object that does not exist is denied too, to a user who may not list, and to a signature for another
-            # object.
-            if named or local_path(index) is not None:
-                raise
-        self._offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
-        self._repeated = self._offsets[:0] if self.index is None else self.index.repeated()
-        self._places = np.unique(self._offsets[self._offsets >= 0])
-
+        self._listed = ListedRecords(index, named, self.size)
         starts, lengths = array("q"), array("q")
         self.gaps: list[Gap] = []
         self._gap_at: list[int] = []  # number of records before each gap
@@ -202,7 +241,7 @@ class FileAnalysis:
                 return read_piece(ahead, offset, length)
 
             def listed(offset: int) -> bool:
-                return bool(_is_member(np.array([offset]), self._places)[0])
+                return bool(_is_member(np.array([offset]), self._listed.places)[0])
 
             for item in scan_damaged(read, self.size, listed=listed):
                 if isinstance(item, RecordSpan):
@@ -218,28 +257,19 @@ class FileAnalysis:
         self._known, self._before = self._match()
         self.lines, self._misplaced = self._match_lines()
 
-    def _read_index(self, path: str) -> Index | None:
-        try:
-            index = Index.open(path, cache=False, tolerant=True)
-        except CorruptIndexError as error:
-            self._index_problems.append(Problem(-1, 0, key=error.key, message=str(error)))
-            return None
-        if not len(index) and self.size:
-            message = f"{index.path}: the index is empty, the file is not"
-            self._index_problems.append(Problem(-1, 0, key=None, message=message))
-            return None
-        for line, fault in index.faults.items():
-            # A line without a TAB may be a piece of a key, or of an offset.
-            keys = () if fault.key is None else (index.key_at(line),)
-            self._index_problems.append(
-                Problem(-1, 0, key=keys[0] if keys else None, message=str(fault), keys=keys)
-            )
-        self._index_was_cut = not _ends_with_newline(path)
-        return index
+    @property
+    def index(self) -> Index | None:
+        """Return the index, or None if there is none or it cannot be read."""
+        return self._listed.index
+
+    @property
+    def index_path(self) -> str | None:
+        """Return the .idx that was read, or None."""
+        return self._listed.path
 
     def _match(self) -> tuple[NDArray[np.int64], list[int]]:
         """Return the offset of each record in the index (-1: not listed), and the last such offset before each gap."""
-        alignment = IndexAlignment(self._places)
+        alignment = IndexAlignment(self._listed.places)
         known = np.full(len(self.starts), -1, np.int64)
         before: list[int] = []
         shift, last = 0, -1
@@ -258,8 +288,8 @@ class FileAnalysis:
                 if not self._agrees(edges, shift, last):
                     continue
             expected = starts - shift
-            fits = _is_member(expected, self._places) & (expected > last)
-            first, behind = np.searchsorted(self._places, (expected[0], expected[-1] + 1))
+            fits = _is_member(expected, self._listed.places) & (expected > last)
+            first, behind = np.searchsorted(self._listed.places, (expected[0], expected[-1] + 1))
             if number or 2 * fits.sum() > behind - first:
                 known[low:high][fits] = expected[fits]
                 last = int(expected[fits][-1]) if fits.any() else last
@@ -279,23 +309,23 @@ class FileAnalysis:
             last: Offset in the index that is used; only greater ones count.
         """
         expected = edges - shift
-        low, high = np.searchsorted(self._places, (expected[0], expected[-1] + 1)).tolist()
-        held = int(_is_member(self._places[low:high], expected).sum())
+        low, high = np.searchsorted(self._listed.places, (expected[0], expected[-1] + 1)).tolist()
+        held = int(_is_member(self._listed.places[low:high], expected).sum())
         if expected[0] <= last or 2 * held <= high - low:
             return False
-        at_the_end = bool(edges[-1] == self.starts[-1]) and high == len(self._places)
+        at_the_end = bool(edges[-1] == self.starts[-1]) and high == len(self._listed.places)
         return held >= 2 or len(edges) > _COMPARED or at_the_end
 
     def _match_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the line of each record, and the lines that name the record of another line."""
         lines = np.full(len(self.starts), -1, np.int64)
-        good = np.flatnonzero(self._offsets >= 0)
+        good = np.flatnonzero(self._listed.offsets >= 0)
         listed = np.flatnonzero(self._known >= 0)
         misplaced = self._misplaced_lines(good) if len(listed) < len(self.starts) else good[:0]
         own = np.setdiff1d(good, misplaced)
-        order = own[np.argsort(self._offsets[own], kind="stable")]
+        order = own[np.argsort(self._listed.offsets[own], kind="stable")]
         if len(listed):
-            lines[listed] = order[np.searchsorted(self._offsets[order], self._known[listed])]
+            lines[listed] = order[np.searchsorted(self._listed.offsets[order], self._known[listed])]
         return lines, misplaced
 
     def _misplaced_lines(self, good: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -304,7 +334,7 @@ class FileAnalysis:
         An index may repeat offsets, so they are a fault only if this distinguishes the lines, and if records without a
         line show that some are wrong.
         """
-        offsets = self._offsets[good]
+        offsets = self._listed.offsets[good]
         if not len(offsets):
             return good
         rising = offsets[1:] > offsets[:-1]
@@ -318,11 +348,11 @@ class FileAnalysis:
     def copied(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lines of the index that name a valid record, in their order, and the records' numbers."""
         listed = np.flatnonzero(self._known >= 0)
-        fits = _is_member(self._offsets, self._known[listed])
+        fits = _is_member(self._listed.offsets, self._known[listed])
         fits[self._misplaced] = False
-        fits[self._repeated] = False
+        fits[self._listed.repeated] = False
         lines = np.flatnonzero(fits)
-        return lines, listed[np.searchsorted(self._known[listed], self._offsets[lines])]
+        return lines, listed[np.searchsorted(self._known[listed], self._listed.offsets[lines])]
 
     def unlisted(self) -> NDArray[np.int64]:
         """Return the byte offsets of the valid records whose key is unknown; empty if there is no index."""
@@ -330,15 +360,15 @@ class FileAnalysis:
 
     def problems(self) -> list[Problem]:
         """Return all faults in file order; those of the index without an offset come first."""
-        faults = list(self._index_problems)
+        faults = list(self._listed.problems)
         lost: dict[int, list[Key]] = {}
         reached = self._known[self._known >= 0]
-        missing = ~_is_member(self._offsets, reached)
+        missing = ~_is_member(self._listed.offsets, reached)
         if self.index is not None and self.index.faults:
             missing[list(self.index.faults)] = False
         ordered: list[int] = reached.tolist() if missing.any() else []
         for line in np.flatnonzero(missing).tolist():
-            key, offset = self._key(line), int(self._offsets[line])
+            key, offset = self._key(line), int(self._listed.offsets[line])
             gap = bisect.bisect_left(self._before, offset) - 1
             # The record was lost in the gap if no record that follows the gap has this offset or a lower one.
             if gap >= 0 and bisect.bisect(ordered, self._before[gap]) == bisect.bisect(ordered, offset):
@@ -347,12 +377,12 @@ class FileAnalysis:
                 message = "the index names a record here, there is none"
                 faults.append(Problem(offset, 0, key=key, message=message, keys=(key,)))
         for line in self._misplaced.tolist():
-            key, offset = self._key(line), int(self._offsets[line])
+            key, offset = self._key(line), int(self._listed.offsets[line])
             message = "the index names the record of another key here"
             faults.append(Problem(offset, 0, key=key, message=message, keys=(key,)))
-        faults += self._not_listed(self._index_was_cut or bool(faults))
-        for line in self._repeated.tolist():
-            key, offset = self._key(line), int(self._offsets[line])
+        faults += self._not_listed(self._listed.was_cut or bool(faults))
+        for line in self._listed.repeated.tolist():
+            key, offset = self._key(line), int(self._listed.offsets[line])
             message = (
                 f"line {line + 1} of the index repeats a line before it, so the record is read more than once"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
 import numpy as np
@@ -25,6 +25,23 @@ Phase = Literal["queue", "read", "work", "done"]
 _UNCHANGEABLE = (type(None), bool, int, float, complex, str, bytes, np.number, np.bool_)
 
 
+class ResultSize(NamedTuple):
+    """Size of the result of an image, as far as it is known from its header.
+
+    Attributes:
+        nbytes: bytes that it will take, or may take.
+        shape: of its first array, if the processor announces it.
+        pixels: of the encoded image, if the processor does not announce the size of its result.
+    """
+
+    nbytes: int = 0
+    shape: tuple[int, ...] | None = None
+    pixels: int = 0
+
+
+_UNKNOWN = ResultSize()
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """One image that is being made, for one or several waiters.
@@ -42,9 +59,7 @@ class Job:
         chunk: the chunk that it is made in; None before and after.
         began: time at which it entered the service (seconds, `time.perf_counter`).
         abandoned: nobody waits any more.
-        pixels: of the encoded image, if the processor does not announce the size of its result.
-        nbytes: bytes that the image will take, or may take, once its header is known.
-        shape: of its first array, if the processor announces it.
+        size: of its result, once its header is known.
         queued_at, sent_at: when it was read, and when it was sent to a worker.
         trace: records its stages, or None.
     """
@@ -60,9 +75,7 @@ class Job:
     scope: anyio.CancelScope | None = None
     chunk: ChunkInWork | None = None
     abandoned: bool = False
-    pixels: int = 0
-    nbytes: int = 0
-    shape: tuple[int, ...] | None = None
+    size: ResultSize = _UNKNOWN
     queued_at: float = 0.0
     sent_at: float = 0.0
     trace: ImageTrace | None = None

@@ -31,6 +31,7 @@ from aioloader.foundation.types import (
 from aioloader.pipeline.collate import copied, row_layout, row_samples
 from aioloader.pipeline.dispatch import average_s
 from aioloader.pipeline.memory import PATIENCE_S, BatchMemory, may_lease, wait_for_room
+from aioloader.service.jobs import ResultSize
 from aioloader.service.probe import HeaderReader
 from aioloader.transforms.decode import checked_header
 from aioloader.transforms.frames import count_frames
@@ -224,10 +225,10 @@ class ImageMaker:
             found = frames if info.format == "png" else None
             raise ImageTooLargeError(name, "frames", self._max_frames, found, kind=kind)
         if info.nbytes is not None:
-            job.nbytes, job.shape = info.nbytes + _ROOM, info.shape
+            job.size = ResultSize(info.nbytes + _ROOM, info.shape)
         elif self._sizes is not None:
-            job.pixels = info.size[0] * info.size[1]
-            job.nbytes = self._sizes.expect(job.pixels) + _ROOM
+            pixels = info.size[0] * info.size[1]
+            job.size = ResultSize(self._sizes.expect(pixels) + _ROOM, pixels=pixels)
 
     def room_in_chunk(self, first: Job, waiting: int) -> int:
         """Return how many images may be in the chunk of an image that is next.
@@ -247,7 +248,7 @@ class ImageMaker:
 
     def _is_small(self, job: Job) -> bool:
         assert job.image is not None
-        return job.nbytes <= SMALL_BYTES + _ROOM and job.image.nbytes <= SMALL_BYTES
+        return job.size.nbytes <= SMALL_BYTES + _ROOM and job.image.nbytes <= SMALL_BYTES
 
     # -- making ------------------------------------------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class ImageMaker:
             payloads = [_payload(job) for job in jobs]
             given = await self._allocate(sum(_aligned(len(data)) for data in payloads), arrays)
             offsets, rows = ([], 0) if arrays.layout is None else arrays.layout.offsets(arrays.rows)
-            room = _ROOM if rows else sum(job.nbytes for job in jobs)
+            room = _ROOM if rows else sum(job.size.nbytes for job in jobs)
             # A result of unknown size that does not fit in the slab comes by value.
             least = rows + room if self._sizes is None else _ROOM
             made = await self._allocate(rows + room, arrays, lasting=True, least=least)
@@ -379,17 +380,17 @@ class ImageMaker:
     def _learn(self, result: ChunkResult, jobs: Sequence[Job]) -> None:
         if result.failures:
             return
-        if self._template is None and jobs[0].shape is not None and 0 in result.values:
-            self._learn_template(result.values[0], jobs[0].shape)
+        if self._template is None and jobs[0].size.shape is not None and 0 in result.values:
+            self._learn_template(result.values[0], jobs[0].size.shape)
         if self._is_small(jobs[0]):
             self._small_s = average_s(self._small_s, result, len(jobs))
         if self._sizes is not None and len(jobs) == 1 and result.spill_nbytes:
-            self._sizes.learn(jobs[0].pixels, result.spill_nbytes)
+            self._sizes.learn(jobs[0].size.pixels, result.spill_nbytes)
 
     def _layout(self, jobs: Sequence[Job]) -> RowLayout | None:
         """Return the row of images of one shape that is known, so that workers write into the slab; else None."""
-        shape = jobs[0].shape
-        if self._template is None or shape is None or any(job.shape != shape for job in jobs):
+        shape = jobs[0].size.shape
+        if self._template is None or shape is None or any(job.size.shape != shape for job in jobs):
             return None
         layout = self._layouts.get(shape)
         if layout is None:

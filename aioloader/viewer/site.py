@@ -258,6 +258,15 @@ class Listing:
     looked_at: tuple[int, int] = (0, 0)
 
 
+class _Making:
+    """A value that is being made: once `done`, `value` is there, or the `error` that making it raised."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.value: Any = None
+        self.error: Exception | None = None
+
+
 class Cache:
     """Cache with a size limit in bytes, which evicts the least recently used values first.
 
@@ -271,6 +280,7 @@ class Cache:
         self.most_nbytes = most_nbytes
         self.nbytes = 0
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, _Making] = {}
 
     def get(self, key: Hashable) -> Any:
         """Return the value of a key, or None."""
@@ -292,14 +302,46 @@ class Cache:
             _, (_, dropped) = self._held.popitem(last=False)
             self.nbytes -= dropped
 
+    async def all(
+        self, keys: Sequence[Key], make: Callable[[Key], Value], threads: Threads, tasks: TaskGroup | None
+    ) -> list[Value]:
+        """Return the values of some keys, after making the missing ones in threads, a few at a time.
 
-class _Making:
-    """A value that is being made: once `done`, `value` is there, or the `error` that making it raised."""
+        What is being made already is waited for; what nobody waits for any more is made nevertheless, in a task of the
+        group; None: while the caller waits.
+        """
+        found = {key: self.get(key) for key in keys}
+        missing = [key for key, value in found.items() if value is None]
+        begun = {key: self._making.setdefault(key, _Making()) for key in missing if key not in self._making}
+        waiting = {key: self._making[key] for key in missing}
 
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.value: Any = None
-        self.error: Exception | None = None
+        async def some(part: Sequence[Key]) -> None:
+            try:
+                values = await threads.run_abandonable(lambda: list(map(make, part)), abandoned=lambda: None)
+            except Exception as error:
+                values = []
+                for key in part:
+                    begun[key].error = error
+            finally:
+                for key in part:
+                    del self._making[key]
+            for key, value in zip(part, values, strict=False):
+                begun[key].value = value
+                self.put(key, value, value.nbytes)
+            for key in part:
+                begun[key].done.set()
+
+        async with anyio.create_task_group() as own:
+            parts = list(begun)
+            for start in range(0, len(parts), _TOGETHER):
+                (tasks or own).start_soon(some, parts[start : start + _TOGETHER])
+            for key, making in waiting.items():
+                await making.done.wait()
+                found[key] = making.value
+        for making in waiting.values():
+            if making.error is not None:
+                raise making.error
+        return [found[key] for key in keys]
 
 
 class Site:
@@ -328,7 +370,6 @@ class Site:
             THUMB_SIDE: Threads(available_cores(), "aioloader-view-thumbs"),
             IMAGE_SIDE: Threads(available_cores(), "aioloader-view-images"),
         }
-        self._making: dict[Hashable, _Making] = {}
         self._reader = Threads(1, "aioloader-view-reader")
         self._ready = anyio.Event()
         self._wanted = anyio.Event()
@@ -553,10 +594,11 @@ class Site:
             )
 
     async def _shown(self, positions: Sequence[int], side: int) -> list[Shown]:
-        return await self._cached(
+        return await self._cache.all(
             [(side, position) for position in positions],
             lambda key: self._make(key[1], side),
             self._makers[side],
+            self._tasks,
         )
 
     def _make(self, position: int, side: int) -> Shown:
@@ -570,46 +612,6 @@ class Site:
             for number, body in enumerate(found.images)
         )
         return Shown(record, image, found.fields, further, found.main, found.left)
-
-    async def _cached(
-        self, keys: Sequence[Key], make: Callable[[Key], Value], threads: Threads
-    ) -> list[Value]:
-        """Return the cached values of some keys, after making the missing ones in threads, a few at a time.
-
-        What is being made already is waited for; what nobody waits for any more is made nevertheless.
-        """
-        found = {key: self._cache.get(key) for key in keys}
-        missing = [key for key, value in found.items() if value is None]
-        begun = {key: self._making.setdefault(key, _Making()) for key in missing if key not in self._making}
-        waiting = {key: self._making[key] for key in missing}
-
-        async def some(part: Sequence[Key]) -> None:
-            try:
-                values = await threads.run_abandonable(lambda: list(map(make, part)), abandoned=lambda: None)
-            except Exception as error:
-                values = []
-                for key in part:
-                    begun[key].error = error
-            finally:
-                for key in part:
-                    del self._making[key]
-            for key, value in zip(part, values, strict=False):
-                begun[key].value = value
-                self._cache.put(key, value, value.nbytes)
-            for key in part:
-                begun[key].done.set()
-
-        async with anyio.create_task_group() as own:
-            parts = list(begun)
-            for start in range(0, len(parts), _TOGETHER):
-                (self._tasks or own).start_soon(some, parts[start : start + _TOGETHER])
-            for key, making in waiting.items():
-                await making.done.wait()
-                found[key] = making.value
-        for making in waiting.values():
-            if making.error is not None:
-                raise making.error
-        return [found[key] for key in keys]
 
     async def drawn(self, position: int, view: str, epochs: Sequence[int]) -> list[Draw]:
         """Render the results of the chain named `view` for a record in some epochs.
@@ -629,7 +631,9 @@ class Site:
         if contents.data is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
         makers = self._makers[IMAGE_SIDE]
-        return await self._cached(keys, lambda key: self.draws.make(contents, pipeline, key[2]), makers)
+        return await self._cache.all(
+            keys, lambda key: self.draws.make(contents, pipeline, key[2]), makers, self._tasks
+        )
 
     def label_words(self, label: float) -> str:
         """Format a label with the name of its class."""

@@ -30,6 +30,49 @@ def prefetch(loader: torch.utils.data.DataLoader) -> int:
     return max(1, batches)
 
 
+class IndexLists:
+    """Lists of torch's samplers as the engine takes them.
+
+    Args:
+        length: see `Order`.
+        single: the sampler yields single indices, not lists.
+    """
+
+    def __init__(self, length: int | None, *, single: bool) -> None:
+        self._length = length
+        self._single = single
+
+    def __call__(self, indices: Any) -> Any:
+        """Return the indices of a batch, or its keys where the dataset is asked for other objects."""
+        given = [indices] if self._single else list(indices)
+        if not given:
+            raise ValueError("the batch sampler returned an empty batch: skip empty batches")
+        try:
+            numbers = np.asarray([index.__index__() for index in given], np.int64)
+        except (AttributeError, TypeError, OverflowError):
+            if self._length is None:
+                raise TypeError(
+                    f"the sampler returned {indices!r}, but this dataset is read in batches, for which indices must be "
+                    "whole numbers: wrap it in a torch.utils.data.Dataset of yours that takes such indices"
+                ) from None
+        else:
+            if self._length is None or (numbers.min() >= 0 and numbers.max() < self._length):
+                return numbers
+        keys = np.empty(len(given), object)
+        for place, index in enumerate(given):
+            keys[place] = Key(index)
+        return KeyedBatch(np.asarray([self._number(index) for index in given], np.int64), keys)
+
+    def _number(self, index: Any) -> int:
+        """Return the index for reports and draws of a sample that the dataset is asked for by any object."""
+        assert self._length is not None
+        parts: Any = index if isinstance(index, (tuple, list)) else (index,)
+        for part in parts:
+            if type(part) is not bool and isinstance(part, Integral) and 0 <= int(part) < self._length:
+                return int(part)
+        return 0
+
+
 class Order:
     """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them.
 
@@ -45,9 +88,8 @@ class Order:
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, setup: WorkerSetup, length: int | None) -> None:
-        self._length = length
         self._lists = loader._index_sampler
-        self._single = not loader._auto_collation
+        self._checked = IndexLists(length, single=not loader._auto_collation)
         self._generator = loader.generator
         self._generators = generators_of(loader)
         self._all_generators = all_generators(loader)
@@ -104,35 +146,6 @@ class Order:
         yield from islice(batches, taken)
         restore(self._all_generators, states)
         yield from batches
-
-    def _checked(self, indices: Any) -> Any:
-        given = [indices] if self._single else list(indices)
-        if not given:
-            raise ValueError("the batch sampler returned an empty batch: skip empty batches")
-        try:
-            numbers = np.asarray([index.__index__() for index in given], np.int64)
-        except (AttributeError, TypeError, OverflowError):
-            if self._length is None:
-                raise TypeError(
-                    f"the sampler returned {indices!r}, but this dataset is read in batches, for which indices must be "
-                    "whole numbers: wrap it in a torch.utils.data.Dataset of yours that takes such indices"
-                ) from None
-        else:
-            if self._length is None or (numbers.min() >= 0 and numbers.max() < self._length):
-                return numbers
-        keys = np.empty(len(given), object)
-        for place, index in enumerate(given):
-            keys[place] = Key(index)
-        return KeyedBatch(np.asarray([self._number(index) for index in given], np.int64), keys)
-
-    def _number(self, index: Any) -> int:
-        """Return the index for reports and draws of a sample that the dataset is asked for by any object."""
-        assert self._length is not None
-        parts: Any = index if isinstance(index, (tuple, list)) else (index,)
-        for part in parts:
-            if type(part) is not bool and isinstance(part, Integral) and 0 <= int(part) < self._length:
-                return int(part)
-        return 0
 
 
 class DrawnAhead:
