@@ -204,7 +204,7 @@ def report(rates: dict[str, dict[str, list[float]]]) -> str:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("revisions", nargs=2, metavar=("BEFORE", "AFTER"), help="of this repository")
+    parser.add_argument("revisions", nargs=2, metavar="REVISION", help="of this repository: before and after")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of JPEG files")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
