@@ -1,22 +1,19 @@
 """Tests of DataDesc, DataBatch, DataIter, ResizeIter, PrefetchingIter and DataLoaderIter."""
 
-from __future__ import annotations
-
 import pickle
-import re
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.io import DataBatch, DataDesc, DataIter, NDArrayIter, PrefetchingIter, ResizeIter
+from tests.cases import with_cases
 
 # --- DataDesc, DataBatch ---
 
 
-def test_a_description_is_its_name_and_shape() -> None:
+def test_a_description_is_its_name_and_shape():
     desc = DataDesc("data", (2, 3))
     name, shape = desc
     assert (name, shape) == desc == ("data", (2, 3))
@@ -25,7 +22,7 @@ def test_a_description_is_its_name_and_shape() -> None:
     assert (other, other.dtype, other.layout) == (("x", (1,)), np.int32, "NC")
 
 
-def test_layouts_and_lists_of_descriptions() -> None:
+def test_layouts_and_lists_of_descriptions():
     assert [DataDesc.get_batch_axis(layout) for layout in ("NCHW", "TNC", "HW", None)] == [0, 1, -1, 0]
     shapes = [("a", (1, 2)), ("b", (3,))]
     assert DataDesc.get_list(shapes) == shapes
@@ -33,19 +30,15 @@ def test_layouts_and_lists_of_descriptions() -> None:
     assert [(desc.name, desc.dtype) for desc in typed] == [("a", np.uint8), ("b", np.int32)]
 
 
-def test_a_batch_as_text() -> None:
-    batch = DataBatch(data=[mx.nd.ones((2, 3))])
-    assert re.match(r"DataBatch: data shapes: \[\(2, 3\)\] label shapes: None", str(batch))
+def test_a_batch_has_lists_and_a_text():
     batch = DataBatch(data=[mx.nd.ones((2, 3)), mx.nd.ones((7, 8))], label=[mx.nd.ones((4, 5))])
-    assert re.match(r"DataBatch: data shapes: \[\(2, 3\), \(7, 8\)\] label shapes: \[\(4, 5\)\]", str(batch))
+    assert str(batch) == "DataBatch: data shapes: [(2, 3), (7, 8)] label shapes: [(4, 5)]"
+    assert str(DataBatch(data=[mx.nd.ones((2, 3))])) == "DataBatch: data shapes: [(2, 3)] label shapes: None"
     assert (batch.pad, batch.index, batch.bucket_key, batch.provide_data) == (None, None, None, None)
-
-
-def test_a_batch_has_lists() -> None:
     with pytest.raises(AssertionError, match="Data must be list of NDArrays"):
-        DataBatch(data=mx.nd.ones(2))  # type: ignore[arg-type]
+        DataBatch(data=mx.nd.ones(2))
     with pytest.raises(AssertionError, match="Label must be list of NDArrays"):
-        DataBatch(data=[mx.nd.ones(2)], label=mx.nd.ones(2))  # type: ignore[arg-type]
+        DataBatch(data=[mx.nd.ones(2)], label=mx.nd.ones(2))
 
 
 # --- DataIter ---
@@ -54,7 +47,7 @@ def test_a_batch_has_lists() -> None:
 class Counting(DataIter):
     """Iterator of batches of two rows with the batch's number; raises or ends at a given batch."""
 
-    def __init__(self, count: int, fail_at: int | None = None, pad: int = 0) -> None:
+    def __init__(self, count, fail_at=None, pad=0):
         super().__init__(2)
         self.count, self.fail_at, self.pad = count, fail_at, pad
         self.at = -1
@@ -62,31 +55,31 @@ class Counting(DataIter):
         self.provide_data = [DataDesc("data", (2, 1))]
         self.provide_label = [("label", (2,))]
 
-    def reset(self) -> None:
+    def reset(self):
         self.at = -1
         self.resets += 1
 
-    def iter_next(self) -> bool:
+    def iter_next(self):
         self.at += 1
         if self.at == self.fail_at:
             raise OSError(f"batch {self.at} is damaged")
         return self.at < self.count
 
-    def getdata(self) -> Any:
+    def getdata(self):
         return [mx.nd.full((2, 1), self.at)]
 
-    def getlabel(self) -> Any:
+    def getlabel(self):
         return [mx.nd.full((2,), -self.at)]
 
-    def getpad(self) -> int:
+    def getpad(self):
         return self.pad
 
 
-def values(iterator: Any) -> list[int]:
+def values(iterator):
     return [int(batch.data[0][0, 0]) for batch in iterator]
 
 
-def test_next_calls_the_parts() -> None:
+def test_next_calls_the_parts():
     iterator = Counting(2)
     batch = iterator.next()
     assert (batch.data[0].tolist(), batch.label[0].tolist(), batch.pad, batch.index) == (
@@ -101,7 +94,7 @@ def test_next_calls_the_parts() -> None:
     assert values(iterator) == [0, 1]
 
 
-def test_a_data_iter_without_parts_says_what_is_missing() -> None:
+def test_a_data_iter_without_parts_says_what_is_missing():
     iterator = DataIter(3)
     assert iterator.batch_size == 3
     iterator.reset()
@@ -115,15 +108,15 @@ class Unlabelled(DataIter):
 
     at = 0
 
-    def iter_next(self) -> bool:
+    def iter_next(self):
         self.at += 1
         return self.at < 3
 
-    def getdata(self) -> Any:
+    def getdata(self):
         return [mx.nd.full((2, 1), self.at)]
 
 
-def test_labels_and_pads_are_optional() -> None:
+def test_labels_and_pads_are_optional():
     batches = list(Unlabelled(2))
     assert [batch.data[0].ravel().tolist() for batch in batches] == [[1, 1], [2, 2]]
     assert {(batch.label, batch.pad, batch.index) for batch in batches} == {(None, None, None)}
@@ -132,22 +125,20 @@ def test_labels_and_pads_are_optional() -> None:
 # --- ResizeIter ---
 
 
-@pytest.mark.parametrize(
-    ("inner", "size", "first", "second"), [(3, 5, [0, 1, 2, 0, 1], [0, 1, 2, 0, 1]), (3, 2, [0, 1], [0, 1])]
-)
-def test_resized_to_so_many_batches(inner: int, size: int, first: list[int], second: list[int]) -> None:
-    iterator = ResizeIter(Counting(inner), size)
-    assert values(iterator) == first
-    assert values(iterator) == []
-    iterator.reset()
-    assert values(iterator) == second
+@with_cases(("size", "expected"), [(5, [0, 1, 2, 0, 1]), (2, [0, 1])])
+def test_resized_to_so_many_batches(size, expected):
+    iterator = ResizeIter(Counting(3), size)
+    for _ in range(2):
+        assert values(iterator) == expected
+        assert values(iterator) == []
+        iterator.reset()
     assert (iterator.provide_data, iterator.provide_label) == ([("data", (2, 1))], [("label", (2,))])
     assert iterator.batch_size == 2
 
 
-def test_resized_and_going_on_in_the_inner_iterator() -> None:
+def test_resized_and_going_on_in_the_inner_iterator():
     inner = Counting(3)
-    inner.default_bucket_key = 7  # type: ignore[attr-defined]
+    inner.default_bucket_key = 7
     iterator = ResizeIter(inner, 2, reset_internal=False)
     found = []
     for _ in range(3):
@@ -157,12 +148,12 @@ def test_resized_and_going_on_in_the_inner_iterator() -> None:
     assert iterator.default_bucket_key == 7
 
 
-def test_nothing_cannot_be_repeated() -> None:
+def test_nothing_cannot_be_repeated():
     with pytest.raises(ValueError, match="has no batch"):
         ResizeIter(Counting(0), 2).next()
 
 
-def test_a_resized_iterator_has_the_parts_of_its_batch() -> None:
+def test_a_resized_iterator_has_the_parts_of_its_batch():
     iterator = ResizeIter(Counting(1, pad=1), 1)
     assert iterator.iter_next()
     assert (iterator.getdata()[0].tolist(), iterator.getlabel()[0].tolist()) == ([[0], [0]], [0, 0])
@@ -173,7 +164,7 @@ def test_a_resized_iterator_has_the_parts_of_its_batch() -> None:
 
 
 @pytest.mark.usefixtures("leftovers")
-def test_prefetched_batches_are_those_of_the_iterator() -> None:
+def test_prefetched_batches_are_those_of_the_iterator():
     inner = Counting(4)
     iterator = PrefetchingIter(inner)
     for _ in range(2):
@@ -186,8 +177,7 @@ def test_prefetched_batches_are_those_of_the_iterator() -> None:
     assert iterator.getdata()[0].tolist() == [[0], [0]]
 
 
-@pytest.mark.usefixtures("leftovers")
-def test_several_iterators_are_joined_under_new_names() -> None:
+def test_several_iterators_are_joined_under_new_names():
     iterator = PrefetchingIter(
         [Counting(2), NDArrayIter(np.arange(4), np.arange(4), 2)],
         rename_data=[{"data": "one"}, {"data": "two"}],
@@ -207,17 +197,20 @@ def test_several_iterators_are_joined_under_new_names() -> None:
     plain.reset()
 
 
-@pytest.mark.parametrize("other", [Counting(3), Counting(2, pad=1)], ids=["longer", "other pad"])
-@pytest.mark.usefixtures("leftovers")
-def test_iterators_that_do_not_fit_together(other: Counting) -> None:
+@with_cases("other", [Counting(3), Counting(2, pad=1)], ids=["longer", "other pad"])
+def test_iterators_that_do_not_fit_together(other):
     iterator = PrefetchingIter([Counting(2), other])
     with pytest.raises(AssertionError, match="Number of entry mismatches between iterators"):
         list(iterator)
     assert not iterator.iter_next()
+    with pytest.raises(ValueError, match="at least one iterator"):
+        PrefetchingIter([])
+    with pytest.raises(ValueError, match="2 dicts of names"):
+        PrefetchingIter([Counting(1), Counting(1)], rename_data=[{}])
 
 
 @pytest.mark.usefixtures("leftovers")
-def test_an_error_is_raised_at_its_batch_and_a_reset_begins_again() -> None:
+def test_an_error_is_raised_at_its_batch_and_a_reset_begins_again():
     inner = Counting(4, fail_at=2)
     iterator = PrefetchingIter(inner)
     assert [int(iterator.next().data[0][0, 0]) for _ in range(2)] == [0, 1]
@@ -229,12 +222,11 @@ def test_an_error_is_raised_at_its_batch_and_a_reset_begins_again() -> None:
     assert values(iterator) == [0, 1, 2, 3]
 
 
-@pytest.mark.usefixtures("leftovers")
-def test_the_next_batch_is_made_while_the_current_one_is_used() -> None:
+def test_the_next_batch_is_made_while_the_current_one_is_used():
     made = threading.Event()
 
     class Telling(Counting):
-        def getdata(self) -> Any:
+        def getdata(self):
             if self.at == 1:
                 made.set()
             return super().getdata()
@@ -245,30 +237,23 @@ def test_the_next_batch_is_made_while_the_current_one_is_used() -> None:
     assert values(iterator) == [1]
 
 
-def test_prefetching_needs_an_iterator_and_all_names() -> None:
-    with pytest.raises(ValueError, match="at least one iterator"):
-        PrefetchingIter([])
-    with pytest.raises(ValueError, match="2 dicts of names"):
-        PrefetchingIter([Counting(1), Counting(1)], rename_data=[{}])
-
-
 # --- DataLoaderIter ---
 
 
 class Loader:
     """Loader with the attributes that DataLoaderIter needs; counts its epochs."""
 
-    def __init__(self, rows: int, size: int) -> None:
+    def __init__(self, rows, size):
         self.rows, self.size, self.passes = rows, size, 0
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         self.passes += 1
         for start in range(0, self.rows, self.size):
             labels = np.arange(start, min(start + self.size, self.rows))
             yield labels[:, None] * 2.0, labels
 
 
-def test_a_loader_as_data_iter() -> None:
+def test_a_loader_as_data_iter():
     loader = Loader(5, 2)
     iterator = mx.contrib.io.DataLoaderIter(loader, label_name="y")
     assert (iterator.provide_data, iterator.provide_label) == ([("data", (2, 1))], [("y", (2,))])
@@ -285,19 +270,19 @@ def test_a_loader_as_data_iter() -> None:
 class Damaged:
     """Dataset of numbers, some of which fail."""
 
-    def __init__(self, *bad: int) -> None:
+    def __init__(self, *bad):
         self.bad = bad
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 7
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         if index in self.bad:
             raise ValueError(f"{index} is damaged")
         return np.float32([index]), index
 
 
-def test_samples_that_are_left_out_are_counted_by_the_pad() -> None:
+def test_samples_that_are_left_out_are_counted_by_the_pad():
     # Two rows of the first batch are missing: its length is not the batch size.
     loader = mx.gluon.data.DataLoader(Damaged(0, 2, 5), 3, on_error="skip")
     iterator = mx.contrib.io.DataLoaderIter(loader)
@@ -310,13 +295,6 @@ def test_samples_that_are_left_out_are_counted_by_the_pad() -> None:
     assert found == [([1, 1, 1], 0), ([3, 4, 3], 0), ([6, 0, 0], 2)]
 
 
-def test_a_loader_without_batches_has_no_shapes() -> None:
+def test_a_loader_without_batches_has_no_shapes():
     with pytest.raises(ValueError, match="no batch"):
         mx.contrib.io.DataLoaderIter(Loader(0, 2))
-
-
-@pytest.mark.parametrize(("last_batch", "count"), [("keep", 3), ("discard", 2), ("rollover", 2)])
-def test_gluon_loaders_of_every_kind(last_batch: str, count: int) -> None:
-    dataset = mx.gluon.data.ArrayDataset(np.arange(10, dtype=np.float32).reshape(5, 2), np.arange(5))
-    iterator = mx.contrib.io.DataLoaderIter(mx.gluon.data.DataLoader(dataset, 2, last_batch=last_batch))
-    assert len(list(iterator)) == count

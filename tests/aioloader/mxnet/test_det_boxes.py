@@ -1,7 +1,5 @@
 """Tests of detection labels: layout, and boxes that are transformed with their image."""
 
-from __future__ import annotations
-
 import math
 import pickle
 
@@ -17,7 +15,7 @@ from tests.cases import with_cases
 ANY = CropLimits((0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
 
 
-def label(*boxes: tuple[float, float, float, float]) -> ObjectLabel:
+def label(*boxes):
     objects = [[number, *box] for number, box in enumerate(boxes)]
     return ObjectLabel(np.array([2, 5, *np.ravel(objects)], np.float32))
 
@@ -36,7 +34,7 @@ def label(*boxes: tuple[float, float, float, float]) -> ObjectLabel:
         ([2, 5, 0, 0, 0, 1, 1, 7], "6 numbers behind the header are not a multiple of the object width 5"),
     ],
 )
-def test_a_label_that_is_none(values: list[float], reason: str) -> None:
+def test_a_label_that_is_none(values, reason):
     with pytest.raises(DetectionLabelError, match=reason) as caught:
         ObjectLabel(np.array(values, np.float32))
     assert isinstance(caught.value, mx.MXNetError)
@@ -45,19 +43,19 @@ def test_a_label_that_is_none(values: list[float], reason: str) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_boxes_without_area_are_left_out() -> None:
+def test_boxes_without_area_are_left_out():
     values = [4, 6, 9, 8, *(1, 0.5, 0.2, 0.1, 0.6, 7), *(2, 0.1, 0.1, 0.9, 0.9, 6), *(3, 0, 0.5, 1, 0.5, 5)]
     found = ObjectLabel(np.array(values, np.float32)).values()
     assert found.tolist() == pytest.approx([4, 6, 9, 8, 2, 0.1, 0.1, 0.9, 0.9, 6])
     assert ObjectLabel(np.array([2, 5], np.float32)).values().tolist() == [2, 5]
 
 
-def test_boxes_without_end_are_left_out() -> None:
+def test_boxes_without_end_are_left_out():
     made = label((0, 0, math.inf, 1), (-math.inf, 0, 1, 1), (0, 0, math.nan, 1), (0, 0, 1, 1))
     assert made.objects[:, 0].tolist() == [3]
 
 
-def test_boxes_far_outside_or_rounded_to_nothing_do_no_harm() -> None:
+def test_boxes_far_outside_or_rounded_to_nothing_do_no_harm():
     made = label((-3e38, -3e38, 3e38, 3e38), (-1e-12, 0, 1e-12, 1), (0.1, 0.1, 0.2, 0.2))
     made.mirror()
     assert made.objects[1, 1] == made.objects[1, 3] == 1
@@ -77,7 +75,7 @@ BOX = st.tuples(*[st.floats(0, 1, width=32)] * 4).map(
 
 
 @given(st.lists(BOX, max_size=4))
-def test_mirroring_twice_changes_nothing(boxes: list[tuple[float, float, float, float]]) -> None:
+def test_mirroring_twice_changes_nothing(boxes):
     made = label(*boxes)
     before = made.values()
     made.mirror()
@@ -87,9 +85,7 @@ def test_mirroring_twice_changes_nothing(boxes: list[tuple[float, float, float, 
 
 
 @given(st.lists(BOX, min_size=1, max_size=4), BOX, st.sampled_from(["center", "overlap"]))
-def test_a_crop_shows_what_its_boxes_say(
-    boxes: list[tuple[float, float, float, float]], rect: tuple[float, float, float, float], emit: str
-) -> None:
+def test_a_crop_shows_what_its_boxes_say(boxes, rect, emit):
     left, top, right, bottom = rect
     assume(right - left > 0.01 and bottom - top > 0.01)
     made = label(*boxes)
@@ -117,10 +113,10 @@ def test_a_crop_shows_what_its_boxes_say(
             assert max(0, x1 - x0) * max(0, y1 - y0) <= 0.3 * area + 1e-5
 
 
-def test_a_crop_must_fulfil_its_limits() -> None:
+def test_a_crop_must_fulfil_its_limits():
     rect = Rect(0.0, 0.0, 0.5, 0.5)
 
-    def crops(**limits: tuple[float, float]) -> bool:
+    def crops(**limits):
         return label((0.25, 0.25, 0.75, 0.75)).crop(rect, ANY._replace(**limits), "overlap", 0.1)
 
     # A quarter of the box is a quarter of the crop and a seventh of both.
@@ -137,7 +133,7 @@ def test_a_crop_must_fulfil_its_limits() -> None:
     assert label().crop(rect, CropLimits((0.9, 1.0), (0.0, 1.0), (0.0, 1.0)), "center", 0.3)
 
 
-def test_boxes_at_the_border_stay_inside() -> None:
+def test_boxes_at_the_border_stay_inside():
     made = label((0.0, 0.0, 1.0, 1.0), (0.9, 0.9, 1.0, 1.0), (0.0, 0.5, 0.1, 1.0))
     assert made.crop(Rect(0.5, 0.5, 0.5, 0.5), ANY, "overlap", 0.0)
     assert made.objects.tolist() == [

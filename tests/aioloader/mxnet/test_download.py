@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,7 +21,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+    def do_GET(self):
         server = self.server
         assert isinstance(server, Server)
         server.asked.append(self.path)
@@ -40,12 +39,12 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(BODY[:3] if name == "/short.bin" else BODY)
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args):
         pass
 
 
 @pytest.fixture
-def server(leftovers: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(leftovers, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     found = Server(("127.0.0.1", 0), Answer)
     found.asked = []
@@ -57,11 +56,11 @@ def server(leftovers: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve
     found.server_close()
 
 
-def url_of(server: Server, name: str) -> str:
+def url_of(server, name):
     return f"http://127.0.0.1:{server.server_port}/{name}"
 
 
-def test_a_file_is_fetched_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_fetched_once(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert mx.test_utils.download(url_of(server, "good.bin?v=1")) == "good.bin"
     assert (tmp_path / "good.bin").read_bytes() == BODY
@@ -71,28 +70,28 @@ def test_a_file_is_fetched_once(server: Server, tmp_path: Path, monkeypatch: pyt
     assert len(server.asked) == 2
 
 
-def test_name_and_folder_can_be_given(server: Server, tmp_path: Path) -> None:
+def test_name_and_folder_can_be_given(server, tmp_path):
     folder = tmp_path / "new" / "folder"
     path = mx.test_utils.download(url_of(server, "good.bin"), fname="other.bin", dirname=str(folder))
     assert path == str(folder / "other.bin")
     assert [file.name for file in folder.iterdir()] == ["other.bin"]
 
 
-def test_a_failing_server_is_asked_again(server: Server, tmp_path: Path) -> None:
+def test_a_failing_server_is_asked_again(server, tmp_path):
     path = mx.test_utils.download(url_of(server, "flaky.bin"), dirname=str(tmp_path))
     assert Path(path).read_bytes() == BODY
     assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(("name", "tries"), [("gone.bin", 1), ("short.bin", 2), ("odd.bin", 2)])
-def test_what_cannot_be_fetched_leaves_nothing(server: Server, tmp_path: Path, name: str, tries: int) -> None:
+def test_what_cannot_be_fetched_leaves_nothing(server, tmp_path, name, tries):
     with pytest.raises(mx.MXNetError, match=f"{name} could not be fetched"):
         mx.test_utils.download(url_of(server, name), dirname=str(tmp_path), retries=2)
     assert len(server.asked) == tries
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_are_copied(tmp_path: Path) -> None:
+def test_files_are_copied(tmp_path):
     source = tmp_path / "a file.bin"
     source.write_bytes(BODY)
     path = mx.test_utils.download(source.as_uri(), dirname=str(tmp_path / "to"))
@@ -104,14 +103,14 @@ def test_files_are_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://host/a", "s3://bucket/a", "a.bin"])
-def test_other_urls_are_refused(url: str) -> None:
+def test_other_urls_are_refused(url):
     with pytest.raises(ValueError, match="takes file:, http:, https: URLs"):
         mx.test_utils.download(url)
     with pytest.raises(ValueError, match="names no file"):
         mx.test_utils.download("http://localhost/")
 
 
-def test_arrays_are_compared() -> None:
+def test_arrays_are_compared():
     one = mx.nd.array([1, 2])
     assert mx.test_utils.same(one, [1, 2])
     assert not mx.test_utils.same(one, [1, 3])

@@ -25,7 +25,7 @@ def image(height, width, channels=3):
     return np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("width", "height", "size", "expected"),
     [
         pytest.param(640, 480, (720, 120), (640, 106), id="too-wide"),
@@ -38,7 +38,7 @@ def test_wanted_rectangles_shrink_to_fit(width, height, size, expected):
     assert scale_down(width, height, size) == expected
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("size", "expected"),
     [((20, 31), (35, 14, 20, 31)), ((200, 100), (0, 7, 90, 45)), (60, (15, 0, 60, 60))],
     ids=["inside", "enlarged", "int"],
@@ -97,12 +97,12 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize(("transform", "expected"), GOLDEN.values(), ids=GOLDEN)
+@with_cases(("transform", "expected"), GOLDEN.values(), ids=GOLDEN)
 def test_draws_stay_what_they_were(transform, expected):
     assert [transform.box(375, 500, Rng(7, 2, index)) for index in range(3)] == expected
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("size", "keep_ratio", "expected"),
     [(6, False, (6, 6)), (6, True, (6, 12)), ((5, 7), False, (7, 5)), ((5, 7), True, (7, 5))],
     ids=["square", "shorter-side", "pair", "pair-keeps-nothing"],
@@ -119,7 +119,7 @@ def test_the_shorter_side_is_exact_and_the_longer_rounded_down(height, width, si
     assert w == h or (w > h) == (width > height)
 
 
-@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+@with_cases("interpolation", ["linear", "cubic"])
 def test_resizing_is_opencv_s(interpolation):
     x = image(20, 30)
     code = {"linear": cv2.INTER_LINEAR, "cubic": cv2.INTER_CUBIC}[interpolation]
@@ -128,7 +128,7 @@ def test_resizing_is_opencv_s(interpolation):
     assert np.array_equal(CropResize(0, 0, 30, 20, (17, 11), interpolation)(x), expected)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("transform", "text"),
     [
         (CenterCrop((3, 2)), "CenterCrop(size=(3, 2), interpolation='bilinear')"),

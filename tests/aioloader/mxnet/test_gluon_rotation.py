@@ -40,16 +40,14 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("options", EXPECTED, ids=str)
+@with_cases("options", EXPECTED, ids=str)
 def test_values_are_those_of_mxnet(options):
     result = Rotate(*options)(RAMP)
     assert result.dtype == np.float32
     np.testing.assert_allclose(result[0], EXPECTED[options], atol=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("angle", "place"), [(0, (1, 2)), (90, (0, 1)), (180, (1, 0)), (270, (2, 1)), (360, (1, 2))]
-)
+@with_cases(("angle", "place"), [(0, (1, 2)), (90, (0, 1)), (180, (1, 0)), (270, (2, 1)), (360, (1, 2))])
 def test_a_quarter_turns_counter_clockwise(angle, place):
     image = np.zeros((1, 3, 3), np.float32)
     image[0, 1, 2] = 1
@@ -106,7 +104,7 @@ def test_an_empty_image_stays_empty():
     assert Rotate(30)(np.zeros((3, 0, 4), np.float32)).shape == (3, 0, 4)
 
 
-@pytest.mark.parametrize("make", [lambda: Rotate(10.0), lambda: RandomRotation((-10.0, 10.0))])
+@with_cases("make", [lambda: Rotate(10.0), lambda: RandomRotation((-10.0, 10.0))])
 def test_other_images_are_refused(make):
     with pytest.raises(TypeError, match="only supports float32"):
         make()(np.ones((3, 4, 4), np.uint8))
@@ -114,7 +112,7 @@ def test_other_images_are_refused(make):
         make()(np.ones((4, 4), np.float32))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("make", "text"),
     [
         (lambda: Rotate(1, True, True), "cannot be both True"),
