@@ -1,7 +1,10 @@
-"""Small images and processors for the tests of the image service."""
+"""Small images, processors and services for the tests of the image service."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import os
 import signal
 import threading
@@ -9,10 +12,34 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
+import pytest
 import simplejpeg
 
+from aioloader import AsyncImageService
 from aioloader.transforms import encode_raw
+from tests.conftest import DATA
+
+RULES: dict[str, Any] = json.loads((DATA / "strangers.json").read_text("utf-8"))
+"""Tables of the rules for references of strangers."""
+
+
+def by_key(name: str) -> list[tuple[str, Any]]:
+    """Return the cases of a table that is a mapping of lists: (key, element of its list)."""
+    return [(key, each) for key, cases in RULES[name].items() for each in cases]
+
+
+def service_of(processor: Any = None, **options: Any) -> AsyncImageService:
+    """Return a service with one thread as its worker, unless the options say otherwise."""
+    return AsyncImageService(processor, **{"num_workers": 1, "executor": "thread", **options})
+
+
+async def until(condition: Any) -> None:
+    """Wait until a condition holds."""
+    with anyio.fail_after(30):
+        while not condition():
+            await anyio.sleep(0.001)
 
 
 def numbered(number: int, side: int = 1) -> bytes:
@@ -34,6 +61,22 @@ def jpeg(height: int = 40, width: int = 60, seed: int = 0) -> bytes:
     )
     image = np.repeat(np.repeat(coarse, 8, axis=0), 8, axis=1)[:height, :width]
     return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=90)
+
+
+def saved(image: Any, kind: str, orientation: int = 1, **options: Any) -> bytes:
+    """Return a Pillow image or an array in a format, with an orientation unless it is 1."""
+    pillow = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    if orientation != 1:
+        options["exif"] = pillow.Exif()
+        options["exif"][0x112] = orientation
+    file = io.BytesIO()
+    (pillow.fromarray(image) if isinstance(image, np.ndarray) else image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def data_uri(data: bytes) -> str:
+    """Return a ``data:`` URI of an image."""
+    return "data:image/jpeg;base64," + base64.b64encode(data).decode()
 
 
 class Gate:

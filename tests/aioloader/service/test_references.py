@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import sys
@@ -18,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aioloader
+from aioloader import errors
 from aioloader.errors import (
     ImageFetchError,
     ImageNotAllowedError,
@@ -29,17 +29,13 @@ from aioloader.errors import (
 from aioloader.service.allowed import KINDS
 from aioloader.service.references import HEAD_NBYTES, ReadImage, Reference, ReferenceReader
 from aioloader.transforms import decode_image, encode_raw
-from tests.aioloader.service.images import jpeg
+from tests.aioloader.service.images import by_key, data_uri, jpeg, saved
 from tests.cases import on_both_loops, with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
 LIMIT = 1 << 20
 SMALL = jpeg()
-
-
-def data_uri(data: bytes) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(data).decode()
 
 
 def reader(tmp_path: Path | None = None, **options: Any) -> ReferenceReader:
@@ -76,7 +72,7 @@ def read(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
 # -- what is accepted ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("ref", "kind"),
     [
         (b"abc", "bytes"),
@@ -164,44 +160,25 @@ def test_an_array_without_pixels_is_a_named_error(array: Any) -> None:
     assert found.value.kind == "array"
 
 
-@pytest.mark.parametrize(
-    ("ref", "error"),
+LONG = [("http://example.com/", 10_000), ("s3://bucket/", 3000)]
+
+
+@with_cases(
+    ("error", "ref"),
     [
-        ("ftp://example.com/a", ImageNotAllowedError),
-        ("s3a://bucket/a", ImageNotAllowedError),
-        ("abfss://container@account/a", ImageNotAllowedError),
-        ("hf://datasets/a/b/c", ImageNotAllowedError),
-        ("http://127.0.0.1/", ImageNotAllowedError),
-        ("http://example.com:22/", ImageNotAllowedError),
-        ("http://good.example@evil.example/", ImageReferenceError),
-        ("http://example.com/\r\nX: y", ImageReferenceError),
-        ("http://example.com/" + "a" * 10_000, ImageReferenceError),
-        ("s3://bucket", ImageReferenceError),
-        ("s3://bucket/", ImageReferenceError),
-        ("s3://user@bucket/a", ImageReferenceError),
-        ("s3://bucket:80/a", ImageReferenceError),
-        ("s3://bucket/a/../b", ImageReferenceError),
-        ("s3://bucket/a//b", ImageReferenceError),
-        ("s3://evil.example#/a", ImageReferenceError),
-        ("s3://bucket/" + "a" * 3000, ImageReferenceError),
-        ("data:,ä", ImageReferenceError),
-        ("a\0b", ImageReferenceError),
-        ("a\ud800", ImageReferenceError),
-        ("", ImageReferenceError),
-        ("file://host/a", ImageReferenceError),
+        *by_key("refused references"),
+        *(("ImageReferenceError", start + count * "a") for start, count in LONG),
     ],
 )
-def test_a_malformed_or_forbidden_reference_is_refused_at_once(
-    ref: str, error: type[Exception], tmp_path: Path
-) -> None:
+def test_a_malformed_or_forbidden_reference_is_refused_at_once(error: str, ref: str, tmp_path: Path) -> None:
     for key in (None, "mine"):
-        with pytest.raises(error) as found:
+        with pytest.raises(getattr(errors, error)) as found:
             reader(tmp_path).accept(ref, key=key)
         assert len(str(found.value)) < 600
         assert str(found.value).isprintable()
 
 
-@pytest.mark.parametrize("start", ["s3://bucket/", "http://example.com/", "/", "data:,", "x:"])
+@with_cases("start", ["s3://bucket/", "http://example.com/", "/", "data:,", "x:"])
 def test_a_long_text_is_refused_without_a_look_at_all_of_it(start: str, tmp_path: Path) -> None:
     text = start + "/" * (4 << 20)
     tracemalloc.start()
@@ -225,7 +202,7 @@ def test_every_text_is_a_reference_or_a_named_error(text: str) -> None:
         assert reference.name.isprintable()
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "ref",
     [
         bytes(LIMIT + 1),
@@ -277,7 +254,7 @@ def test_a_caller_may_change_a_bytearray_at_once(read: Read) -> None:
     assert reference.value == view.value == SMALL
 
 
-@pytest.mark.parametrize("kind", ["bytes", "data"])
+@with_cases("kind", ["bytes", "data"])
 @on_both_loops
 async def test_many_bytes_are_identified_in_a_thread(kind: str, no_blocking: None) -> None:
     data = bytes(range(256)) * 3000
@@ -343,7 +320,7 @@ def test_of_a_file_the_beginning_is_read(read: Read, tmp_path: Path) -> None:
     assert read("a.jpg", tmp_path).key == found.key
 
 
-@pytest.mark.parametrize("shape", [(4, 5, 3), (4, 5, 1), (4, 5)])
+@with_cases("shape", [(4, 5, 3), (4, 5, 1), (4, 5)])
 def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
     for array in (pixels, pixels[::-1, ::-1], np.asfortranarray(pixels)):
@@ -352,7 +329,7 @@ def test_pixels_become_a_raw_image(read: Read, shape: tuple[int, ...]) -> None:
         assert found.key is None
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "YCbCr", "HSV"])
+@with_cases("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA", "YCbCr", "HSV"])
 def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
     pillow = pytest.importorskip("PIL.Image")
     noise = np.random.default_rng(1).integers(0, 256, (900, 701, 3), dtype=np.uint8)  # converted in strips
@@ -367,10 +344,8 @@ def test_a_pillow_image_becomes_pixels(read: Read, mode: str) -> None:
 
 def test_a_large_pillow_image_is_refused_before_it_is_decoded() -> None:
     pillow = pytest.importorskip("PIL.Image")
-    file = io.BytesIO()
-    pillow.new("1", (2000, 2000)).save(file, "PNG")
-    with pytest.raises(ImageTooLargeError), pillow.open(file) as image:
-        reader().accept(image)
+    with pytest.raises(ImageTooLargeError):
+        reader().accept(pillow.open(io.BytesIO(saved(pillow.new("1", (2000, 2000)), "PNG"))))
 
 
 def test_a_damaged_pillow_image_is_a_named_error(read: Read) -> None:
@@ -453,28 +428,25 @@ def test_a_function_has_the_limits_of_the_service(read: Read) -> None:
 # -- cancellation ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ref", ["fetch", "data", "array"])
-def test_reading_can_be_cancelled(run_on: RunOn, leftovers: object, ref: str) -> None:
+REFS = {"fetch": "http://example.com/", "data": data_uri(SMALL), "array": np.zeros((9, 9, 3), np.uint8)}
+
+
+@with_cases("ref", REFS)
+@on_both_loops
+async def test_reading_can_be_cancelled(leftovers: object, ref: str) -> None:
     async def fetch(url: str) -> bytes:
         scope.cancel()
         await anyio.sleep_forever()
         return b""
 
-    refs = {"fetch": "http://example.com/", "data": data_uri(SMALL), "array": np.zeros((9, 9, 3), np.uint8)}
-
-    async def main() -> bool:
-        nonlocal scope
-        here = reader(fetch=fetch)
-        reference = here.accept(refs[ref])
-        with anyio.CancelScope() as scope:
-            if ref != "fetch":
-                scope.cancel()
-            await here.read(reference)
-        await here.aclose()
-        return scope.cancelled_caught
-
-    scope: Any = None
-    assert run_on(main)
+    here = reader(fetch=fetch)
+    reference = here.accept(REFS[ref])
+    with anyio.CancelScope() as scope:
+        if ref != "fetch":
+            scope.cancel()
+        await here.read(reference)
+    await here.aclose()
+    assert scope.cancelled_caught
 
 
 def test_names_and_digests_are_short() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
 from aioloader.service.root_folder import RootFolder, path_of_reference
+from tests.aioloader.service.images import RULES
 from tests.cases import with_cases
 
 
@@ -36,10 +37,16 @@ def root(tmp_path: Path) -> Path:
     os.mkfifo(root / "fifo")
     (root / "device").symlink_to("/dev/zero")
     (root / "descriptor").symlink_to("/proc/self/fd/0")
+    (root / "closed").write_bytes(b"a")
+    (root / "closed").chmod(0)
+    here = os.open(root, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(f"/proc/self/fd/{here}/socket")  # a path may be too long for an address
+    os.close(here)
     return root
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("path", "data"),
     [
         ("a.jpg", b"0123456789"),
@@ -62,37 +69,21 @@ def test_a_file_is_read(root: Path, path: str, data: bytes) -> None:
     assert found.key == ("path", str(real), status.st_mtime_ns, status.st_ctime_ns, status.st_ino, len(data))
 
 
-@pytest.mark.parametrize("first", [0, 4, 10, 11])
+@with_cases("first", [0, 4, 10, 11])
 def test_a_beginning_is_read(root: Path, first: int) -> None:
     found = RootFolder(root, 10).read("a.jpg", "it", first)
     assert bytes(found.data) == b"0123456789"[:first]
     assert found.complete == (first >= 10)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "..",
-            "../secret",
-            "../root-2/secret",
-            "inner/../../secret",
-            "/etc/passwd",
-            ".",
-            "",
-            "{root}",
-            "{root}-2/secret",
-        ),
-        *("out", "out-folder/secret", "out-folder/root-2/secret", "passwd", "loop", "device", "descriptor"),
-    ],
-)
+@with_cases("path", RULES["paths outside"])
 def test_nothing_outside_is_read(root: Path, path: str) -> None:
     with pytest.raises(ImageNotAllowedError) as found:
         RootFolder(root, 10).read(path.format(root=root), "it")
     assert found.value.kind == "path"
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("path", "says"),
     [
         ("fifo", "not a regular file"),
@@ -108,18 +99,10 @@ def test_nothing_outside_is_read(root: Path, path: str) -> None:
     ],
 )
 def test_what_is_no_readable_file_is_a_named_error(root: Path, path: str, says: str) -> None:
-    (root / "closed").write_bytes(b"a")
-    (root / "closed").chmod(0)
     if path == "closed" and os.geteuid() == 0:
         pytest.skip("root may read every file")
-    with socket.socket(socket.AF_UNIX) as sock:
-        here = os.open(root, os.O_RDONLY)
-        try:
-            sock.bind(f"/proc/self/fd/{here}/socket")  # a path may be too long for an address
-        finally:
-            os.close(here)
-        with pytest.raises(ImageFetchError, match=says) as found:
-            RootFolder(root, 10).read(path, "it")
+    with pytest.raises(ImageFetchError, match=says) as found:
+        RootFolder(root, 10).read(path, "it")
     assert isinstance(found.value, OSError)
     assert isinstance(found.value.__cause__, OSError)
 
@@ -171,36 +154,12 @@ def test_a_link_that_comes_and_goes_leads_nowhere(root: Path, what: str) -> None
     assert found <= {b"fine", "ImageNotAllowedError", "ImageFetchError"}
 
 
-@with_cases(
-    ("text", "path"),
-    [
-        ("a%20b.jpg", "a%20b.jpg"),
-        ("file:///a%20b.jpg", "/a b.jpg"),
-        ("FILE://localhost/a", "/a"),
-        ("file:/a", "/a"),
-        ("file:a", "a"),
-        ("file:///%C3%A4", "/ä"),
-        ("file:///%2e%2e/a", "/../a"),
-        ("c:\\a", "c:\\a"),
-    ],
-)
+@with_cases(("text", "path"), RULES["paths"])
 def test_a_reference_has_a_path(text: str, path: str) -> None:
     assert path_of_reference(text) == path
 
 
-@with_cases(
-    "text",
-    [
-        "",
-        "file:",
-        "a\0b",
-        "file:///a%00b",
-        "file://example.com/a",
-        "file://127.0.0.1/a",
-        "a\ud800",
-        "a" * 20_000,
-    ],
-)
+@with_cases("text", [*RULES["texts that are no path"], "a" * 20_000])
 def test_a_text_that_is_no_path_is_a_named_error(text: str) -> None:
     with pytest.raises(ImageReferenceError):
         path_of_reference(text)
