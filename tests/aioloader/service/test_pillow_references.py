@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from aioloader import ImageService
 from aioloader.errors import ImageReferenceError
 from aioloader.transforms import Qwen2VLImageProcessor
+from tests.aioloader.service.images import saved
+from tests.cases import with_cases
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -22,43 +25,24 @@ RGB = RGBA.convert("RGB")
 RAMP = np.tile(np.linspace(0, 65535, 64).astype(np.uint16), (48, 1))
 
 
-def saved(image: Any, kind: str = "PNG", orientation: int = 1, **options: Any) -> bytes:
-    exif = Image.Exif()
-    if orientation != 1:
-        exif[0x112] = orientation
-        options["exif"] = exif
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-def of_mode(mode: str) -> Any:
-    if mode == "P, a colour transparent":
-        image = RGB.quantize(16)
-        image.info["transparency"] = 3
-    elif mode == "P, alpha":
-        image = RGB.quantize(16)
-        image.info["transparency"] = bytes(range(0, 256, 16))
-    elif mode == "RGB, a colour transparent":
-        image = RGB.copy()
-        image.info["transparency"] = image.getpixel((0, 0))
-    elif mode == "P of RGBA":
-        image = RGBA.quantize(16)
-    elif mode == "P":
-        image = RGB.quantize(16)
-    elif mode == "I;16":
-        image = Image.fromarray(RAMP)
-    elif mode == "I":
-        image = Image.fromarray(RAMP.astype(np.int32))
-    elif mode == "La":
-        image = RGBA.convert("LA").convert("La")
-    else:
-        image = RGBA.convert(mode)
+def transparent(image: Any, value: Any) -> Any:
+    image = image.copy()
+    image.info["transparency"] = value
     return image
 
 
-WITH_ALPHA = ["RGBA", "LA", "PA", "La", "RGBa", "P of RGBA", "P, a colour transparent", "P, alpha"]
-MODES = ["RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV", "I;16", "I", "RGB, a colour transparent", *WITH_ALPHA]
+MODES: dict[str, Callable[[], Any]] = {
+    **{name: lambda name=name: RGBA.convert(name) for name in ("L", "1", "CMYK", "YCbCr", "HSV")},
+    **{name: lambda name=name: RGBA.convert(name) for name in ("RGB", "RGBA", "LA", "PA", "RGBa")},
+    "P": lambda: RGB.quantize(16),
+    "P of RGBA": lambda: RGBA.quantize(16),
+    "P, a colour transparent": lambda: transparent(RGB.quantize(16), 3),
+    "P, alpha": lambda: transparent(RGB.quantize(16), bytes(range(0, 256, 16))),
+    "RGB, a colour transparent": lambda: transparent(RGB, RGB.getpixel((0, 0))),
+    "I;16": lambda: Image.fromarray(RAMP),
+    "I": lambda: Image.fromarray(RAMP.astype(np.int32)),
+    "La": lambda: RGBA.convert("LA").convert("La"),
+}
 # As what a mode is saved whose pixels no PNG has.
 SAVED_AS = {
     **dict.fromkeys(("PA", "RGBa", "P of RGBA"), "RGBA"),
@@ -92,54 +76,57 @@ def made(service: ImageService, ref: Any) -> Any:
     return result["pixel_values"] if isinstance(result, dict) else result.astype(np.float32)
 
 
-def check(
-    data: bytes, images: list[Any], processor: Any, exif: str | None, folder: Path, within: float
-) -> None:
-    """Compare the results for encoded bytes and their file with those for Pillow images."""
-    (folder / "image").write_bytes(data)
+def loaded(data: bytes) -> Any:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+def service_in(folder: Path, processor: str, exif: str | None = None) -> ImageService:
     allow = ("bytes", "path", "pillow", "dataset")
-    with ImageService(
-        processor, executor="thread", num_workers=1, allow=allow, root=folder, exif=exif
-    ) as service:
-        right = made(service, data)
-        sizes = {info.size for info in map(service.probe, [data, *images])}
-        assert len(sizes) == 1
-        for ref in ["image", *images, *[(Items(image), 0) for image in images]]:
-            found = made(service, ref)
-            assert found.shape == right.shape
-            assert np.abs(found - right).max() <= within
+    options: Any = {"executor": "thread", "num_workers": 1, "allow": allow, "root": folder, "exif": exif}
+    return ImageService(PROCESSORS[processor], **options)
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_has_the_same_pixels(mode: str, processor: str, tmp_path: Path) -> None:
-    image = of_mode(mode)
-    data = saved(of_mode("I;16") if mode == "I" else image.convert(SAVED_AS.get(mode, image.mode)))
-    loaded = Image.open(io.BytesIO(data))
-    loaded.load()
+def check(service: ImageService, data: bytes, images: list[Any], within: float, path: Path) -> None:
+    """Compare the results for encoded bytes and their file with those for Pillow images."""
+    path.write_bytes(data)
+    right = made(service, data)
+    sizes = {info.size for info in map(service.probe, [data, *images])}
+    assert len(sizes) == 1
+    for ref in [path.name, *images, *[(Items(image), 0) for image in images]]:
+        found = made(service, ref)
+        assert found.shape == right.shape
+        assert np.abs(found - right).max() <= within
+
+
+@with_cases("processor", PROCESSORS)
+def test_every_mode_has_the_same_pixels(processor: str, tmp_path: Path) -> None:
     # Premultiplied pixels are rounded, and palettes of RGBA keep colours that are not seen.
     within = 0.05 if processor != "none" else 1
-    images = [Image.open(io.BytesIO(data)), loaded, image]
-    check(data, images, PROCESSORS[processor], None, tmp_path, within)
+    with service_in(tmp_path, processor) as service:
+        for mode, make in MODES.items():
+            image = make()
+            data = saved(
+                MODES["I;16"]() if mode == "I" else image.convert(SAVED_AS.get(mode, image.mode)), "PNG"
+            )
+            images = [Image.open(io.BytesIO(data)), loaded(data), image]
+            check(service, data, images, within, tmp_path / mode)
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("exif", [None, "ignore"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_every_orientation_has_the_same_pixels(
-    kind: str, orientation: int, exif: str | None, processor: str, tmp_path: Path
-) -> None:
-    options = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}.get(kind, {})
-    data = saved(RGB, kind, orientation, **options)
-    loaded = Image.open(io.BytesIO(data))
-    loaded.load()
-    images = [Image.open(io.BytesIO(data)), loaded, loaded.copy()]
-    within = 0 if kind != "JPEG" else 2 if processor == "none" else 0.05
-    check(data, images, PROCESSORS[processor], exif, tmp_path, within)
+@with_cases("processor", PROCESSORS)
+@with_cases("exif", [None, "ignore"])
+def test_every_orientation_has_the_same_pixels(exif: str | None, processor: str, tmp_path: Path) -> None:
+    with service_in(tmp_path, processor, exif) as service:
+        for kind, options in {"PNG": {}, "JPEG": {"quality": 95}, "WEBP": {"lossless": True}}.items():
+            within = 0 if kind != "JPEG" else 2 if processor == "none" else 0.05
+            for orientation in range(1, 9):
+                data = saved(RGB, kind, orientation, **options)
+                images = [Image.open(io.BytesIO(data)), loaded(data), loaded(data).copy()]
+                check(service, data, images, within, tmp_path / f"{kind}-{orientation}")
 
 
-@pytest.mark.parametrize("mode", ["F", "I"])
+@with_cases("mode", ["F", "I"])
 def test_pixels_without_a_scale_are_refused_by_name(mode: str) -> None:
     image = Image.new(mode, (5, 4), 70_000 if mode == "I" else 7)
     with ImageService(executor="thread", num_workers=1, allow=("pillow", "dataset")) as service:

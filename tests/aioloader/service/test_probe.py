@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
+import anyio
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import aioloader
 from aioloader.errors import DecodeError, ImageTooLargeError
 from aioloader.service.probe import HeaderReader, ImageInfo
 from aioloader.service.references import HEAD_NBYTES
 from aioloader.transforms import decode_image, encode_raw
-from tests.aioloader.service.images import jpeg
-from tests.cases import with_cases
+from tests.aioloader.service.images import jpeg, saved, service_of
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import with_orientation
+from tests.servers.raw_http import RawServer, answer
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
@@ -35,22 +37,20 @@ def info(payload: Any, **options: Any) -> ImageInfo:
     return HeaderReader(**settings).info(payload, **{"name": "it", **options})
 
 
-def written(kind: str, height: int = 30, width: int = 50, **options: Any) -> bytes:
+def written(kind: str, height: int = 30, width: int = 50, orientation: int = 1, **options: Any) -> bytes:
     """Return noise in a format."""
-    pillow = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    pillow.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
+    return saved(pixels, kind, orientation, **options)
 
 
-def oriented(orientation: int) -> Any:
-    exif = pytest.importorskip("PIL.Image").Exif()
-    exif[0x0112] = orientation
-    return exif
+def of_frames(kind: str, count: int, **options: Any) -> bytes:
+    """Return an image of several frames of one shade each, from 7 on."""
+    pillow = pytest.importorskip("PIL.Image")
+    first, *rest = [pillow.fromarray(np.full((40, 50, 3), 7 + number, np.uint8)) for number in range(count)]
+    return saved(first, kind, save_all=True, append_images=rest, **options)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@with_cases("kind", FORMATS)
 def test_the_size_is_that_of_the_pixels(kind: str) -> None:
     skip_if_unread(kind)
     data = written(kind)
@@ -63,7 +63,7 @@ def test_the_size_is_that_of_the_pixels(kind: str) -> None:
 @with_cases("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 @with_cases("orientation", range(1, 9))
 def test_the_size_is_upright_if_the_image_will_be(kind: str, orientation: int) -> None:
-    data = written(kind, exif=oriented(orientation))
+    data = written(kind, orientation=orientation)
     for exif in ("apply", "ignore"):
         assert (*info(data, exif=exif).size, 3) == decode_image(data, exif=exif).shape
 
@@ -73,12 +73,9 @@ def test_the_size_is_upright_if_the_image_will_be(kind: str, orientation: int) -
 @with_cases("exif", ["apply", "ignore"])
 def test_a_beginning_has_the_same_size_or_is_not_enough(kind: str, orientation: int, exif: str) -> None:
     """Of an image of more than 64 KiB, whose EXIF block may be behind its pixels."""
-    options = {"exif": oriented(orientation)} if kind in ("JPEG", "PNG", "WEBP", "TIFF") else {}
-    if kind == "JPEG":
-        options["quality"] = 100
-    elif kind == "WEBP":
-        options["lossless"] = True
-    data = written(kind, 200, 300, **options)
+    options = {"JPEG": {"quality": 100}, "WEBP": {"lossless": True}}.get(kind, {})
+    turned = orientation if kind in ("JPEG", "PNG", "WEBP", "TIFF") else 1
+    data = written(kind, 200, 300, turned, **options)
     assert len(data) > HEAD_NBYTES or kind == "GIF"
     for nbytes in (100, 1000, 50_000, HEAD_NBYTES):
         try:
@@ -99,15 +96,10 @@ def test_a_long_header_of_a_jpeg_needs_more_than_the_beginning() -> None:
     assert info(data).size == (60, 40)
 
 
-@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+@with_cases("kind", ["GIF", "WEBP", "PNG", "TIFF"])
 def test_of_many_frames_the_first_is_the_image(kind: str) -> None:
     skip_if_unread(kind, frames=193)
-    pillow = pytest.importorskip("PIL.Image")
-    frames = [pillow.fromarray(np.full((40, 50, 3), number, np.uint8)) for number in range(200)]
-    file = io.BytesIO()
-    options = {"lossless": True} if kind == "WEBP" else {}
-    frames[7].save(file, kind, save_all=True, append_images=frames[8:], **options)
-    data = file.getvalue()
+    data = of_frames(kind, 193, **({"lossless": True} if kind == "WEBP" else {}))
     assert info(data).shape == (40, 50, 3)
     assert (decode_image(data) == 7).all()
 
@@ -139,7 +131,7 @@ class Sized:
 
 def test_a_processor_says_what_it_will_return() -> None:
     processor = Sized()
-    data = written("JPEG", exif=oriented(6))
+    data = written("JPEG", orientation=6)
     found = info(data, processor=processor, key="k")
     assert processor.asked == [(50, 30)]
     assert (found.shape, found.grid_thw, found.num_tokens, found.nbytes) == ((12, 5), (1, 3, 4), 3, 240)
@@ -154,3 +146,56 @@ def test_other_bytes_are_a_named_error(data: bytes, complete: bool) -> None:
         except DecodeError:
             continue
         assert min(found.size) >= 1
+
+
+# -- of a service ----------------------------------------------------------------------------------------------------
+
+
+def with_segments(count: int) -> bytes:
+    """Return a JPEG of 30 x 50 pixels with segments of 65,533 bytes before its frame header."""
+    data = jpeg(30, 50)
+    return data[:2] + count * (b"\xff\xe5\xff\xff" + bytes(65_533)) + data[2:]
+
+
+@on_both_loops
+async def test_a_longer_header_is_read_step_by_step_and_what_is_no_image_no_further(leftovers: Any) -> None:
+    pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
+    with RawServer() as server:
+        async with service_of(allow=("http",), hosts=[f"127.0.0.1:{server.port}"]) as service:
+            for segments, requests in ((0, 1), (5, 2), (40, 3)):
+                server.heads.clear()
+                server.answers["/x"] = answer(with_segments(segments))
+                assert (await service.probe(server.url("/x"))).size == (30, 50)
+                assert len(server.heads) == requests
+            for data in (b"no image " * 1_000_000, b"\xff\xd8\xff\xe5\0\0" + bytes(3_000_000)):
+                server.heads.clear()
+                server.answers["/x"] = answer(data)
+                with pytest.raises(aioloader.ImageError):
+                    await service.probe(server.url("/x"))
+                assert len(server.heads) == 1
+
+
+@on_both_loops
+async def test_images_of_many_frames_are_refused() -> None:
+    data = of_frames("PNG", 4)
+    for most in (None, 4):
+        async with service_of(max_frames=most) as service:
+            assert (await service.get(data)).shape == (40, 50, 3)
+    async with service_of(max_frames=3) as service:
+        with pytest.raises(ImageTooLargeError, match="it has 4 frames, and max_frames is 3") as caught:
+            await service.get(data)
+        assert (caught.value.what, caught.value.limit, caught.value.found) == ("frames", 3, 4)
+
+
+@on_both_loops
+async def test_a_header_may_have_less_time_than_the_service_allows() -> None:
+    async def never(url: str) -> bytes:
+        await anyio.sleep_forever()
+
+    async with service_of(allow=("http",), fetch=never, timeout=100) as service:
+        with anyio.fail_after(30):
+            with pytest.raises(aioloader.ImageTimeoutError) as caught:
+                await service.probe("http://example.com/1", timeout=0.05)
+            assert caught.value.timeout == 0.05
+        with pytest.raises(ValueError, match="timeout"):
+            await service.probe("http://example.com/1", timeout=0)
