@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from aioloader.service import http_fetch as fetched_cache
 from aioloader.service.http_fetch import FetchedCache, KnownVersion
 from aioloader.service.references import ReferenceReader
 from aioloader.storage.cache.disk import CacheOptions
-from tests.cases import on_both_loops
+from tests.cases import on_both_loops, with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer
 
@@ -108,42 +109,57 @@ class Versions:
         answer(*([] if known else [self.body]), status=304 if known else 200, ETag=self.tag)(sock, ended)
 
 
+def changed(path: str, body: bytes) -> Callable[[RawServer], None]:
+    return lambda server: server.answers.update({path: Versions(server, body, '"2"')})
+
+
+NEW, OTHER = b"new" * 1000, b"another image"
+
+
 @pytest.fixture
 def server(leftovers: object) -> Iterator[RawServer]:
     pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
     with RawServer() as server:
-        server.answers["/a"] = Versions(server)
-        server.answers["/b"] = Versions(server, b"another image")
         yield server
 
 
+Step = str | tuple[str, int] | Callable[[RawServer], object]
 Read = Callable[..., list[tuple[bytes, Any]]]
 
 
 @pytest.fixture
 def read(server: RawServer, cache: str, run_on: RunOn, no_blocking: None) -> Read:
-    """Return a function that reads paths in turn, with one reader: all bytes, or the first ones of (path, number), and
-    whether they are all. A function among them is called.
-    """
+    """Return a function that reads paths in turn, with one reader and a new cache: all bytes, or first ones.
 
-    def run(*steps: str | tuple[str, int] | Callable[[], object]) -> list[tuple[bytes, Any]]:
+    The results are the bytes with path and version, or the first bytes and whether they are all. A function among the
+    steps is called.
+    """
+    numbers = itertools.count()
+
+    async def taken(reader: ReferenceReader, step: str | tuple[str, int]) -> tuple[bytes, Any]:
+        if isinstance(step, tuple):
+            head = await reader.read_header(reader.accept(server.url(step[0])), step[1])
+            return bytes(head.payload), head.complete
+        image = await reader.read(reader.accept(server.url(step)))
+        assert image.complete
+        key: Any = image.key
+        return bytes(image.payload), key and (key[0], key[1].removeprefix(server.url("")), key[2])
+
+    def run(*steps: Step) -> list[tuple[bytes, Any]]:
+        server.heads.clear()
+        server.answers = {"/a": Versions(server), "/b": Versions(server, OTHER), **server.answers}
+        place = cache if cache == "memory" else f"{cache}-{next(numbers)}"
+
         async def main() -> list[tuple[bytes, Any]]:
-            reader = ReferenceReader(
-                allow=["http"], hosts=[f"127.0.0.1:{server.port}"], cache=cache, timeout=20.0
-            )
+            host = f"127.0.0.1:{server.port}"
+            reader = ReferenceReader(allow=["http"], hosts=[host], cache=place, timeout=20.0)
             found = []
             try:
                 for step in steps:
-                    if isinstance(step, tuple):
-                        path, nbytes = step
-                        head = await reader.read_header(reader.accept(server.url(path)), nbytes)
-                        found.append((bytes(head.payload), head.complete))
-                    elif isinstance(step, str):
-                        image = await reader.read(reader.accept(server.url(step)))
-                        assert image.complete
-                        found.append((bytes(image.payload), image.key))
+                    if callable(step):
+                        step(server)
                     else:
-                        step()
+                        found.append(await taken(reader, step))
             finally:
                 await reader.aclose()
             return found
@@ -153,88 +169,69 @@ def read(server: RawServer, cache: str, run_on: RunOn, no_blocking: None) -> Rea
     return run
 
 
-def statuses(server: RawServer) -> list[bool]:
-    return ["if-none-match" in head.lower() for head in server.heads]
+def asked(server: RawServer) -> str:
+    """Return which requests ask whether the version is still the known one."""
+    return "".join("-?"["if-none-match" in head.lower()] for head in server.heads)
 
 
-def test_an_image_is_sent_once(server: RawServer, read: Read) -> None:
-    found = read("/a", "/a", "/b", "/a", "/b")
-    key = ("url", server.url("/a"), '"1"')
-    assert found[0] == found[1] == found[3] == (IMAGE, key)
-    assert found[2][0] == found[4][0] == b"another image"
-    assert statuses(server) == [False, True, False, True, True]
+A, B, C = (IMAGE, ("url", "/a", '"1"')), (OTHER, ("url", "/b", '"1"')), (NEW, ("url", "/a", '"2"'))
 
 
-def test_a_new_version_is_read(server: RawServer, read: Read) -> None:
-    def change() -> None:
-        server.answers["/a"] = Versions(server, b"new", '"2"')
+@with_cases(
+    ("steps", "results", "conditional"),
+    [
+        pytest.param(["/a", "/a", "/b", "/a", "/b"], [A, A, B, A, B], "-?-??", id="an image is sent once"),
+        pytest.param(["/a", changed("/a", NEW), "/a", "/a"], [A, C, C], "-??", id="a new version"),
+        pytest.param(["/a", ("/a", 100), "/a"], [A, (IMAGE, True), A], "-??", id="a header from the cache"),
+        pytest.param(
+            [("/b", 1000), "/b", ("/b", 5)],
+            [(OTHER, True), B, (OTHER, True)],
+            "-??",
+            id="a header that was all",
+        ),
+        pytest.param(
+            [("/a", 100), "/a", ("/a", 100)],
+            [(IMAGE[:100], False), A, (IMAGE, True)],
+            "--?",
+            id="the beginning of an image is not the image",
+        ),
+        pytest.param(
+            ["/a", changed("/a", NEW), ("/a", 6), "/a"],
+            [A, (b"newnew", False), C],
+            "-??",
+            id="the header of a new version",
+        ),
+    ],
+)
+def test_what_is_known_is_not_sent_again(
+    server: RawServer, read: Read, steps: list[Step], results: Any, conditional: str
+) -> None:
+    server.answers.clear()
+    assert read(*steps) == results
+    assert asked(server) == conditional
 
-    assert [data for data, _ in read("/a", change, "/a", "/a")] == [IMAGE, b"new", b"new"]
-    assert statuses(server) == [False, True, True]
 
-
-@pytest.mark.parametrize("tag", [None, 'W/"1"', "1", '"' + "a" * 300 + '"'])
+@with_cases("tag", [None, 'W/"1"', "1", '"' + "a" * 300 + '"'])
 def test_without_a_version_every_image_is_sent(server: RawServer, read: Read, tag: str | None) -> None:
     server.answers["/a"] = answer(IMAGE, ETag=tag)
     assert read("/a", "/a") == [(IMAGE, None)] * 2
-    assert statuses(server) == [False, False]
+    assert asked(server) == "--"
 
 
 def test_the_version_is_that_of_the_url_behind_a_redirect(server: RawServer, read: Read) -> None:
     """Another URL may use the same name of a version for another image."""
-    server.answers["/x"] = answer(status=302, Location="/a")
-    another = IMAGE[::-1]
-    server.answers["/b"] = Versions(server, another)
 
-    def change() -> None:
-        server.answers["/x"] = answer(status=302, Location="/b")
+    def lead(path: str) -> Callable[[RawServer], None]:
+        return lambda server: server.answers.update({"/x": answer(status=302, Location=path)})
 
-    found = read("/x", "/x", change, "/x", "/x")
-    assert [data for data, _ in found] == [IMAGE, IMAGE, another, another]
-    assert statuses(server) == [False, False, False, True, False, False, False, True]
-    keys = [key for _, key in found]
-    assert keys[0] == keys[1] != keys[2] == keys[3]
+    assert read(lead("/a"), "/x", "/x", lead("/b"), "/x", "/x") == [A, A, B, B]
+    assert asked(server) == "---?---?"
 
 
 def test_a_server_that_says_so_without_being_asked_is_a_named_error(server: RawServer, read: Read) -> None:
     server.answers["/a"] = answer(status=304, ETag='"1"')
     with pytest.raises(OSError, match="304"):
         read("/a")
-
-
-def test_a_header_comes_from_the_cache(server: RawServer, read: Read) -> None:
-    key = ("url", server.url("/a"), '"1"')
-    assert read("/a", ("/a", 100), "/a") == [(IMAGE, key), (IMAGE, True), (IMAGE, key)]
-    assert statuses(server) == [False, True, True]
-
-
-def test_a_header_that_was_all_is_kept(server: RawServer, read: Read) -> None:
-    found = read(("/b", 1000), "/b", ("/b", 5))
-    assert found == [
-        (b"another image", True),
-        (b"another image", ("url", server.url("/b"), '"1"')),
-        (b"another image", True),
-    ]
-    assert statuses(server) == [False, True, True]
-
-
-def test_the_beginning_of_an_image_is_not_kept_as_the_image(server: RawServer, read: Read) -> None:
-    found = read(("/a", 100), "/a", ("/a", 100))
-    assert found[0] == (IMAGE[:100], False)
-    assert found[1][0] == IMAGE
-    assert found[2] == (IMAGE, True)
-    assert statuses(server) == [False, False, True]
-
-
-def test_the_header_of_a_new_version_is_read(server: RawServer, read: Read) -> None:
-    def change() -> None:
-        server.answers["/a"] = Versions(server, b"new" * 1000, '"2"')
-
-    assert read("/a", change, ("/a", 6), "/a")[1:] == [
-        (b"newnew", False),
-        (b"new" * 1000, ("url", server.url("/a"), '"2"')),
-    ]
-    assert statuses(server) == [False, True, True]
 
 
 def test_wrong_options_are_refused() -> None:
@@ -247,7 +244,7 @@ def test_wrong_options_are_refused() -> None:
 @on_both_loops
 async def test_a_directory_that_cannot_be_used_is_a_named_error(server: RawServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-
+    server.answers["/a"] = answer(IMAGE)
     reader = ReferenceReader(allow=["http"], hosts=[f"127.0.0.1:{server.port}"], cache=tmp_path / "file")
     try:
         with pytest.raises(ImageServiceError, match="cache"):

@@ -36,6 +36,8 @@ pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
 
 IMAGE = bytes(range(256)) * 40
 LIMIT = 20_000
+OK = b"HTTP/1.1 200 OK\r\n"
+WITH_LENGTH = OK + b"Content-Length: %d\r\n\r\n" % len(IMAGE) + IMAGE
 
 
 @pytest.fixture
@@ -50,18 +52,28 @@ Get = Callable[..., WebBytes]
 
 @pytest.fixture
 def get(server: RawServer, run_on: RunOn, no_blocking: None) -> Get:
-    """Return a function that gets a URL, or a path of the server, by a new client in a new event loop."""
+    """Return a function that gets a URL, or a path of the server, by a new client in a new event loop.
+
+    With a reply it forgets earlier requests, and the server answers with it at /x.
+    """
 
     def run(
-        url: str, *, hosts: list[str] | None = None, first: int | None = None, **options: Any
+        url: str,
+        reply: Any = None,
+        *,
+        hosts: list[str] | None = None,
+        first: int | None = None,
+        **options: Any,
     ) -> WebBytes:
+        if reply is not None:
+            server.heads.clear()
+            server.answers["/x"] = raw(reply) if isinstance(reply, bytes) else reply
         if url.startswith("/"):
             url = server.url(url)
         named = [f"127.0.0.1:{server.port}"] if hosts is None else hosts
-        settings: dict[str, Any] = {"max_bytes": LIMIT, "timeout": 20.0, **options}
 
         async def main() -> WebBytes:
-            client = WebClient(HostRule(named), **settings)
+            client = WebClient(HostRule(named), **{"max_bytes": LIMIT, "timeout": 20.0, **options})
             try:
                 return await client.fetch(parse_web_url(url), first=first)
             finally:
@@ -79,10 +91,10 @@ def raw(data: bytes) -> Any:
     return write
 
 
-def test_what_a_server_of_something_else_says_is_not_told(server: RawServer, get: Get) -> None:
-    server.answers["/banner"] = raw(b"SSH-2.0-secret_9.6\r\n\r\n")
+def test_what_a_server_of_something_else_says_is_not_told(get: Get) -> None:
+    banner = b"SSH-2.0-secret_9.6\r\n\r\n"
     with pytest.raises(ImageFetchError, match="not HTTP") as caught:
-        get("/banner")
+        get("/x", banner)  # the traceback has this line
     assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -100,12 +112,9 @@ def test_an_image_is_read(server: RawServer, get: Get) -> None:
 
 
 def test_a_user_agent_is_sent_also_after_a_redirect(server: RawServer, get: Get) -> None:
-    server.answers["/moved"] = answer(b"", status=302, Location="/image")
-    get("/moved", user_agent="bot/1 (+https://example.com/bot)")
-    assert ["User-Agent: bot/1 (+https://example.com/bot)\r\n" in head for head in server.heads] == [
-        True,
-        True,
-    ]
+    agent = "bot/1 (+https://example.com/bot)"
+    get("/x", answer(status=302, Location="/image"), user_agent=agent)
+    assert [f"User-Agent: {agent}\r\n" in head for head in server.heads] == [True, True]
 
 
 @with_cases("agent", ["", " bot", "bot ", "bot\r\nX: 1", "bot\0", "bot\x7f", "b\xf6t", b"bot"])
@@ -123,46 +132,28 @@ def test_a_user_agent_needs_the_own_client() -> None:
             aioloader.ImageService(user_agent="bot", **options)
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            + b"".join(
-                b"%x;note\r\n%s\r\n" % (1024, IMAGE[at : at + 1024]) for at in range(0, len(IMAGE), 1024)
-            )
-            + b"0\r\nTrailer: x\r\n\r\n",
-            id="chunked",
-        ),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + IMAGE, id="until the end"),
-        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n" + IMAGE, id="HTTP/1.0"),
-        pytest.param(
-            b"HTTP/1.1 100 Continue\r\n\r\n" * 3
-            + b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(IMAGE)
-            + IMAGE,
-            id="interim",
-        ),
-        *(
-            pytest.param(
-                b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n"
-                % (coding, len(IMAGE))
-                + IMAGE,
-                id=f"encoded as {coding.decode()}",
-            )
-            for coding in (b"aws-chunked", b"utf-8", b"binary", b"identity, UTF-8")
-        ),
-        pytest.param(
-            b'HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nETag: W/"1"\r\nContent-Length: %d\r\n\r\n'
-            % len(IMAGE)
-            + IMAGE
-            + b"more than announced",
-            id="more than announced",
-        ),
-    ],
-)
-def test_an_image_is_framed_in_any_way(server: RawServer, get: Get, response: bytes) -> None:
-    server.answers["/x"] = raw(response)
-    found = get("/x")
+def encoded(coding: bytes, more: bytes = b"") -> bytes:
+    return WITH_LENGTH.replace(b"\r\n", b"\r\nContent-Encoding: %b\r\n" % coding + more, 1)
+
+
+PIECES = b"".join(b"%x;note\r\n%s\r\n" % (1024, IMAGE[at : at + 1024]) for at in range(0, len(IMAGE), 1024))
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+FRAMED = {
+    "chunked": CHUNKED + PIECES + b"0\r\nTrailer: x\r\n\r\n",
+    "until the end": OK + b"\r\n" + IMAGE,
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\n\r\n" + IMAGE,
+    "interim": b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + WITH_LENGTH,
+    "aws-chunked": encoded(b"aws-chunked"),
+    "utf-8": encoded(b"utf-8"),
+    "binary": encoded(b"binary"),
+    "identity and UTF-8": encoded(b"identity, UTF-8"),
+    "more than announced": encoded(b"identity", b'ETag: W/"1"\r\n') + b"more than announced",
+}
+
+
+@with_cases("name", FRAMED)
+def test_an_image_is_framed_in_any_way(get: Get, name: str) -> None:
+    found = get("/x", FRAMED[name])
     assert (bytes(found.data), found.complete, found.tag) == (IMAGE, True, None)
 
 
@@ -170,116 +161,93 @@ def test_an_image_is_framed_in_any_way(server: RawServer, get: Get, response: by
 
 
 def test_the_beginning_is_asked_for(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(IMAGE[:100], status=206, Content_Range=f"bytes 0-99/{len(IMAGE)}")
-    found = get("/x", first=100)
+    part = answer(IMAGE[:100], status=206, Content_Range=f"bytes 0-99/{len(IMAGE)}")
+    found = get("/x", part, first=100)
     assert (bytes(found.data), found.complete) == (IMAGE[:100], False)
     assert "range: bytes=0-99\r\n" in server.heads[0].lower()
+    assert get("/x", answer(b"small", status=206, Content_Range="bytes 0-4/5"), first=1000).complete
+    for first in (100, len(IMAGE), len(IMAGE) + 1):  # a server that ignores what is asked for
+        found = get("/image", first=first)
+        assert (bytes(found.data), found.complete) == (IMAGE[:first], first >= len(IMAGE))
 
 
-@pytest.mark.parametrize(("first", "complete"), [(100, False), (len(IMAGE), True), (len(IMAGE) + 1, True)])
-def test_reading_stops_where_a_server_ignores_that(
-    server: RawServer, get: Get, first: int, complete: bool
-) -> None:
-    found = get("/image", first=first)
-    assert (bytes(found.data), found.complete) == (IMAGE[:first], complete)
-
-
-def test_an_endless_body_is_left_after_its_beginning(server: RawServer, get: Get) -> None:
+def test_an_endless_body_is_left_after_its_beginning(get: Get) -> None:
     def endless(sock: socket.socket, ended: threading.Event) -> None:
-        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        sock.sendall(OK + b"\r\n")
         while not ended.is_set():
             sock.sendall(bytes(1 << 16))
 
-    server.answers["/x"] = endless
-    assert len(get("/x", first=1000).data) == 1000
+    assert len(get("/x", endless, first=1000).data) == 1000
     with pytest.raises(ImageTooLargeError):
         get("/x")
 
 
-def test_a_small_image_is_whole_at_once(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(b"small", status=206, Content_Range="bytes 0-4/5")
-    assert get("/x", first=1000).complete
+SPANS = [None, "bytes 5-9/100", "bytes */100", "items 0-4/5", "bytes 0-4", "nonsense"]
 
 
-@pytest.mark.parametrize(
-    "span", [None, "bytes 5-9/100", "bytes */100", "items 0-4/5", "bytes 0-4", "nonsense"]
+@with_cases(
+    ("span", "first", "says"), [*((span, 5, "another part") for span in SPANS), ("bytes 0-4/5", None, "206")]
 )
-def test_another_part_is_refused(server: RawServer, get: Get, span: str | None) -> None:
-    server.answers["/x"] = answer(b"12345", status=206, Content_Range=span)
-    with pytest.raises(ImageFetchError, match="another part"):
-        get("/x", first=5)
-
-
-def test_a_part_that_nobody_asked_for_is_refused(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(b"12345", status=206, Content_Range="bytes 0-4/5")
-    with pytest.raises(ImageFetchError, match="206"):
-        get("/x")
+def test_a_part_that_nobody_asked_for_is_refused(
+    get: Get, span: str | None, first: int | None, says: str
+) -> None:
+    with pytest.raises(ImageFetchError, match=says):
+        get("/x", answer(b"12345", status=206, Content_Range=span), first=first)
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_announced_size_is_refused_before_the_body(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(b"", Content_Length=LIMIT + 1)
-    server.answers["/y"] = answer(b"1", status=206, Content_Length=1, Content_Range=f"bytes 0-0/{LIMIT + 1}")
-    for path, first in (("/x", None), ("/y", 1)):
+def test_an_announced_size_is_refused_before_the_body(get: Get) -> None:
+    whole = answer(b"", Content_Length=LIMIT + 1)
+    part = answer(b"1", status=206, Content_Length=1, Content_Range=f"bytes 0-0/{LIMIT + 1}")
+    for reply, first in ((whole, None), (part, 1)):
         with pytest.raises(ImageTooLargeError) as found:
-            get(path, first=first)
+            get("/x", reply, first=first)
         assert (found.value.what, found.value.limit, found.value.found) == ("bytes", LIMIT, LIMIT + 1)
 
 
-def test_a_large_body_without_a_size_is_refused(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(bytes(LIMIT + 1), Content_Length=None)
+def test_a_large_body_without_a_size_is_refused(get: Get) -> None:
     with pytest.raises(ImageTooLargeError) as found:
-        get("/x")
+        get("/x", answer(bytes(LIMIT + 1), Content_Length=None))
     assert found.value.found is None
-    server.answers["/x"] = answer(bytes(LIMIT), Content_Length=None)
-    assert len(get("/x").data) == LIMIT
+    assert len(get("/x", answer(bytes(LIMIT), Content_Length=None)).data) == LIMIT
 
 
-@pytest.mark.parametrize("coding", ["gzip", "br", "GZIP, identity", "x"])
+@with_cases("coding", ["gzip", "br", "GZIP, identity", "x"])
 def test_a_compressed_body_is_refused(server: RawServer, get: Get, coding: str) -> None:
-    server.answers["/x"] = answer(gzip.compress(bytes(1 << 20)), Content_Encoding=coding)
     with pytest.raises(ImageFetchError, match="encoded the image"):
-        get("/x")
+        get("/x", answer(gzip.compress(bytes(1 << 20)), Content_Encoding=coding))
     assert len(server.heads) == 1
 
 
-def test_chunks_of_a_byte_are_refused(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = raw(
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 10_000
-    )
+def test_chunks_of_a_byte_are_refused(get: Get) -> None:
     with pytest.raises(ImageFetchError, match="chunks"):
-        get("/x")
+        get("/x", CHUNKED + b"1\r\nx\r\n" * 10_000)
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\0\1\2\3" * 100, id="no HTTP"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * 100_000, id="a long header"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 20_000 + b"\r\n", id="many headers"),
-        pytest.param(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100, id="many interim responses"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", id="ends early"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", id="negative length"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n", id="strange digits"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", id="huge length"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", id="two lengths"
-        ),
-        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", id="transfer coding"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="wrong chunk"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\n", id="huge chunk"
-        ),
-        pytest.param(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", id="another protocol"),
-    ],
-)
-def test_a_response_that_is_none_is_a_named_error(server: RawServer, get: Get, response: bytes) -> None:
-    server.answers["/x"] = raw(response)
+MALFORMED = {
+    "nothing": b"",
+    "no HTTP": b"\0\1\2\3" * 100,
+    "a long header": OK + b"X: " + b"x" * 100_000,
+    "many headers": OK + b"X: x\r\n" * 20_000 + b"\r\n",
+    "many interim responses": b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100,
+    "ends early": OK + b"Content-Length: 100\r\n\r\nshort",
+    "negative length": OK + b"Content-Length: -5\r\n\r\n",
+    "strange digits": OK + b"Content-Length: \xb2\r\n\r\n",
+    "huge length": OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "two lengths": OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "transfer coding": OK + b"Transfer-Encoding: gzip\r\n\r\n",
+    "wrong chunk": CHUNKED + b"zz\r\n",
+    "huge chunk": CHUNKED + b"f" * 30 + b"\r\n",
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+}
+
+
+@with_cases("name", MALFORMED)
+def test_a_response_that_is_none_is_a_named_error(server: RawServer, get: Get, name: str) -> None:
     with pytest.raises(ImageFetchError) as found:
-        get("/x?secret=1", max_bytes=1 << 70, attempts=1)
+        get("/x?secret=1", MALFORMED[name], max_bytes=1 << 70, attempts=1)
     assert len(server.heads) == 1
     assert "secret" not in str(found.value)
     assert str(found.value).isprintable()
@@ -301,26 +269,18 @@ def dripping(start: bytes, byte: bytes) -> Any:
     return write
 
 
-def test_a_silent_server_is_left(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = silent
+def test_a_silent_server_is_left(get: Get) -> None:
     with pytest.raises(ImageFetchError, match=r"nothing for 0.02 s"):
-        get("/x", silence_s=0.02, attempts=2)
+        get("/x", silent, silence_s=0.02, attempts=2)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("start", "byte"),
-    [
-        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n", b"x"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
-    ],
+    [(OK + b"X: ", b"x"), (OK + b"Content-Length: 20000\r\n\r\n", b"x"), (CHUNKED, b"1\r\nx\r\n")],
 )
-def test_a_slow_server_is_left_at_the_deadline(
-    server: RawServer, get: Get, start: bytes, byte: bytes
-) -> None:
-    server.answers["/x"] = dripping(start, byte)
+def test_a_slow_server_is_left_at_the_deadline(get: Get, start: bytes, byte: bytes) -> None:
     with pytest.raises(ImageFetchError, match=r"within 0.2 s"):
-        get("/x", timeout=0.2)
+        get("/x", dripping(start, byte), timeout=0.2)
 
 
 def test_a_name_that_is_never_found_ends_at_the_deadline(get: Get) -> None:
@@ -337,11 +297,19 @@ def test_a_name_that_is_never_found_ends_at_the_deadline(get: Get) -> None:
         stop.set()
 
 
-def test_cancelling_closes_the_connection(server: RawServer, run_on: RunOn) -> None:
+def client_of(server: RawServer, *hosts: str, **options: Any) -> WebClient:
+    """Return a client to which each of the hosts is this server."""
+    rule = HostRule([f"{host}:{server.port}" for host in hosts or ("127.0.0.1",)])
+    options = {"max_bytes": LIMIT, "timeout": 20.0, "resolve": lambda *_: ["127.0.0.1"], **options}
+    return WebClient(rule, **options)
+
+
+@on_both_loops
+async def test_cancelling_closes_the_connection(server: RawServer) -> None:
     begun, closed = threading.Event(), threading.Event()
 
     def write(sock: socket.socket, ended: threading.Event) -> None:
-        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1")
+        sock.sendall(OK + b"Content-Length: 9\r\n\r\n1")
         begun.set()
         sock.settimeout(20)
         try:
@@ -351,19 +319,15 @@ def test_cancelling_closes_the_connection(server: RawServer, run_on: RunOn) -> N
             closed.set()
 
     server.answers["/x"] = write
-
-    async def main() -> None:
-        client = WebClient(HostRule([f"127.0.0.1:{server.port}"]), max_bytes=LIMIT, timeout=20.0)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.fetch, parse_web_url(server.url("/x")))
-                await anyio.to_thread.run_sync(begun.wait)
-                tasks.cancel_scope.cancel()
-        finally:
-            await client.aclose()
-
-    run_on(main)
-    assert closed.wait(20)
+    client = client_of(server)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.fetch, parse_web_url(server.url("/x")))
+            await anyio.to_thread.run_sync(begun.wait)
+            tasks.cancel_scope.cancel()
+    finally:
+        await client.aclose()
+    assert await anyio.to_thread.run_sync(closed.wait, 20)
 
 
 # -- connections that are used again ---------------------------------------------------------------------------------
@@ -377,47 +341,40 @@ def serving(*endings: bytes, connections: list[int]) -> Any:
         connections.append(0)
         for ending in endings:
             connections[place] += 1
-            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(IMAGE) + IMAGE + ending)
+            sock.sendall(WITH_LENGTH + ending)
             if not sock.recv(1 << 16):
                 break
 
     return write
 
 
-@pytest.mark.parametrize(
+UNASKED = OK + b"Content-Length: 1\r\n\r\nx"
+
+
+@with_cases(
     ("endings", "urls", "wanted"),
     [
         pytest.param([b""] * 9, ["a.test"] * 5, [5], id="one"),
         pytest.param([b""] * 9, ["a.test", "b.test", "a.test", "b.test"], [2, 2], id="each host its own"),
         pytest.param([b""], ["a.test"] * 3, [1, 1, 1], id="the server closes it without a response"),
-        pytest.param(
-            [b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"] * 9,
-            ["a.test"] * 3,
-            [1, 1, 1],
-            id="a response that nobody asked for",
-        ),
+        pytest.param([UNASKED] * 9, ["a.test"] * 3, [1, 1, 1], id="a response that nobody asked for"),
     ],
 )
-def test_images_of_a_server_come_over_one_connection(
-    server: RawServer, run_on: RunOn, endings: list[bytes], urls: list[str], wanted: list[int]
+@on_both_loops
+async def test_images_of_a_server_come_over_one_connection(
+    server: RawServer, endings: list[bytes], urls: list[str], wanted: list[int]
 ) -> None:
     connections: list[int] = []
     server.answers["/x"] = serving(*endings, connections=connections)
-
-    async def main() -> None:
-        hosts = [f"{host}:{server.port}" for host in set(urls)]
-        client = WebClient(
-            HostRule(hosts), max_bytes=LIMIT, timeout=20.0, resolve=lambda *_: ["127.0.0.1"], attempts=1
-        )
-        for host in urls:
-            assert (await client.fetch(parse_web_url(server.url("/x", host)))).data == IMAGE
-        await client.aclose()
-
-    run_on(main)
+    client = client_of(server, *set(urls), attempts=1)
+    for host in urls:
+        assert (await client.fetch(parse_web_url(server.url("/x", host)))).data == IMAGE
+    await client.aclose()
     assert connections == wanted
 
 
-def test_an_idle_connection_that_the_server_closed_is_not_used(server: RawServer, run_on: RunOn) -> None:
+@on_both_loops
+async def test_an_idle_connection_that_the_server_closed_is_not_used(server: RawServer) -> None:
     connections: list[int] = []
     closed = threading.Event()
 
@@ -429,72 +386,60 @@ def test_an_idle_connection_that_the_server_closed_is_not_used(server: RawServer
         closed.set()
 
     server.answers["/x"] = write
-
-    async def main() -> None:
-        rule = HostRule([f"127.0.0.1:{server.port}"])
-        client = WebClient(rule, max_bytes=LIMIT, timeout=20.0, attempts=1)
-        for _ in range(3):
-            assert (await client.fetch(parse_web_url(server.url("/x")))).data == IMAGE
-            await anyio.to_thread.run_sync(closed.wait, 20)
-            closed.clear()
-        await client.aclose()
-
-    run_on(main)
+    client = client_of(server, attempts=1)
+    for _ in range(3):
+        assert (await client.fetch(parse_web_url(server.url("/x")))).data == IMAGE
+        await anyio.to_thread.run_sync(closed.wait, 20)
+        closed.clear()
+    await client.aclose()
     assert connections == [1, 1, 1]
 
 
 # -- further attempts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again(server: RawServer, get: Get, status: int) -> None:
-    replies = [answer(status=status, Retry_After="0"), answer(b"", Content_Length=5), answer(IMAGE)]
+def in_turn(*replies: Any) -> Any:
+    """Return an answer that is the next of these each time."""
+    left = list(replies)
 
     def write(sock: socket.socket, ended: threading.Event) -> None:
-        replies.pop(0)(sock, ended)
+        left.pop(0)(sock, ended)
 
-    server.answers["/x"] = write
-    assert bytes(get("/x").data) == IMAGE
-    assert server.paths == ["/x"] * 3
+    return write
 
 
-def test_a_reset_connection_is_opened_again(server: RawServer, get: Get) -> None:
-    replies = ["reset", "image"]
+def reset(sock: socket.socket, ended: threading.Event) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
 
-    def write(sock: socket.socket, ended: threading.Event) -> None:
-        if replies.pop(0) == "image":
-            answer(IMAGE)(sock, ended)
-        else:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.close()
 
-    server.answers["/x"] = write
-    assert bytes(get("/x").data) == IMAGE
+def test_a_busy_server_is_asked_again(server: RawServer, get: Get) -> None:
+    for status in (429, 500, 503):
+        early = answer(b"", Content_Length=5)
+        replies = in_turn(answer(status=status, Retry_After="0"), early, answer(IMAGE))
+        assert bytes(get("/x", replies).data) == IMAGE
+        assert server.paths == ["/x"] * 3
+    assert bytes(get("/x", in_turn(reset, answer(IMAGE))).data) == IMAGE
 
 
 def test_attempts_end(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(status=503)
     with pytest.raises(ImageFetchError, match="503") as found:
-        get("/x")
+        get("/x", answer(status=503))
     assert found.value.status == 503
     assert len(server.heads) == 4
 
 
-@pytest.mark.parametrize(
-    "asked", ["3600", "99999999", "\xb2", "1e9", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", ""]
-)
+@with_cases("asked", ["3600", "99999999", "\xb2", "1e9", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", ""])
 def test_a_pause_longer_than_the_deadline_is_not_waited_for(server: RawServer, get: Get, asked: str) -> None:
-    server.answers["/x"] = answer(status=503, Retry_After=asked)
     with pytest.raises(ImageFetchError, match="503"):
-        get("/x", attempts=2)
+        get("/x", answer(status=503, Retry_After=asked), attempts=2)
     assert len(server.heads) == (1 if asked.isascii() and asked.isdigit() else 2)
 
 
-@pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 410, 451, 999])
+@with_cases("status", [204, 304, 400, 401, 403, 404, 410, 451, 999])
 def test_another_status_is_final(server: RawServer, get: Get, status: int) -> None:
-    server.answers["/x"] = answer(status=status)
     with pytest.raises(ImageFetchError, match=str(status)) as found:
-        get("/x?secret=1")
+        get("/x?secret=1", answer(status=status))
     assert found.value.status == status
     assert "secret" not in str(found.value)
     assert len(server.heads) == 1
@@ -534,25 +479,20 @@ def test_the_connection_goes_to_the_address_that_was_checked(server: RawServer, 
     assert f"host: images.test:{server.port}\r\n" in server.heads[0].lower()
 
 
-@pytest.mark.parametrize(
-    "addresses",
-    [
-        ["127.0.0.1"],
-        ["8.8.8.8", "127.0.0.1"],
-        ["10.0.0.1"],
-        ["169.254.169.254"],
-        ["::1"],
-        ["::ffff:127.0.0.1"],
-        ["nonsense"],
-    ],
-)
-@pytest.mark.parametrize("hosts", [["*:{port}"], ["*.test:{port}"]])
+INSIDE = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", "nonsense"]
+
+
+@with_cases("addresses", [*([each] for each in INSIDE), ["8.8.8.8", "127.0.0.1"]])
+@with_cases("host", ["*", "*.test"])
 def test_a_name_with_an_address_inside_is_refused(
-    server: RawServer, get: Get, addresses: list[str], hosts: list[str]
+    server: RawServer, get: Get, addresses: list[str], host: str
 ) -> None:
-    named = [host.format(port=server.port) for host in hosts]
     with pytest.raises(ImageNotAllowedError):
-        get(server.url("/image", "evil.test"), hosts=named, resolve=lambda host, port: addresses)
+        get(
+            server.url("/image", "evil.test"),
+            hosts=[f"{host}:{server.port}"],
+            resolve=lambda host, port: addresses,
+        )
     assert server.heads == []
 
 
@@ -580,28 +520,24 @@ def test_a_name_that_resolves_to_another_address_the_next_time_is_checked_again(
 # -- redirects -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@with_cases("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_followed(server: RawServer, get: Get, status: int) -> None:
-    server.answers["/x"] = answer(status=status, Location="/y?token=1")
     server.answers["/y"] = answer(status=status, Location=server.url("/image"))
-    found = get("/x")
+    found = get("/x", answer(status=status, Location="/y?token=1"))
     assert bytes(found.data) == IMAGE
     assert found.final == server.url("/image")
     assert server.paths == ["/x", "/y?token=1", "/image"]
 
 
-@pytest.mark.parametrize(
-    ("location", "path"), [("/üß".encode(), "/%C3%BC%C3%9F"), ("/ü".encode("latin-1"), "/%FC")]
-)
+@with_cases(("location", "path"), [("/üß".encode(), "/%C3%BC%C3%9F"), ("/ü".encode("latin-1"), "/%FC")])
 def test_a_redirect_may_have_other_characters_than_ascii(
     server: RawServer, get: Get, location: bytes, path: str
 ) -> None:
-    server.answers["/x"] = answer(status=302, Location=location.decode("latin-1"))
     server.answers[path] = answer(IMAGE)
-    assert bytes(get("/x").data) == IMAGE
+    assert bytes(get("/x", answer(status=302, Location=location.decode("latin-1"))).data) == IMAGE
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("location", "error"),
     [
         ("http://169.254.169.254/latest/meta-data/", ImageNotAllowedError),
@@ -616,16 +552,14 @@ def test_a_redirect_may_have_other_characters_than_ascii(
 def test_a_redirect_to_elsewhere_is_refused(
     server: RawServer, get: Get, location: str | None, error: type[Exception]
 ) -> None:
-    server.answers["/x"] = answer(status=302, Location=location and location.format(port=server.port))
     with pytest.raises(error):
-        get("/x")
+        get("/x", answer(status=302, Location=location and location.format(port=server.port)))
     assert server.paths == ["/x"]
 
 
 def test_redirects_end(server: RawServer, get: Get) -> None:
-    server.answers["/x"] = answer(status=302, Location="/x")
     with pytest.raises(ImageFetchError, match="more than 5 redirects"):
-        get("/x")
+        get("/x", answer(status=302, Location="/x"))
     assert len(server.heads) == 6
 
 
@@ -638,33 +572,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("needs the program openssl")
     folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            *(
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-            ),
-            *(
-                "-keyout",
-                str(folder / "key"),
-                "-out",
-                str(folder / "cert"),
-                "-days",
-                "2",
-                "-subj",
-                "/CN=images.test",
-            ),
-            *("-addext", "subjectAltName=DNS:images.test"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key -out cert -days 2"
+    names = ["-subj", "/CN=images.test", "-addext", "subjectAltName=DNS:images.test"]
+    subprocess.run(["openssl", *made.split(), *names], check=True, capture_output=True, cwd=folder)
     both = folder / "both"
     both.write_bytes((folder / "key").read_bytes() + (folder / "cert").read_bytes())
     return both
@@ -679,27 +589,23 @@ def tls_server(certificate: Path, leftovers: object) -> Iterator[RawServer]:
         yield server
 
 
+def loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
 def test_a_certificate_is_that_of_the_name(
     tls_server: RawServer, get: Get, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-
-    def resolve(host: str, port: int) -> list[str]:
-        return ["127.0.0.1"]
-
-    hosts = [
-        f"images.test:{tls_server.port}",
-        f"other.test:{tls_server.port}",
-        f"127.0.0.1:{tls_server.port}",
-    ]
+    hosts = [f"{host}:{tls_server.port}" for host in ("images.test", "other.test", "127.0.0.1")]
     url = tls_server.url("/image", "images.test")
-    assert bytes(get(url, hosts=hosts, resolve=resolve).data) == IMAGE
+    assert bytes(get(url, hosts=hosts, resolve=loopback).data) == IMAGE
     for host in ("other.test", "127.0.0.1"):
         with pytest.raises(ImageFetchError, match="certificate"):
-            get(tls_server.url("/image", host), hosts=hosts, resolve=resolve)
+            get(tls_server.url("/image", host), hosts=hosts, resolve=loopback)
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ImageFetchError, match="certificate"):
-        get(url, hosts=hosts, resolve=resolve)
+        get(url, hosts=hosts, resolve=loopback)
     assert len(tls_server.heads) == 1
 
 
@@ -710,7 +616,7 @@ def test_encryption_is_not_left_by_a_redirect(
     tls_server.answers["/x"] = answer(status=302, Location=server.url("/image"))
     hosts = [f"images.test:{tls_server.port}", f"127.0.0.1:{server.port}"]
     with pytest.raises(ImageNotAllowedError, match="without encryption"):
-        get(tls_server.url("/x", "images.test"), hosts=hosts, resolve=lambda host, port: ["127.0.0.1"])
+        get(tls_server.url("/x", "images.test"), hosts=hosts, resolve=loopback)
     assert server.heads == []
 
 
@@ -719,33 +625,30 @@ def test_a_server_without_encryption_is_a_named_error(server: RawServer, get: Ge
         get(f"https://127.0.0.1:{server.port}/image", attempts=1)
 
 
-def test_the_bytes_of_bodies_that_are_received_are_bounded(
-    server: RawServer, run_on: RunOn, monkeypatch: pytest.MonkeyPatch
+@on_both_loops
+async def test_the_bytes_of_bodies_that_are_received_are_bounded(
+    server: RawServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_exchange, "SMALL_NBYTES", 1 << 16)
     monkeypatch.setattr(http_exchange, "_BODIES_NBYTES", 8 << 20)
     body, count = bytes(2 << 20), 40
     server.answers["/large"] = answer(body)
-    server.answers["/unannounced"] = raw(b"HTTP/1.1 200 OK\r\n\r\n" + body)
+    server.answers["/unannounced"] = raw(OK + b"\r\n" + body)
     received: list[int] = []
+    client = client_of(server, max_bytes=len(body), timeout=60.0)
 
-    async def main() -> None:
-        client = WebClient(HostRule([f"127.0.0.1:{server.port}"]), max_bytes=len(body), timeout=60.0)
-
-        async def fetch(path: str) -> None:
-            received.append(len((await client.fetch(parse_web_url(server.url(path)))).data))
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(count):
-                tasks.start_soon(fetch, ("/large", "/unannounced")[number % 2])
-        await client.aclose()
+    async def fetch(path: str) -> None:
+        received.append(len((await client.fetch(parse_web_url(server.url(path)))).data))
 
     tracemalloc.start()
     try:
-        run_on(main)
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(fetch, ("/large", "/unannounced")[number % 2])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+        await client.aclose()
     assert received == [len(body)] * count
     assert peak < 24 << 20  # of 80 MiB: 8 MiB, and what each has received before it waits
 
