@@ -185,7 +185,7 @@ async def run(bench, *chunks):
 
 
 async def result_of(executor, indices, **options):
-    """Return what an executor makes of one chunk."""
+    """Return the result of one chunk in an executor."""
     b = Bench(executor, program(**options))
     (result,) = await run(b, b.chunk(indices))
     b.close()

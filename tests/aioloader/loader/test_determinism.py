@@ -200,6 +200,7 @@ def test_generators_of_foreign_code_are_warned_of_elsewhere(kind, executor, monk
         list(loader)
 
 
+@pytest.mark.slow  # its import takes seconds in each process; compositions like it are among the generators above
 @with_cases("seed", [None, 3])
 def test_albumentations_in_a_function_draws_the_same_with_any_workers(seed):
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise it queries the network
@@ -225,19 +226,3 @@ def test_generators_that_follow_the_rng_are_left_alone():
             self.generator = random.Random(1)
 
     assert find_generators([Follows(), random.choice, np.random.rand, lambda: tempfile.mkdtemp()]) == []
-
-
-def test_rng_is_handed_to_a_transform_that_asks_for_it(photo_rec):
-    def draw(image, rng):
-        return rng.uniform(2, 3)
-
-    dataset = ImageRecordDataset(photo_rec).transform_first(draw)
-    made = []
-    for executor in ("inline", "thread", "process"):
-        with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
-            made.append(np.concatenate([values for values, _ in loader]))
-    assert np.array_equal(made[0], made[1])
-    assert np.array_equal(made[0], made[2])
-    assert len(np.unique(made[0])) == len(made[0])
-    assert made[0].min() >= 2
-    assert made[0].max() < 3

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, IterableDataset, SimpleDataset
+from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SimpleDataset
 from aioloader.samplers import (
     BatchSampler,
     BucketBatchSampler,
@@ -16,7 +16,6 @@ from aioloader.samplers import (
     PKSampler,
     WeightedRandomSampler,
 )
-from aioloader.transforms import Compose, RandomCrop
 from tests.cases import with_cases
 from tests.executors import pool
 
@@ -156,11 +155,3 @@ async def test_numbered_samples_of_a_stream_keep_their_draws():
     async with AsyncDataLoader(dataset, 3, executor="inline") as batches:
         found = pairs([batch async for batch in batches])
         assert len({number for _, number in found}) == 7
-
-
-def test_crops_of_copies_differ(photo_rec):
-    dataset = ImageRecordDataset(photo_rec).transform_first(Compose([RandomCrop(24)]))
-    for executor in ("inline", "process"):
-        with DataLoader(dataset, 4, sampler=[3] * 4, **pool(executor, 1)) as batches:
-            ((images, _),) = [tuple(np.array(each) for each in batch) for batch in batches]
-        assert len({image.tobytes() for image in images}) == 4
