@@ -1,21 +1,17 @@
 """Byte sources in memory, for readers."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 
 class Memory:
     """Byte source in memory that counts its requests."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data = data
-        self.asked: list[tuple[int, int]] = []
+        self.asked = []
 
-    def size(self) -> int:
+    def size(self):
         return len(self.data)
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_ranges(self, ranges):
         self.asked += ranges
         return [self.data[offset : offset + length] for offset, length in ranges]
 
@@ -23,8 +19,8 @@ class Memory:
 class Unsized:
     """Minimal byte source, without a size."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data = data
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_ranges(self, ranges):
         return [self.data[offset : offset + length] for offset, length in ranges]

@@ -1,9 +1,5 @@
 """File of ten records with an index, its damage and the expected results."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from recordio import (
     RecordReader,
     RecordWriter,
@@ -17,7 +13,7 @@ KEYS = [n * 10 for n in range(10)]
 OFFSETS = [len(testing.frame(RECORDS[:n])) for n in range(11)]
 
 
-def write_ten_records(path: Path) -> Path:
+def write_ten_records(path):
     """Write the file and its index; return the path."""
     with RecordWriter(path, index=True) as writer:
         for key, record in zip(KEYS, RECORDS, strict=True):
@@ -25,12 +21,12 @@ def write_ten_records(path: Path) -> Path:
     return path
 
 
-def spoil(path: Path, data: bytes) -> bytes:
+def spoil(path, data):
     path.write_bytes(data)
     return data
 
 
-def check_repair(path: Path, kept: list[int]) -> None:
+def check_repair(path, kept):
     """Check that the copy holds exactly these records, under their old keys, and that the source is unchanged."""
     before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
     copy = path.parent / "copy.rec"
@@ -47,9 +43,9 @@ def check_repair(path: Path, kept: list[int]) -> None:
     ]
 
 
-def rewrite(rec: Path, text: str) -> None:
+def rewrite(rec, text):
     rec.with_suffix(".idx").write_text(text)
 
 
-def lines_of(rec: Path) -> list[str]:
+def lines_of(rec):
     return rec.with_suffix(".idx").read_text().splitlines(keepends=True)

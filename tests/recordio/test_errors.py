@@ -1,7 +1,5 @@
 """Tests of the error classes: one base, built-in parents, attributes that survive pickling."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle
@@ -25,7 +23,7 @@ FACTS = {
 
 
 @with_cases("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_errors_survive_pickling_with_their_facts_and_notes(cls: type[errors.RecordIOError]) -> None:
+def test_errors_survive_pickling_with_their_facts_and_notes(cls):
     facts = {name: FACTS[name] for name in inspect.signature(cls).parameters if name in FACTS}
     error = cls("what happened", **facts)
     error.add_note("while reading sample 5")
@@ -57,15 +55,15 @@ def test_errors_survive_pickling_with_their_facts_and_notes(cls: type[errors.Rec
         (errors.WriterPicklingError, TypeError),
     ],
 )
-def test_errors_are_also_what_callers_expect(cls: type, parent: type) -> None:
+def test_errors_are_also_what_callers_expect(cls, parent):
     assert issubclass(cls, parent)
 
 
-def test_not_found_errors_fill_the_fields_of_oserror() -> None:
+def test_not_found_errors_fill_the_fields_of_oserror():
     error = errors.RecordFileNotFoundError("no such file", path="a.rec")
     assert (error.errno, error.filename, error.path) == (2, "a.rec", "a.rec")
 
 
-def test_the_message_has_the_place_and_the_details() -> None:
+def test_the_message_has_the_place_and_the_details():
     text = str(errors.CorruptRecordError("no head", path="a.rec", offset=8, expected=0xCED7230A, found=0))
     assert text.startswith("a.rec, byte 8: no head (expected 0xCED7230A, found 0)")

@@ -1,34 +1,29 @@
 """Tests that files written by MXNet 1.9.1 are read exactly, and written again byte for byte."""
 
-from __future__ import annotations
-
 import hashlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import recordio
 from recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, RecordReader, RecordWriter
+from tests.cases import with_cases
 
 RECORD_FILES = ["plain.rec", "headers.rec", "images.rec", "folder.rec", "multilabel.rec", "aug.rec"]
 
 
-def digest(data: Any) -> str:
+def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def test_the_copies_are_the_files_of_the_manifest(golden: Path, manifest: dict[str, Any]) -> None:
+def test_the_copies_are_the_files_of_the_manifest(golden, manifest):
     for name, facts in manifest.items():
         if "sha256" in facts:
             assert digest((golden / name).read_bytes()) == facts["sha256"], name
 
 
-@pytest.mark.parametrize("name", RECORD_FILES)
-def test_every_record_has_its_offset_key_length_and_hash(
-    golden: Path, manifest: dict[str, Any], name: str
-) -> None:
+@with_cases("name", RECORD_FILES)
+def test_every_record_has_its_offset_key_length_and_hash(golden, manifest, name):
     records = manifest[name]["records"]
     with RecordReader(golden / name) as reader:
         assert reader.offsets.tolist() == [facts["offset"] for facts in records]
@@ -39,10 +34,6 @@ def test_every_record_has_its_offset_key_length_and_hash(
     assert recordio.verify(golden / name).ok
     assert recordio.Index.scan(golden / name).offsets.tolist() == [facts["offset"] for facts in records]
 
-
-@pytest.mark.parametrize("name", RECORD_FILES)
-def test_mxnet_s_classes_read_the_same(golden: Path, manifest: dict[str, Any], name: str) -> None:
-    records = manifest[name]["records"]
     with MXRecordIO(golden / name, "r") as reader:
         assert [digest(record) for record in reader] == [facts["sha256"] for facts in records]
     if "key" in records[0]:
@@ -52,8 +43,8 @@ def test_mxnet_s_classes_read_the_same(golden: Path, manifest: dict[str, Any], n
                 assert digest(indexed.read_idx(facts["key"])) == facts["sha256"]
 
 
-@pytest.mark.parametrize("name", [name for name in RECORD_FILES if name != "plain.rec"])
-def test_every_image_header_and_body(golden: Path, manifest: dict[str, Any], name: str) -> None:
+@with_cases("name", [name for name in RECORD_FILES if name != "plain.rec"])
+def test_every_image_header_and_body(golden, manifest, name):
     for payload, facts in zip(RecordReader(golden / name), manifest[name]["records"], strict=True):
         header, body = recordio.unpack(payload)
         label = np.array(facts["label"], np.float32)
@@ -69,8 +60,8 @@ def test_every_image_header_and_body(golden: Path, manifest: dict[str, Any], nam
             assert digest(body) == facts["encoded_sha256"]
 
 
-@pytest.mark.parametrize("name", RECORD_FILES)
-def test_what_we_write_is_what_mxnet_wrote(golden: Path, tmp_path: Path, name: str) -> None:
+@with_cases("name", RECORD_FILES)
+def test_what_we_write_is_what_mxnet_wrote(golden, tmp_path, name):
     with RecordReader(golden / name) as reader, RecordWriter(tmp_path / name, index=True) as writer:
         for key, payload in zip(reader.keys, reader, strict=True):
             writer.write(payload, key=key)
@@ -80,9 +71,7 @@ def test_what_we_write_is_what_mxnet_wrote(golden: Path, tmp_path: Path, name: s
         assert (tmp_path / index.name).read_bytes() == index.read_bytes()
 
 
-def test_plain_rec_is_made_again_from_its_description(
-    golden: Path, manifest: dict[str, Any], tmp_path: Path
-) -> None:
+def test_plain_rec_is_made_again_from_its_description(golden, manifest, tmp_path):
     made = {"all_byte_values": bytes(range(256)), "prng4099": np.random.RandomState(7).bytes(4099)}
     with MXRecordIO(tmp_path / "plain.rec", "w") as writer:
         for facts in manifest["plain.rec"]["records"]:
@@ -91,9 +80,7 @@ def test_plain_rec_is_made_again_from_its_description(
     assert (tmp_path / "plain.rec").read_bytes() == (golden / "plain.rec").read_bytes()
 
 
-def test_headers_rec_is_made_again_from_its_description(
-    golden: Path, manifest: dict[str, Any], tmp_path: Path
-) -> None:
+def test_headers_rec_is_made_again_from_its_description(golden, manifest, tmp_path):
     with MXIndexedRecordIO(tmp_path / "headers.idx", tmp_path / "headers.rec", "w") as writer:
         for facts in manifest["headers.rec"]["records"]:
             header = IRHeader(77, facts["label"], facts["id"], facts["id2"])
@@ -104,8 +91,8 @@ def test_headers_rec_is_made_again_from_its_description(
         assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
 
 
-@pytest.mark.parametrize("iscolor", [-1, 0, 1])
-def test_images_decode_to_the_same_pixels(golden: Path, manifest: dict[str, Any], iscolor: int) -> None:
+@with_cases("iscolor", [-1, 0, 1])
+def test_images_decode_to_the_same_pixels(golden, manifest, iscolor):
     for payload, facts in zip(
         RecordReader(golden / "images.rec"), manifest["images.rec"]["records"], strict=True
     ):

@@ -1,7 +1,5 @@
 """Tests of record files that can only be read once and in order: named pipes, standard input, devices."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -9,9 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,14 +15,15 @@ import recordio
 from recordio import MXIndexedRecordIO, MXRecordIO, RecordReader, serialize
 from recordio.aio import AsyncRecordReader
 from recordio.errors import NotSeekableError, WrongProcessError
+from tests.cases import with_cases
 from tests.recordio.test_mxnet import run_in_child
 
 # Small and large ones, one that contains the magic word, and an empty one.
 RECORDS = [b"a", b"b" * 300_000, b"\n#\xd7\xce" * 3, b"", b"last"]
 
 
-def read_async(path: str, got: Callable[[bytes], object]) -> None:
-    async def read() -> None:
+def read_async(path, got):
+    async def read():
         async with AsyncRecordReader(path) as reader:
             async for record in reader:
                 got(record)
@@ -34,8 +31,8 @@ def read_async(path: str, got: Callable[[bytes], object]) -> None:
     asyncio.run(read())
 
 
-def read_by_iterating(make: Callable[[str], Any]) -> Callable[[str, Callable[[bytes], object]], None]:
-    def read(path: str, got: Callable[[bytes], object]) -> None:
+def read_by_iterating(make):
+    def read(path, got):
         with make(path) as reader:
             for record in reader:
                 got(record)
@@ -51,7 +48,7 @@ READERS = {
 
 
 @pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[str]:
+def pipe(tmp_path):
     """Return a named pipe, and join the threads that write to it."""
     path = tmp_path / "a.rec"
     os.mkfifo(path)
@@ -64,10 +61,10 @@ def pipe(tmp_path: Path) -> Iterator[str]:
             thread.join()
 
 
-def feed(path: str, records: list[bytes], wait: Callable[[], object] = lambda: None) -> None:
+def feed(path, records, wait=lambda: None):
     """Write records into a pipe from a thread, and wait behind each."""
 
-    def write() -> None:
+    def write():
         with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
             for record in records:
                 view = memoryview(serialize(record))
@@ -78,14 +75,14 @@ def feed(path: str, records: list[bytes], wait: Callable[[], object] = lambda: N
     threading.Thread(target=write, name="writer").start()
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_a_pipe_is_read_in_order_and_no_further_than_its_writer_has_written(name: str, pipe: str) -> None:
+@with_cases("name", READERS)
+def test_a_pipe_is_read_in_order_and_no_further_than_its_writer_has_written(name, pipe):
     taken = threading.Semaphore(0)
     # The next record is written when this one was read.
     feed(pipe, RECORDS, taken.acquire)
-    found: list[bytes] = []
+    found = []
 
-    def got(record: bytes) -> None:
+    def got(record):
         found.append(record)
         taken.release()
 
@@ -96,11 +93,11 @@ def test_a_pipe_is_read_in_order_and_no_further_than_its_writer_has_written(name
     assert found == RECORDS
 
 
-@pytest.mark.parametrize("cut", [3, 11, 300_017])
-def test_a_pipe_that_ends_inside_a_record_is_truncated(cut: int, pipe: str) -> None:
+@with_cases("cut", [3, 11, 300_017])
+def test_a_pipe_that_ends_inside_a_record_is_truncated(cut, pipe):
     data = b"".join(map(serialize, RECORDS))[:cut]
 
-    def write() -> None:
+    def write():
         with contextlib.suppress(BrokenPipeError):
             Path(pipe).write_bytes(data)
 
@@ -109,7 +106,7 @@ def test_a_pipe_that_ends_inside_a_record_is_truncated(cut: int, pipe: str) -> N
         list(reader)
 
 
-def test_standard_input_and_devices_are_read_in_order() -> None:
+def test_standard_input_and_devices_are_read_in_order():
     program = "import recordio; print([len(each) for each in recordio.RecordReader('/dev/stdin')])"
     found = subprocess.run(
         [sys.executable, "-c", program],
@@ -121,24 +118,24 @@ def test_standard_input_and_devices_are_read_in_order() -> None:
     assert list(RecordReader(os.devnull)) == []
 
 
-def _second_pass(path: str) -> None:
+def _second_pass(path):
     feed(path, RECORDS)
     with RecordReader(path) as reader:
         assert list(reader) == RECORDS
         list(reader)
 
 
-async def _async_position(path: str) -> None:
+async def _async_position(path):
     async with AsyncRecordReader(path) as reader:
         await reader.read(0)
 
 
-async def _async_index(path: str) -> None:
+async def _async_index(path):
     async with AsyncRecordReader(path, index=path + ".idx"):
         pass
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "use",
     [
         lambda path: RecordReader(path)[0],
@@ -157,7 +154,7 @@ async def _async_index(path: str) -> None:
         _second_pass,
     ],
 )
-def test_what_needs_positions_refuses_a_pipe_by_name(use: Callable[[str], object], pipe: str) -> None:
+def test_what_needs_positions_refuses_a_pipe_by_name(use, pipe):
     with pytest.raises(NotSeekableError, match="can only be read once") as caught:
         use(pipe)
     assert caught.value.path == pipe
@@ -165,13 +162,13 @@ def test_what_needs_positions_refuses_a_pipe_by_name(use: Callable[[str], object
     assert (str(copy), copy.offset) == (str(caught.value), caught.value.offset)
 
 
-def test_a_forked_child_does_not_take_records_of_a_pipe(pipe: str) -> None:
+def test_a_forked_child_does_not_take_records_of_a_pipe(pipe):
     feed(pipe, RECORDS)
     with RecordReader(pipe) as reader:
         records = iter(reader)
         assert next(records) == RECORDS[0]
 
-        def child() -> None:
+        def child():
             with pytest.raises(WrongProcessError):
                 next(records)
 
@@ -179,17 +176,17 @@ def test_a_forked_child_does_not_take_records_of_a_pipe(pipe: str) -> None:
         assert list(records) == RECORDS[1:]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "make",
     [lambda path: MXRecordIO(path, "w"), lambda path: recordio.RecordWriter(path, index=False)],
 )
-def test_a_pipe_is_not_written_to(make: Callable[[str], object], pipe: str) -> None:
+def test_a_pipe_is_not_written_to(make, pipe):
     with pytest.raises(NotSeekableError, match="has no offsets") as caught:
         make(pipe)
     assert caught.value.path == pipe
 
 
-def test_a_read_that_was_cancelled_does_not_keep_the_program_waiting(pipe: str) -> None:
+def test_a_read_that_was_cancelled_does_not_keep_the_program_waiting(pipe):
     program = (
         "import asyncio, sys, threading\n"
         "from recordio.aio import AsyncRecordReader\n"

@@ -1,10 +1,7 @@
 """Tests of verify, build_index, repair: the key of each record after any damage to file or index."""
 
-from __future__ import annotations
-
 import random
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +22,19 @@ from recordio import (
 )
 from recordio._file_analysis import IndexAlignment
 from recordio.errors import DuplicateKeyWarning
-from tests.recordio.ten_records import KEYS, OFFSETS, RECORDS, lines_of, rewrite, spoil
+from tests.cases import with_cases
+from tests.recordio.ten_records import (
+    KEYS,
+    OFFSETS,
+    RECORDS,
+    lines_of,
+    rewrite,
+    spoil,
+    write_ten_records,
+)
 
 
-def test_faults_of_the_index_are_reported(rec: Path) -> None:
+def test_faults_of_the_index_are_reported(rec):
     idx = rec.with_suffix(".idx")
     idx.write_text(idx.read_text() + f"stray\t{OFFSETS[2] + 8}\n")
     (problem,) = verify(rec).problems
@@ -42,7 +48,7 @@ def test_faults_of_the_index_are_reported(rec: Path) -> None:
         verify(rec.with_name("no.rec"))
 
 
-def test_records_that_the_index_does_not_list_are_kept_and_stay_out_of_it(rec: Path) -> None:
+def test_records_that_the_index_does_not_list_are_kept_and_stay_out_of_it(rec):
     idx = rec.with_suffix(".idx")
     idx.write_text("".join(idx.read_text().splitlines(keepends=True)[:9]))
     checked = verify(rec)
@@ -53,8 +59,9 @@ def test_records_that_the_index_does_not_list_are_kept_and_stay_out_of_it(rec: P
     assert list(RecordReader(copy).keys) == KEYS[:9]
 
 
-@pytest.mark.parametrize("text_keys", [False, True])
-def test_repeated_lines_are_problems_and_left_out_of_a_repaired_index(rec: Path, text_keys: bool) -> None:
+@with_cases("text_keys", [False, True])
+def test_repeated_lines_are_problems_and_left_out_of_a_repaired_index(rec, text_keys):
+    write_ten_records(rec)
     idx = rec.with_suffix(".idx")
     lines = [("k" if text_keys else "") + line for line in idx.read_text().splitlines(keepends=True)]
     idx.write_text("".join([*lines, lines[2], lines[4], lines[2]]))
@@ -72,16 +79,16 @@ def test_repeated_lines_are_problems_and_left_out_of_a_repaired_index(rec: Path,
     assert verify(rec).ok
 
 
-def test_build_index_writes_counted_keys(rec: Path, tmp_path: Path) -> None:
+def test_build_index_writes_counted_keys(rec, tmp_path):
     index = build_index(rec, tmp_path / "out.idx")
     lines = [f"{n}\t{offset}" for n, offset in enumerate(OFFSETS[:10])]
     assert (tmp_path / "out.idx").read_text().splitlines() == lines
     assert len(index) == 10
     build_index(rec)
-    assert RecordReader(rec).keys.tolist() == list(range(10))  # type: ignore[union-attr]
+    assert RecordReader(rec).keys.tolist() == list(range(10))
 
 
-def test_build_index_refuses_a_damaged_file_and_keeps_the_old_index(rec: Path) -> None:
+def test_build_index_refuses_a_damaged_file_and_keeps_the_old_index(rec):
     old = rec.with_suffix(".idx").read_bytes()
     spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[5]))
     with pytest.raises(CorruptRecordError) as caught:
@@ -91,8 +98,8 @@ def test_build_index_refuses_a_damaged_file_and_keeps_the_old_index(rec: Path) -
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
-def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
+@settings(max_examples=2 * settings().max_examples)
+def test_a_shift_is_the_nearest_one_that_fits(data):
     steps = data.draw(st.lists(st.sampled_from((8, 12)), max_size=30))
     ordered = [4 * data.draw(st.integers(0, 3)) + sum(steps[:n]) for n in range(len(steps) + 1)]
     ordered = sorted(set(ordered)) if data.draw(st.booleans()) else []
@@ -113,7 +120,7 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
     )
 
 
-def _exchanged(found: bytes, records: list[bytes], places: list[int]) -> bool:
+def _exchanged(found, records, places):
     """Return whether one record is complete at the place of another."""
     framed = [testing.frame([record]) for record in records]
     return any(
@@ -126,9 +133,7 @@ def _exchanged(found: bytes, records: list[bytes], places: list[int]) -> bool:
 
 @given(st.data())
 @settings(max_examples=40)
-def test_no_record_gets_the_key_of_another(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_no_record_gets_the_key_of_another(tmp_path_factory, data):
     sizes = data.draw(st.lists(st.integers(0, 40), min_size=2, max_size=40))
     records = [b"%04d" % number + bytes([65 + number % 50]) * size for number, size in enumerate(sizes)]
     whole = testing.frame(records)
@@ -149,7 +154,7 @@ def test_no_record_gets_the_key_of_another(
             assert payload not in records or payload == records[int(key) // 7]
 
 
-def test_the_end_of_the_file_is_not_the_beginning_of_a_record(tmp_path: Path) -> None:
+def test_the_end_of_the_file_is_not_the_beginning_of_a_record(tmp_path):
     records = [b"0000", b"0001B", b"0002CCC"]
     places = [len(testing.frame(records[:number])) for number in range(3)]
     whole = testing.frame(records)
@@ -162,7 +167,7 @@ def test_the_end_of_the_file_is_not_the_beginning_of_a_record(tmp_path: Path) ->
     assert (report.offsets.tolist(), report.key_at(0)) == ([places[1] - 1], None)
 
 
-def test_records_that_a_damaged_index_does_not_list_are_named(rec: Path) -> None:
+def test_records_that_a_damaged_index_does_not_list_are_named(rec):
     text = "".join(lines_of(rec))
     rewrite(rec, text[:-3])  # the last offset lacks digits
     report = verify(rec)
@@ -179,7 +184,7 @@ def test_records_that_a_damaged_index_does_not_list_are_named(rec: Path) -> None
     assert list(RecordReader(copy).keys) == KEYS[:9]
 
 
-def test_lines_that_cannot_be_read_lose_their_own_keys(rec: Path) -> None:
+def test_lines_that_cannot_be_read_lose_their_own_keys(rec):
     lines = lines_of(rec)
     lines[4] = lines[4].replace("\t", " ")
     rewrite(rec, "".join(lines))
@@ -191,10 +196,9 @@ def test_lines_that_cannot_be_read_lose_their_own_keys(rec: Path) -> None:
     assert list(RecordReader(rec.with_name("copy.rec")).keys) == KEYS[:4] + KEYS[5:]
 
 
-@pytest.mark.parametrize(("wrong", "taken"), [(6, 2), (2, 6), (9, 0)])
-def test_a_line_with_the_offset_of_another_record_does_not_take_its_key(
-    rec: Path, wrong: int, taken: int
-) -> None:
+@with_cases(("wrong", "taken"), [(6, 2), (2, 6), (9, 0)])
+def test_a_line_with_the_offset_of_another_record_does_not_take_its_key(rec, wrong, taken):
+    write_ten_records(rec)
     lines = lines_of(rec)
     lines[wrong] = f"{KEYS[wrong]}\t{OFFSETS[taken]}\n"
     rewrite(rec, "".join(lines))
@@ -210,7 +214,7 @@ def test_a_line_with_the_offset_of_another_record_does_not_take_its_key(
     assert verify(rec.with_name("copy.rec")).ok
 
 
-def test_an_index_may_name_records_twice(rec: Path) -> None:
+def test_an_index_may_name_records_twice(rec):
     rewrite(rec, "".join(lines_of(rec)) + f"999\t{OFFSETS[3]}\n")
     assert verify(rec).ok
     repair(rec, rec.with_name("copy.rec"))
@@ -218,8 +222,8 @@ def test_an_index_may_name_records_twice(rec: Path) -> None:
         assert reader.read_key(999) == reader.read_key(KEYS[3]) == RECORDS[3]
 
 
-@pytest.mark.parametrize("text", ["", "this is\nnot an index\n"], ids=["empty", "text"])
-def test_without_any_known_key_no_index_is_written(rec: Path, text: str) -> None:
+@with_cases("text", ["", "this is\nnot an index\n"], ids=["empty", "text"])
+def test_without_any_known_key_no_index_is_written(rec, text):
     rewrite(rec, text)
     copy = rec.with_name("copy.rec")
     copy.with_suffix(".idx").write_text("of an older copy")
@@ -231,17 +235,17 @@ def test_without_any_known_key_no_index_is_written(rec: Path, text: str) -> None
     assert list(RecordReader(copy)) == RECORDS
 
 
-def test_without_an_index_keys_are_counted(rec: Path) -> None:
+def test_without_an_index_keys_are_counted(rec):
     rec.with_suffix(".idx").unlink()
     spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[4]))
     report = repair(rec, rec.with_name("copy.rec"))
     assert (report.keyless.tolist(), report.unlisted.tolist()) == ([], [])
     assert [(p.offset, p.key) for p in report.problems] == [(OFFSETS[4], None)]
-    assert RecordReader(rec.with_name("copy.rec")).keys.tolist() == list(range(9))  # type: ignore[union-attr]
+    assert RecordReader(rec.with_name("copy.rec")).keys.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("equal", [False, True], ids=["of all sizes", "of one size"])
-def test_many_places_where_bytes_were_lost_or_added_lose_no_keys(tmp_path: Path, equal: bool) -> None:
+def test_many_places_where_bytes_were_lost_or_added_lose_no_keys(tmp_path, equal):
     rng = random.Random(1)
     records = [b"%06d" % n + rng.randbytes(300 if equal else rng.randint(10, 600)) for n in range(1000)]
     pieces = [serialize(record) for record in records]
@@ -263,7 +267,7 @@ def test_many_places_where_bytes_were_lost_or_added_lose_no_keys(tmp_path: Path,
     }
 
 
-def test_the_index_of_another_file_has_no_keys(rec: Path) -> None:
+def test_the_index_of_another_file_has_no_keys(rec):
     rng = random.Random(1)
     rewrite(rec, "".join(f"{n}\t{4 * place}\n" for n, place in enumerate(sorted(rng.sample(range(200), 12)))))
     report = repair(rec, rec.with_name("copy.rec"))

@@ -1,10 +1,7 @@
 """Tests of RecordWriter: the index, refused input, fork, and closing."""
 
-from __future__ import annotations
-
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -26,9 +23,7 @@ from recordio import (
         (False, [None, None], None),
     ],
 )
-def test_when_an_index_is_written(
-    tmp_path: Path, index: bool | None, keys: list[int | str | None], expected: str | None
-) -> None:
+def test_when_an_index_is_written(tmp_path, index, keys, expected):
     path = tmp_path / "a.rec"
     with RecordWriter(path, index) as writer:
         assert [writer.write(b"abc", key) for key in keys] == [0, 12]
@@ -37,7 +32,7 @@ def test_when_an_index_is_written(
     assert (beside.read_text() if beside.exists() else None) == expected
 
 
-def test_an_old_index_next_to_the_file_is_never_left_stale(tmp_path: Path) -> None:
+def test_an_old_index_next_to_the_file_is_never_left_stale(tmp_path):
     path = tmp_path / "a.rec"
     with RecordWriter(path, index=True) as writer:
         writer.write(b"old", key=10)
@@ -46,26 +41,26 @@ def test_an_old_index_next_to_the_file_is_never_left_stale(tmp_path: Path) -> No
     assert path.with_suffix(".idx").read_text() == "0\t0\n"
 
 
-def test_a_key_for_a_writer_without_index_is_refused(tmp_path: Path) -> None:
+def test_a_key_for_a_writer_without_index_is_refused(tmp_path):
     with RecordWriter(tmp_path / "a.rec", index=False) as writer:
         with pytest.raises(errors.RecordKeyError):
             writer.write(b"abc", key=1)
         assert writer.tell() == 0
 
 
-def test_a_refused_record_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_refused_record_leaves_no_trace(tmp_path):
     path = tmp_path / "a.rec"
     with RecordWriter(path, index=True) as writer:
         writer.write(b"abc")
         with pytest.raises(errors.PayloadTypeError):
-            writer.write("text")  # type: ignore[arg-type]  # on purpose
+            writer.write("text")
         with pytest.raises(CorruptIndexError, match="TAB"):
             writer.write(b"abc", key="a\tb")
         writer.write(b"def")
     assert list(RecordReader(path)) == [b"abc", b"def"]
 
 
-def test_writers_are_not_pickled_and_not_used_after_closing(tmp_path: Path) -> None:
+def test_writers_are_not_pickled_and_not_used_after_closing(tmp_path):
     writer = RecordWriter(tmp_path / "a.rec")
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(writer)
@@ -75,7 +70,7 @@ def test_writers_are_not_pickled_and_not_used_after_closing(tmp_path: Path) -> N
         writer.write(b"late")
 
 
-def test_a_forked_child_neither_writes_nor_flushes(tmp_path: Path) -> None:
+def test_a_forked_child_neither_writes_nor_flushes(tmp_path):
     path = tmp_path / "a.rec"
     writer = RecordWriter(path)
     writer.write(b"abc")
@@ -93,7 +88,7 @@ def test_a_forked_child_neither_writes_nor_flushes(tmp_path: Path) -> None:
     assert list(RecordReader(path)) == [b"abc", b"def"]
 
 
-def test_a_writer_that_was_never_closed_still_writes_and_warns(tmp_path: Path) -> None:
+def test_a_writer_that_was_never_closed_still_writes_and_warns(tmp_path):
     path = tmp_path / "a.rec"
     writer = RecordWriter(path)
     writer.write(b"abc")
@@ -102,7 +97,7 @@ def test_a_writer_that_was_never_closed_still_writes_and_warns(tmp_path: Path) -
     assert list(RecordReader(path)) == [b"abc"]
 
 
-def test_large_records_pass_through_the_buffer(tmp_path: Path) -> None:
+def test_large_records_pass_through_the_buffer(tmp_path):
     path = tmp_path / "a.rec"
     records = [bytes([n]) * 700_000 for n in range(5)]
     with RecordWriter(path) as writer:
@@ -112,14 +107,14 @@ def test_large_records_pass_through_the_buffer(tmp_path: Path) -> None:
         assert list(RecordReader(path)) == records
 
 
-def test_a_flush_that_comes_after_close_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+def test_a_flush_that_comes_after_close_leaves_the_file_as_it_is(tmp_path):
     path = tmp_path / "a.rec"
     writer = RecordWriter(path)
     writer.write(b"payload")
     sink = writer._files.records
     look = sink.check
 
-    def then_another_thread_closes() -> None:
+    def then_another_thread_closes():
         look()
         writer.close()
 
