@@ -24,24 +24,24 @@ class Photos(NamedTuple):
     images: list[Any]
 
     @property
-    def imglist(self) -> list[list[Any]]:
+    def imglist(self):
         return [[label, name] for label, name in zip(self.labels, self.names, strict=True)]
 
     @property
-    def lst(self) -> str:
+    def lst(self):
         return str(self.folder / "photos.lst")
 
     @property
-    def rec(self) -> str:
+    def rec(self):
         return str(self.folder / "photos.rec")
 
     @property
-    def idx(self) -> str:
+    def idx(self):
         return str(self.folder / "photos.idx")
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Photos:
+def photos(tmp_path_factory):
     """Write sixteen PNGs, photos.lst, and photos.rec with photos.idx, whose keys are 100, 101, ..."""
     folder = tmp_path_factory.mktemp("mx-photos")
     names, labels, images = [], [], []
@@ -64,6 +64,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Photos:
 
 
 @pytest.fixture
-def gradient() -> Any:
+def gradient():
     """Return an image with a different colour in every pixel: float32 (4, 5, 3), 0 to 255, from a fixed seed."""
     return np.random.RandomState(0).randint(0, 256, (4, 5, 3)).astype(np.float32)

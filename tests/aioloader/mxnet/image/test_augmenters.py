@@ -1,15 +1,14 @@
-"""Tests of augmenters: the values and texts of MXNet 1.9.1, and no change of their input."""
-
-from __future__ import annotations
+"""Tests of augmenters: the values, texts and golden images of MXNet 1.9.1, and no change of their input."""
 
 import json
 import random
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import aioloader.mxnet as mx
+from aioloader.mxnet.image import CastAug, CenterCropAug, HorizontalFlipAug, ImageIter, ResizeAug
 from tests.cases import with_cases
 
 VALUES = np.array([55.46, 4.794, 1.148])
@@ -64,8 +63,8 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize(("augmenter", "first", "total"), MADE.values(), ids=MADE)
-def test_values_are_mxnet_s(augmenter: Any, first: list[float], total: float, gradient: Any) -> None:
+@with_cases(("augmenter", "first", "total"), MADE.values(), ids=MADE)
+def test_values_are_mxnet_s(augmenter, first, total, gradient):
     random.seed(5)
     np.random.seed(5)
     before = gradient.copy()
@@ -76,9 +75,9 @@ def test_values_are_mxnet_s(augmenter: Any, first: list[float], total: float, gr
     assert np.array_equal(gradient, before)
 
 
-@pytest.mark.parametrize("augmenter", [row[0] for row in MADE.values()], ids=MADE)
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_the_image_that_is_given_stays(augmenter: Any, dtype: str, gradient: Any) -> None:
+@with_cases("augmenter", [row[0] for row in MADE.values()], ids=MADE)
+@with_cases("dtype", ["uint8", "float32"])
+def test_the_image_that_is_given_stays(augmenter, dtype, gradient):
     source = gradient.astype(dtype)
     source.flags.writeable = False
     for _ in range(4):
@@ -111,12 +110,12 @@ DUMPS = {
 
 
 @with_cases(("text", "augmenter"), DUMPS.items(), ids=[type(a).__name__ for a in DUMPS.values()])
-def test_dumps(text: str, augmenter: Any) -> None:
+def test_dumps(text, augmenter):
     assert augmenter.dumps() == text
     assert json.loads(text)[0] == type(augmenter).__name__.lower()
 
 
-def test_dumps_of_containers() -> None:
+def test_dumps_of_containers():
     cast, resize = mx.image.CastAug(), mx.image.ResizeAug(3)
     assert mx.image.SequentialAug([cast, resize]).dumps() == ["sequentialaug", [cast.dumps(), resize.dumps()]]
     assert mx.image.RandomOrderAug([cast]).dumps() == ["randomorderaug", [cast.dumps()]]
@@ -126,7 +125,7 @@ def test_dumps_of_containers() -> None:
     ]
 
 
-def test_create_augmenter_in_mxnet_s_order() -> None:
+def test_create_augmenter_in_mxnet_s_order():
     made = mx.image.CreateAugmenter(
         (3, 20, 24), resize=30, rand_crop=True, rand_resize=True, rand_mirror=True, mean=True, std=True,
         brightness=0.1, contrast=0.1, saturation=0.1, hue=0.1, pca_noise=0.1, rand_gray=0.2, inter_method=1,
@@ -137,6 +136,7 @@ def test_create_augmenter_in_mxnet_s_order() -> None:
         "LightingAug", "RandomGrayAug", "ColorNormalizeAug",
     ]  # fmt: skip
     assert made[0].dumps() == '["resizeaug", {"size": 30, "interp": 1}]'
+    assert made[2].dumps() == '["horizontalflipaug", {"p": 0.5}]'
     assert json.loads(made[1].dumps())[1] == {
         "size": [24, 20], "area": 0.08, "ratio": [0.75, 4 / 3], "interp": 1,
     }  # fmt: skip
@@ -145,7 +145,7 @@ def test_create_augmenter_in_mxnet_s_order() -> None:
     assert np.allclose(std, (58.395, 57.12, 57.375))
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("arguments", "names"),
     [
         ({}, ["CenterCropAug", "CastAug"]),
@@ -155,26 +155,26 @@ def test_create_augmenter_in_mxnet_s_order() -> None:
         ({"hue": 0.1}, ["CenterCropAug", "CastAug", "HueJitterAug"]),
     ],
 )
-def test_create_augmenter_takes_only_what_is_asked_for(arguments: Any, names: list[str]) -> None:
+def test_create_augmenter_takes_only_what_is_asked_for(arguments, names):
     assert [type(a).__name__ for a in mx.image.CreateAugmenter((3, 4, 4), **arguments)] == names
 
 
-def test_create_augmenter_refuses() -> None:
+def test_create_augmenter_refuses():
     with pytest.raises(AssertionError, match="rand_crop=True"):
         mx.image.CreateAugmenter((3, 2, 2), rand_resize=True)
     with pytest.raises(AssertionError, match="1 or 3 numbers"):
         mx.image.CreateAugmenter((3, 2, 2), mean=np.zeros(2))
     with pytest.raises(TypeError):
-        mx.image.CreateAugmenter((3, 2, 2), rand_corp=True)  # type: ignore[call-arg]  # on purpose
+        mx.image.CreateAugmenter((3, 2, 2), rand_corp=True)
 
 
-def test_an_augmenter_of_one_s_own(gradient: Any) -> None:
+def test_an_augmenter_of_one_s_own(gradient):
     class Negative(mx.image.Augmenter):
-        def __init__(self, top: float) -> None:
+        def __init__(self, top):
             super().__init__(top=top)
             self.top = top
 
-        def __call__(self, src: Any) -> Any:
+        def __call__(self, src):
             return self.top - src
 
     chain = mx.image.SequentialAug([mx.image.CastAug(), Negative(255)])
@@ -182,3 +182,53 @@ def test_an_augmenter_of_one_s_own(gradient: Any) -> None:
     assert chain.dumps()[1][1] == '["negative", {"top": 255}]'
     with pytest.raises(NotImplementedError):
         mx.image.Augmenter()(gradient)
+
+
+GOLDEN = Path(__file__).parents[3] / "data" / "mxnet"
+CROP = CenterCropAug((24, 24))
+MEAN, STD = np.array([123.68, 116.78, 103.94], np.float32), np.array([58.4, 57.1, 57.4], np.float32)
+
+# Configuration of ImageRecordIter; equivalent augmenters; largest difference of a value.
+CONFIGS = {
+    "center_crop": ([CROP], 0),
+    "resize28": ([ResizeAug(28, 1), CROP], 0),
+    "resize28_nn": ([ResizeAug(28, 0), CROP], 0),
+    "resize28_cubic": ([ResizeAug(28, 2), CROP], 1),  # OpenCV's versions differ by 1
+    "resize28_area": ([ResizeAug(28, 3), CROP], 0),
+    "resize28_lanczos": ([ResizeAug(28, 4), CROP], 0),
+    "resize28_auto9": ([ResizeAug(28, 9), CROP], 1),
+    "mirror": ([CROP, HorizontalFlipAug(1.0)], 0),
+    "scale_only": ([CROP, CastAug(), lambda image: image * np.float32(1 / 255)], 1e-6),
+    "mean_std_scale": (
+        [CROP, mx.image.ColorNormalizeAug(MEAN, STD), lambda image: image * np.float32(0.5)],
+        1e-5,
+    ),
+    "pad4_fill127": ([lambda image: mx.image.copyMakeBorder(image, 4, 4, 4, 4, value=127), CROP], 0),
+}
+
+
+def _batch(augmenters, index=True):
+    path_imgidx = str(GOLDEN / "aug.idx") if index else None
+    iterator = ImageIter(
+        4, (3, 24, 24), path_imgrec=str(GOLDEN / "aug.rec"), path_imgidx=path_imgidx, aug_list=augmenters
+    )
+    (batch,) = iterator
+    assert batch.label[0].asnumpy().tolist() == [0, 1, 2, 3]
+    return batch.data[0].asnumpy()
+
+
+@with_cases(("name", "augmenters", "tolerance"), [(k, *v) for k, v in CONFIGS.items()], ids=CONFIGS)
+def test_images_are_those_of_mxnet(name, augmenters, tolerance):
+    with np.load(GOLDEN / "aug_expected.npz") as expected:
+        assert np.abs(_batch(augmenters) - expected[name].astype(np.float32)).max() <= tolerance
+
+
+@with_cases("index", [True, False])
+def test_the_usual_augmenters_crop_the_middle(index):
+    with np.load(GOLDEN / "aug_expected.npz") as expected:
+        assert np.array_equal(_batch(None, index), expected["center_crop"].astype(np.float32))
+
+
+def test_the_mean_image_is_that_of_the_middles():
+    mean = mx.nd.load(GOLDEN / "mean_img.bin")["mean_img"]
+    assert np.allclose(_batch(None).mean(axis=0), mean, atol=1e-4)

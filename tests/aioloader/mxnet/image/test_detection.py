@@ -1,11 +1,7 @@
 """Tests of `mx.image.det`: augmenters that transform boxes, and `ImageDetIter` with its label layout."""
 
-from __future__ import annotations
-
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +10,12 @@ from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.image import ImageDetIter
+from tests.cases import with_cases
 
 SHAPE = (3, 24, 24)
 
 
-def _objects(seed: int) -> list[float]:
+def _objects(seed):
     """Draw a random label: between one and nine boxes, some at the border."""
     draws = np.random.RandomState(seed)
     count = draws.randint(1, 10)
@@ -28,11 +25,11 @@ def _objects(seed: int) -> list[float]:
     return [2, 5, *np.hstack((classes, low, high)).ravel().tolist()]
 
 
-def _list(photos: Any) -> list[Any]:
+def _list(photos):
     return [[*_objects(number), name] for number, name in enumerate(photos.names)]
 
 
-def _marked(height: int, width: int, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> Any:
+def _marked(height, width, box, colour):
     """Draw a black image with one box of one colour, and its label."""
     x0, y0, x1, y1 = box
     image = np.zeros((height, width, 3), np.uint8)
@@ -41,7 +38,7 @@ def _marked(height: int, width: int, box: tuple[int, int, int, int], colour: tup
     return image, label
 
 
-def _box_in(image: Any, colour: tuple[int, int, int]) -> Any:
+def _box_in(image, colour):
     """Return the box of the pixels of a colour, in shares of the extents."""
     rows, columns = np.nonzero((np.asarray(image) == colour).all(axis=2))
     height, width = image.shape[:2]
@@ -73,9 +70,7 @@ AUGMENTERS = {
     width=st.integers(4, 20),
     height=st.integers(4, 20),
 )
-def test_boxes_stay_on_their_objects(
-    augment: Any, seed: int, x: int, y: int, width: int, height: int
-) -> None:
+def test_boxes_stay_on_their_objects(augment, seed, x, y, width, height):
     image, label = _marked(50, 60, (x, y, x + width, y + height), COLOUR)
     before = image.copy(), label.copy()
     random.seed(seed)
@@ -90,7 +85,7 @@ def test_boxes_stay_on_their_objects(
 
 
 @given(seed=st.integers(0, 10_000))
-def test_a_crop_keeps_its_promises(seed: int) -> None:
+def test_a_crop_keeps_its_promises(seed):
     label = np.array(_objects(seed)[2:], np.float32).reshape(-1, 5)
     image = np.zeros((60, 80, 3), np.uint8)
     image[..., 0], image[..., 1] = np.arange(80), np.arange(60)[:, None]  # every pixel encodes its place
@@ -115,14 +110,14 @@ def test_a_crop_keeps_its_promises(seed: int) -> None:
     assert (boxes[:, 3:5] > boxes[:, 1:3]).all()
 
 
-def test_no_crop_that_would_lose_all_objects() -> None:
+def test_no_crop_that_would_lose_all_objects():
     image, label = _marked(50, 60, (0, 0, 60, 50), COLOUR)
     made, boxes = mx.image.DetRandomCropAug(min_object_covered=0.99, area_range=(0.1, 0.5))(image, label)
     assert made is image
     assert boxes is label
 
 
-def test_flip_of_several_boxes() -> None:
+def test_flip_of_several_boxes():
     label = np.array([[0, 0.1, 0.2, 0.5, 0.6], [1, 0.5, 0.5, 1.0, 1.0]], np.float32)
     _, boxes = mx.image.DetHorizontalFlipAug(1.0)(np.zeros((4, 4, 3), np.uint8), label)
     assert np.allclose(boxes, [[0, 0.5, 0.2, 0.9, 0.6], [1, 0.0, 0.5, 0.5, 1.0]])
@@ -130,9 +125,9 @@ def test_flip_of_several_boxes() -> None:
     assert mx.image.DetHorizontalFlipAug(0.0)(image, label)[1] is label
 
 
-def test_ranges_that_allow_nothing_are_warned_about_and_skipped() -> None:
+def test_ranges_that_allow_nothing_are_warned_about_and_skipped():
     image, label = _marked(50, 60, (5, 5, 20, 20), COLOUR)
-    makers: list[Any] = [
+    makers = [
         lambda: mx.image.DetRandomCropAug(area_range=(2, 1)),
         lambda: mx.image.DetRandomCropAug(aspect_ratio_range=(2, 1)),
         lambda: mx.image.DetRandomPadAug(area_range=(0.5, 0.9)),
@@ -145,7 +140,7 @@ def test_ranges_that_allow_nothing_are_warned_about_and_skipped() -> None:
         assert augmenter(image, label)[0] is image
 
 
-def test_dumps() -> None:
+def test_dumps():
     assert mx.image.DetHorizontalFlipAug(0.5).dumps() == '["dethorizontalflipaug", {"p": 0.5}]'
     assert mx.image.DetBorrowAug(mx.image.ResizeAug(30)).dumps() == [
         "detborrowaug",
@@ -163,7 +158,7 @@ def test_dumps() -> None:
     assert chosen.dumps() == ["detrandomselectaug", [crop, pad]]
 
 
-def test_labels_of_whole_numbers_are_shares_too() -> None:
+def test_labels_of_whole_numbers_are_shares_too():
     random.seed(0)
     image, label = np.zeros((50, 60, 3), np.uint8), [[7, 0, 0, 1, 1]]
     _, boxes = mx.image.DetRandomPadAug(area_range=(2, 3))(image, label)
@@ -173,18 +168,18 @@ def test_labels_of_whole_numbers_are_shares_too() -> None:
     assert boxes.tolist() == label
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "augmenter",
     [mx.image.DetHorizontalFlipAug(1.0), mx.image.DetRandomCropAug(), mx.image.DetRandomPadAug()],
     ids=lambda augmenter: type(augmenter).__name__,
 )
-@pytest.mark.parametrize("label", [[[1, 2]], [0, 0.1, 0.1, 0.5, 0.5]], ids=["narrow", "flat"])
-def test_what_is_no_label(augmenter: Any, label: Any) -> None:
+@with_cases("label", [[[1, 2]], [0, 0.1, 0.1, 0.5, 0.5]], ids=["narrow", "flat"])
+def test_what_is_no_label(augmenter, label):
     with pytest.raises(ValueError, match=rf"{type(augmenter).__name__} takes labels \(n, 5 or more\)"):
         augmenter(np.zeros((50, 60, 3), np.uint8), label)
 
 
-def test_ranges_may_be_one_number() -> None:
+def test_ranges_may_be_one_number():
     crop = mx.image.DetRandomCropAug(0.2, 1.5, 0.5, 0.4, 7)
     assert (crop.min_object_covered, crop.min_eject_coverage, crop.max_attempts) == (0.2, 0.4, 7)
     assert (crop.aspect_ratio_range, crop.area_range) == ((1.5, 1.5), (0.5, 0.5))
@@ -194,20 +189,20 @@ def test_ranges_may_be_one_number() -> None:
             mx.image.DetRandomCropAug(area_range=area)
 
 
-def test_wrong_parts_are_refused() -> None:
+def test_wrong_parts_are_refused():
     with pytest.raises(TypeError, match="Borrowing from invalid Augmenter"):
-        mx.image.DetBorrowAug(3)  # type: ignore[arg-type]  # on purpose
+        mx.image.DetBorrowAug(3)
     with pytest.raises(TypeError, match="Borrowing from invalid Augmenter"):
-        mx.image.DetBorrowAug(mx.image.DetHorizontalFlipAug(0.5))  # type: ignore[arg-type]  # on purpose
+        mx.image.DetBorrowAug(mx.image.DetHorizontalFlipAug(0.5))
     with pytest.raises(ValueError, match="Allow DetAugmenter in list only"):
-        mx.image.DetRandomSelectAug([mx.image.CastAug()])  # type: ignore[list-item]  # on purpose
+        mx.image.DetRandomSelectAug([mx.image.CastAug()])
     with pytest.raises(ValueError, match="Allow DetAugmenter in list only"):
-        mx.image.DetRandomSelectAug(3)  # type: ignore[arg-type]  # on purpose
+        mx.image.DetRandomSelectAug(3)
     image, label = _marked(10, 10, (1, 1, 5, 5), COLOUR)
     assert mx.image.DetRandomSelectAug([])(image, label) == (image, label)
 
 
-def test_create_multi_rand_crop_augmenter_aligns_its_lists() -> None:
+def test_create_multi_rand_crop_augmenter_aligns_its_lists():
     made = mx.image.CreateMultiRandCropAugmenter(
         min_object_covered=[0.1, 0.3, 0.5], area_range=[(0.1, 1), (0.2, 1), (0.3, 1)], skip_prob=0.2
     )
@@ -220,7 +215,7 @@ def test_create_multi_rand_crop_augmenter_aligns_its_lists() -> None:
         mx.image.CreateMultiRandCropAugmenter([0.1, 0.2], area_range=[(0.1, 1)] * 3)
 
 
-def test_create_det_augmenter_in_mxnet_s_order() -> None:
+def test_create_det_augmenter_in_mxnet_s_order():
     made = mx.image.CreateDetAugmenter(
         (3, 20, 24), resize=30, rand_crop=0.5, rand_pad=0.5, rand_gray=0.2, rand_mirror=True, mean=True, std=True,
         brightness=0.1, contrast=0.1, saturation=0.1, hue=0.1, pca_noise=0.1,
@@ -238,17 +233,17 @@ def test_create_det_augmenter_in_mxnet_s_order() -> None:
     assert json.loads(dumps[3][1][0])[1]["area_range"] == [1.0, 3.0]
     # Figures as MXNet prints them: double precision here, single precision in `CreateAugmenter`.
     assert json.loads(dumps[-1][1])[1] == {"mean": [123.68, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
-    assert (made[1].skip_prob, made[3].skip_prob) == (0.5, 0.5)  # type: ignore[attr-defined]  # of a DetRandomSelectAug
+    assert (made[1].skip_prob, made[3].skip_prob) == (0.5, 0.5)
     assert mx.image.det.CreateDetAugmenter is mx.image.CreateDetAugmenter
 
 
 # --- the iterator ---
 
 
-@pytest.mark.parametrize(("source", "workers"), [("imglist", 0), ("lst", 0), ("rec", 0), ("rec", 1)])
-def test_labels_of_every_source(photos: Any, tmp_path: Path, source: str, workers: int) -> None:
+@with_cases(("source", "workers"), [("imglist", 0), ("lst", 0), ("rec", 0), ("rec", 1)])
+def test_labels_of_every_source(photos, tmp_path, source, workers):
     entries = _list(photos)
-    given: dict[str, Any] = {"imglist": entries, "path_root": str(photos.folder)}
+    given = {"imglist": entries, "path_root": str(photos.folder)}
     if source == "lst":
         lst = tmp_path / "det.lst"
         lst.write_text("".join(f"{n}\t" + "\t".join(map(str, row)) + "\n" for n, row in enumerate(entries)))
@@ -277,14 +272,14 @@ def test_labels_of_every_source(photos: Any, tmp_path: Path, source: str, worker
     iterator.close()
 
 
-def test_a_list_next_to_a_record_has_the_labels(photos: Any, tmp_path: Path) -> None:
+def test_a_list_next_to_a_record_has_the_labels(photos, tmp_path):
     lst = tmp_path / "boxes.lst"  # the records themselves have one number each
     lst.write_text("".join(f"{key}\t2\t5\t{key}\t0\t0\t1\t1\tunused\n" for key in range(100, 116)))
     iterator = ImageDetIter(4, SHAPE, path_imgrec=photos.rec, path_imgidx=photos.idx, path_imglist=str(lst))
     assert iterator.next().label[0].asnumpy()[:, 0, 0].tolist() == [100, 101, 102, 103]
 
 
-def test_shuffled_orders_are_mxnet_s(photos: Any) -> None:
+def test_shuffled_orders_are_mxnet_s(photos):
     keys = [str(number) for number in range(1, 17)]
     random.seed(3)
     for _ in range(3):  # first before all labels are read, and then afterwards
@@ -294,7 +289,7 @@ def test_shuffled_orders_are_mxnet_s(photos: Any) -> None:
     assert iterator.seq == keys
 
 
-def test_extra_headers_and_columns(photos: Any) -> None:
+def test_extra_headers_and_columns(photos):
     entries = [[4, 6, 9, 9, 0, 0.1, 0.1, 0.5, 0.5, 7, "00.png"], [2, 6, 1, 0, 0, 1, 1, 8, "01.png"]]
     iterator = ImageDetIter(2, SHAPE, imglist=entries, path_root=str(photos.folder))
     assert np.allclose(
@@ -302,13 +297,13 @@ def test_extra_headers_and_columns(photos: Any) -> None:
     )  # boxes at the border stay
 
 
-def test_boxes_without_area_are_dropped(photos: Any) -> None:
+def test_boxes_without_area_are_dropped(photos):
     label = [2, 5, 0, 0.5, 0.5, 0.5, 0.9, 1, 0.1, 0.1, 0.5, 0.5, 2, 0.5, 0.9, 0.9, 0.1]
     iterator = ImageDetIter(1, SHAPE, imglist=[[*label, "00.png"]], path_root=str(photos.folder))
     assert np.allclose(iterator.next().label[0], [[[1, 0.1, 0.1, 0.5, 0.5]]])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("label", "text"),
     [
         ([2, 5, 0, 0.5, 0.5, 0.1, 0.1], "Encounter sample with no valid label"),
@@ -322,8 +317,8 @@ def test_boxes_without_area_are_dropped(photos: Any) -> None:
     ],
     ids=["no area", "empty", "scalar", "header", "long header", "narrow", "rest", "no number"],
 )
-@pytest.mark.parametrize("own_reader", [False, True])
-def test_labels_that_are_none(photos: Any, label: list[float], text: str, own_reader: bool) -> None:
+@with_cases("own_reader", [False, True])
+def test_labels_that_are_none(photos, label, text, own_reader):
     kind = Reading if own_reader else ImageDetIter
     good = [2, 5, 0, 0.1, 0.1, 0.5, 0.5, "00.png"]
     with pytest.raises(RuntimeError, match=text) as caught:
@@ -332,13 +327,13 @@ def test_labels_that_are_none(photos: Any, label: list[float], text: str, own_re
     assert caught.value.__notes__ == ["image with the key '2'"]
 
 
-def test_objects_of_several_widths_are_refused(photos: Any) -> None:
+def test_objects_of_several_widths_are_refused(photos):
     entries = [[2, 5, 0, 0.1, 0.1, 0.5, 0.5, "00.png"], [2, 6, 0, 0.1, 0.1, 0.5, 0.5, 1, "01.png"]]
     with pytest.raises(mx.image.DetectionLabelError, match="6 numbers, those of other images 5"):
         ImageDetIter(1, SHAPE, imglist=entries, path_root=str(photos.folder))
 
 
-def test_shapes_can_grow(photos: Any) -> None:
+def test_shapes_can_grow(photos):
     one = ImageDetIter(2, SHAPE, imglist=_list(photos)[:3], path_root=str(photos.folder))
     other = ImageDetIter(2, SHAPE, imglist=_list(photos)[3:], path_root=str(photos.folder))
     assert one.sync_label_shape(other) is other
@@ -360,17 +355,17 @@ def test_shapes_can_grow(photos: Any) -> None:
     with pytest.raises(ValueError, match="3 channels"):
         one.reshape(data_shape=(1, 5, 5))
     with pytest.raises(AssertionError, match="invalid iterator"):
-        one.sync_label_shape(mx.image.ImageIter(1, SHAPE, imglist=[[1, "00.png"]]))  # type: ignore[arg-type]  # on purpose
+        one.sync_label_shape(mx.image.ImageIter(1, SHAPE, imglist=[[1, "00.png"]]))
 
 
 class Reading(ImageDetIter):
     """Iterator that reads its images itself."""
 
-    def read_image(self, fname: str) -> bytes:
+    def read_image(self, fname):
         return super().read_image(fname)
 
 
-def test_images_that_were_kept_take_the_new_shape(photos: Any) -> None:
+def test_images_that_were_kept_take_the_new_shape(photos):
     for kind in (ImageDetIter, Reading):
         iterator = kind(
             3, SHAPE, imglist=_list(photos), path_root=str(photos.folder), last_batch_handle="roll_over"
@@ -387,9 +382,9 @@ def test_images_that_were_kept_take_the_new_shape(photos: Any) -> None:
         assert batch.pad == 2
 
 
-def test_images_that_lose_all_objects_make_room(photos: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_images_that_lose_all_objects_make_room(photos, caplog):
     class Losing(mx.image.DetAugmenter):
-        def __call__(self, src: Any, label: Any) -> Any:
+        def __call__(self, src, label):
             return src, label[label[:, 0] < 15]
 
     chain = [Losing(), mx.image.DetBorrowAug(mx.image.ForceResizeAug((24, 24)))]
@@ -401,20 +396,8 @@ def test_images_that_lose_all_objects_make_room(photos: Any, caplog: pytest.LogC
     assert "Invalid label occurs" in caplog.text
 
 
-@pytest.mark.parametrize("handle", ["pad", "discard", "roll_over"])
-def test_last_batches(photos: Any, handle: str) -> None:
-    iterator = ImageDetIter(
-        3, SHAPE, imglist=_list(photos), path_root=str(photos.folder), last_batch_handle=handle
-    )
-    counts = []
-    for _ in range(3):
-        counts.append(len(list(iterator)))
-        iterator.reset()
-    assert counts == {"pad": [6, 6, 6], "discard": [5, 5, 5], "roll_over": [5, 5, 6]}[handle]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_mxnet_s_test_of_all_augmenters(photos: Any, workers: int) -> None:
+@with_cases("workers", [0, 1])
+def test_mxnet_s_test_of_all_augmenters(photos, workers):
     random.seed(0)
     iterator = ImageDetIter(
         2, (3, 30, 30), imglist=_list(photos), path_root=str(photos.folder), resize=64, rand_crop=1, rand_pad=1,
