@@ -21,7 +21,7 @@ from aioloader.foundation.types import ItemLocation
 from aioloader.packing.samples import label_numbers
 from aioloader.tools.inspect import inspect
 from aioloader.tools.pack import PackError, PackReport, pack
-from tests.aioloader.format_sets import FORMATS, PARQUET, TFRECORD, SetFormat
+from tests.aioloader.format_sets import FORMATS, MDS, PARQUET, TAR, TFRECORD, SetFormat, is_readable
 from tests.aioloader.packing.sample_sets import (
     COUNT,
     images,
@@ -327,17 +327,19 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("made", "options"),
     [
-        {"fields": ("data", "text")},
-        {"shuffle": True, "shards": 3, "fields": ("data",), "encoding": "png"},
-        {"on_error": "replace", "test_ratio": 0.25},
+        *((made, {"fields": ("data", "text")}) for made in (TAR, PARQUET)),
+        (TFRECORD, {"shuffle": True, "shards": 3, "fields": ("data",), "encoding": "png"}),
+        (MDS, {"on_error": "replace", "test_ratio": 0.25}),
+        (TAR, {"on_error": "replace", "test_ratio": 0.25}),
     ],
+    ids=lambda value: value.name if isinstance(value, SetFormat) else None,
 )
-def test_an_interrupted_packing_goes_on(
-    options: dict[str, Any], samples: tuple[SetFormat, Path], tmp_path: Path
-) -> None:
-    made, shards = samples
+def test_an_interrupted_packing_goes_on(made: SetFormat, options: dict[str, Any], tmp_path: Path) -> None:
+    if not is_readable(made):
+        pytest.skip(f"{made.name} needs its extra")
+    shards = write(made, tmp_path)
     if "fields" in options:
         parts = {"data": made.data, "text": made.text}
         options = {**options, "fields": tuple(parts[part] for part in options["fields"])}
