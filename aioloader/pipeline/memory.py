@@ -85,10 +85,11 @@ class Spill:
         if self.guessed:
             self.guessed = False
             self.per_sample = 0
-        self.per_sample = max(self.per_sample, _with_room(nbytes))
+        if nbytes:
+            self.per_sample = max(self.per_sample, _with_room(nbytes))
 
     def reserve(self, memory: SlabMemory, batches: int) -> int:
-        """Return the bytes to reserve for a batch while they are not known.
+        """Return the bytes to reserve for a batch while they are only guessed.
 
         All batches in flight together reserve at most a quarter of the memory; a batch returns what it has not used.
 
@@ -96,7 +97,7 @@ class Spill:
             memory: the slab memory.
             batches: the most that are in flight; 0: their results have no use for it.
         """
-        if not self.guessed or not batches:
+        if not batches:
             return 0
         return memory.limit // (_RESERVED * batches) // _ALIGN * _ALIGN
 
@@ -163,7 +164,8 @@ class BatchMemory(RefCount):
         offsets, total = ([], 0) if layout is None else layout.offsets(self.rows)
         self.bases = (0,) * len(offsets)
         self.nbytes = total + spill.known(self.rows)
-        most = max(self.nbytes, total + spill.reserve(self._memory, batches))
+        reserve = spill.reserve(self._memory, batches) if spill.guessed else 0
+        most = max(self.nbytes, total + reserve)
         if not most:
             return True
         slab = self._memory.allocate(most, lasting=True, spare=most - self.nbytes)
