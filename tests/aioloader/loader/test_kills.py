@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
+from tests.aioloader.cluster import wait_until
 from tests.aioloader.loader.samples import Made
 
 pytestmark = pytest.mark.own_workers
@@ -85,6 +86,9 @@ class Killer(threading.Thread):
             self.noticed_s.append(time.monotonic() - begin - held_s)
             self.killed.notify_all()
 
+    def all_idle(self):
+        return all(handle.ready and not handle.running for handle in self.executor._table.handles)
+
     def rest(self):
         """Kill nobody before `served` is set again."""
         with self.gate:
@@ -118,8 +122,10 @@ def test_many_kills_change_nothing_and_are_noticed_at_once(leftovers):
                     assert images.tobytes() == same.tobytes()
                     if number == len(plain) - TAIL:
                         killer.rest()
-                    elif number < len(plain) - TAIL and draw.random() < 0.04:
-                        killer.wait_for(2)  # the queue fills up meanwhile: these workers are idle
+                    elif number < len(plain) - TAIL and (number == 2 or draw.random() < 0.04):
+                        with killer.gate:  # the queue fills up: the workers that are killed next are idle
+                            wait_until(killer.all_idle)
+                        killer.wait_for(2)
                 epoch += 1
         finally:
             killer.over = True
