@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 import simplejpeg
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aioloader import jpeg
 from aioloader.errors import DecodeError
@@ -15,7 +13,6 @@ from aioloader.jpeg.cut import interval_ends
 from aioloader.transforms import decode_image
 from tests.aioloader.jpeg.samples import (
     Damaged,
-    boxes,
     crop,
     encode,
     frame_of,
@@ -43,8 +40,6 @@ FILES["with a thumbnail"] = (
 )
 IMAGES["with a thumbnail"] = IMAGES["plain"]
 BOXES = [(0, 0, 20, 20), (60, 40, 40, 30), (150, 90, 30, 30)]
-
-names = st.sampled_from(list(FILES))
 
 
 def attempt(data, box):
@@ -131,34 +126,6 @@ def check_damage(name: str, damaged: bytes, box: tuple[int, int, int, int]) -> N
     assert np.array_equal(found, crop(whole, box))
 
 
-@given(name=names, noise=st.binary(min_size=1, max_size=200), share=st.floats(0, 1), box=boxes(WIDTH, HEIGHT))
-@settings(max_examples=80)
-def test_noise_anywhere_never_crashes(name, noise, share, box):
-    data = FILES[name]
-    place = int(share * len(data))
-    attempt(data[:place] + noise + data[place + len(noise) :], box)
-    attempt(data[:place] + noise + data[place:], box)
-
-
-def test_restart_markers_out_of_turn_are_left_to_a_full_decode():
-    for name in WITH_MARKERS:
-        data = FILES[name]
-        scan = frame_of(data).scan_start
-        first = data.index(b"\xff\xd0", scan)
-        for change in (b"\xff\xd1", b"\xff\xd7", b"\xff\xd9", b"\xff\xda", b"\x00\x00"):
-            odd = data[:first] + change + data[first + 2 :]
-            assert attempt(odd, (0, 0, 20, 20)) is None
-
-
-def test_a_missing_interval_is_left_to_a_full_decode():
-    for name in WITH_MARKERS:
-        data = FILES[name]
-        scan = frame_of(data).scan_start
-        first, second = data.index(b"\xff\xd0", scan), data.index(b"\xff\xd1", scan)
-        for box in BOXES:
-            assert attempt(data[:first] + data[second:], box) is None
-
-
 @with_cases("name", WITH_MARKERS)
 def test_damage_in_an_interval_below_the_crop_does_no_harm(name):
     data = FILES[name]
@@ -202,16 +169,6 @@ def test_only_the_one_warning_is_harmless():
         "",
     ):
         assert not jpeg.harmless(message)
-
-
-def test_cuts_of_one_file_do_not_depend_on_each_other():
-    data = FILES["short intervals 444"]
-    frame = frame_of(data)
-    before = jpeg.cut(data, frame, BOXES[1])
-    for box in BOXES:
-        jpeg.cut(data, frame, box)
-    assert jpeg.cut(data, frame, BOXES[1]) == before
-    assert cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape == (HEIGHT, WIDTH, 3)
 
 
 def test_headers_that_announce_a_huge_image_cost_nothing():

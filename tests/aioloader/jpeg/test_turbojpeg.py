@@ -267,7 +267,6 @@ def test_tables_of_the_image_before_are_not_used(marker):
         np.empty((10, 32, 3), np.float32),
         np.frombuffer(bytes(960), np.uint8).reshape(10, 32, 3),
     ],
-    ids=["no rows", "no columns", "channels", "not contiguous", "dtype", "read-only"],
 )
 def test_memory_that_is_not_as_it_must_be_is_refused(out):
     with pytest.raises(ValueError, match="writable and contiguous"):

@@ -101,7 +101,6 @@ def _fields(**options: Any) -> Any:
         {"keypoints": np.array([[20.0, 15.0]]), "depth": _mask()},
         {"masks": []},
     ],
-    ids=["mask", "channels", "list", "masks", "boxes", "keypoints", "none"],
 )
 @with_cases("strict", [False, True])
 def test_fields_of_a_dict_by_the_names_of_albumentations(fields: dict[str, Any], strict: bool) -> None:

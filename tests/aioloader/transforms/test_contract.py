@@ -127,7 +127,6 @@ def test_geometry_takes_any_number_of_channels(name, channels):
         t.RandomVerticalFlip(1.0),
         t.ToTensor(),
     ],
-    ids=repr,
 )
 @with_cases("channels", [1, 3])
 def test_some_take_many_images_at_once(transform, channels):

@@ -133,7 +133,6 @@ class TestScaling:
             [t.Resize((50, 40), interpolation="area")],
             [t.Resize(128, interpolation="area"), t.CenterCrop(112)],
         ],
-        ids=["crop-4", "crop-8", "resize", "evaluate"],
     )
     def test_it_is_almost_the_same(self, chain, orientation, restart):
         # Smooth, because an image of independent pixels differs when it is scaled; the crops begin and

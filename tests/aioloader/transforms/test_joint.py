@@ -313,11 +313,6 @@ def test_wrong_fields_are_named(change: Any, error: Any, text: str) -> None:
         t.JointCompose([t.Resize(9)])(scene(0) | change)
 
 
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(TypeError, match="takes a dict with an image"):
-        t.JointCompose([t.Resize(9)])(scene(0)["image"])
-
-
 def test_in_a_loader() -> None:
     data = SimpleDataset([{name: scene(n)[name] for name in ("image", "masks")} for n in range(8)])
     chain = t.JointCompose([t.RandomResizedCrop(16), t.RandomHorizontalFlip()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from aioloader import transforms
 from aioloader.rng import Rng
 from aioloader.transforms import CutMix, MixUp, RandomApply, RandomChoice, is_native
 from aioloader.transforms.mixing import mix_images, mix_labels
-from tests.cases import with_cases
 
 BATCH = np.random.default_rng(0).integers(0, 256, (5, 8, 9, 3), dtype=np.uint8), np.array([0, 3, 1, 2, 3])
 
@@ -78,34 +76,6 @@ def test_they_are_transforms() -> None:
         for one, other in zip(choice(BATCH, rng=Rng(number)), again(BATCH, rng=Rng(number)), strict=True):
             np.testing.assert_array_equal(one, other)
     assert repr(MixUp(num_classes=4)) == "MixUp(alpha=1.0, num_classes=4, labels_getter='default')"
-
-
-@with_cases(
-    ("make", "error", "text"),
-    [
-        (lambda: MixUp()(BATCH), ValueError, "num_classes must be passed"),
-        (lambda: MixUp(num_classes=3)(BATCH), ValueError, "label 3 is not below num_classes=3"),
-        (
-            lambda: MixUp(num_classes=3)((BATCH[0], np.ones((5, 4)))),
-            ValueError,
-            "4 classes, and num_classes is 3",
-        ),
-        (lambda: MixUp(num_classes=4)((BATCH[0], BATCH[1][:3])), ValueError, "5 images and 3 labels"),
-        (lambda: MixUp(num_classes=4)((BATCH[1], BATCH[1])), ValueError, "no images"),
-        (lambda: MixUp(num_classes=4)([(image, 1) for image in BATCH[0]]), ValueError, "batchify.Compose"),
-        (lambda: CutMix(num_classes=4)((BATCH[0][0], 1)), ValueError, "batchify.Compose"),
-        (lambda: CutMix(num_classes=4)((BATCH[0].astype(int), BATCH[1])), TypeError, "uint8 or floating"),
-        (lambda: MixUp(num_classes=4)((BATCH[0], BATCH[1] * 0.5)), ValueError, "whole numbers"),
-        (
-            lambda: CutMix(num_classes=4)({"image": BATCH[0], "mask": BATCH[0][..., 0], "label": BATCH[1]}),
-            ValueError,
-            "images and labels only, and the batch has 'mask'",
-        ),
-    ],
-)
-def test_what_is_not_allowed_is_named(make: Any, error: Any, text: str) -> None:
-    with pytest.raises(error, match=text):
-        make()
 
 
 def test_choices_take_the_elements_of_a_batch_as_in_a_collate_function() -> None:

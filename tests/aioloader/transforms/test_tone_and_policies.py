@@ -66,9 +66,3 @@ def test_orders_are_all_drawn() -> None:
     steps = [lambda x, n=n: (*x, n) for n in range(3)]
     order = t.RandomOrder(steps)
     assert len({order((), rng=Rng(0, 0, n)) for n in range(200)}) == 6
-
-
-def test_policies_take_bytes() -> None:
-    for policy in (t.RandAugment(), t.TrivialAugmentWide(), t.AutoAugment(), t.AugMix()):
-        with pytest.raises(TypeError, match=r"takes uint8 \(height, width, 3\)"):
-            policy(IMAGE.astype(np.float32))
