@@ -1,11 +1,7 @@
 """Tests of `mx.image.ImageIter` and `ImageDetIter` with failed images: skip, replace, and their limit."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +10,7 @@ import aioloader.mxnet as mx
 from aioloader.errors import SampleError
 from aioloader.mxnet.image import ImageDetIter, ImageIter
 from tests.aioloader.mxnet.image.made import SHAPE, labels_of, make_iter
+from tests.cases import with_cases
 
 BAD = (1, 6, 9)
 
@@ -21,24 +18,24 @@ BAD = (1, 6, 9)
 class Counting(ImageIter):
     """Iterator that reads the images itself, so that the loader does not."""
 
-    def read_image(self, fname: str) -> bytes:
+    def read_image(self, fname):
         return super().read_image(fname)
 
 
 class Picky(ImageIter):
     """Iterator that refuses one image."""
 
-    def check_valid_image(self, data: Any) -> None:
+    def check_valid_image(self, data):
         super().check_valid_image(data)
         if data.shape[0] == 45:  # image 5
             raise RuntimeError("too plain")
 
 
-WAYS = [(ImageIter, 0), (Counting, 0), pytest.param(ImageIter, 2, marks=pytest.mark.slow)]
+WAYS = [(ImageIter, 0), (Counting, 0), (ImageIter, 2)]
 
 
 @pytest.fixture
-def broken(photos: Any, tmp_path: Path) -> dict[str, Any]:
+def broken(photos, tmp_path):
     """Write ten photographs, number i with the label i: one truncated, one missing, one not an image."""
     for number, name in enumerate(photos.names[:10]):
         data = (photos.folder / name).read_bytes()
@@ -48,10 +45,8 @@ def broken(photos: Any, tmp_path: Path) -> dict[str, Any]:
     return {"imglist": imglist, "path_root": str(tmp_path)}
 
 
-@pytest.mark.parametrize(("kind", "workers"), WAYS)
-def test_left_out_images_make_room_for_the_next(
-    broken: dict[str, Any], kind: type[ImageIter], workers: int
-) -> None:
+@with_cases(("kind", "workers"), WAYS)
+def test_left_out_images_make_room_for_the_next(broken, kind, workers):
     iterator = kind(3, SHAPE, num_workers=workers, on_error="skip", **broken)
     for _ in range(2):
         batches = list(iterator)
@@ -64,8 +59,8 @@ def test_left_out_images_make_room_for_the_next(
     iterator.close()
 
 
-@pytest.mark.parametrize(("kind", "workers"), WAYS)
-@pytest.mark.parametrize(
+@with_cases(("kind", "workers"), WAYS)
+@with_cases(
     ("handle", "expected", "pads"),
     [
         ("pad", [[0, 2, 2, 3], [4, 5, 7, 7], [8, 0, 0, 8]], [0, 0, 2]),
@@ -74,13 +69,13 @@ def test_left_out_images_make_room_for_the_next(
     ],
 )
 def test_replaced_images_leave_batches_and_pads_as_they_are(
-    broken: dict[str, Any],
-    kind: type[ImageIter],
-    workers: int,
-    handle: str,
-    expected: list[list[int]],
-    pads: list[int],
-) -> None:
+    broken,
+    kind,
+    workers,
+    handle,
+    expected,
+    pads,
+):
     iterator = kind(4, SHAPE, num_workers=workers, on_error="replace", last_batch_handle=handle, **broken)
     batches = list(iterator)
     assert labels_of(batches) == expected
@@ -96,11 +91,9 @@ def test_replaced_images_leave_batches_and_pads_as_they_are(
     iterator.close()
 
 
-@pytest.mark.parametrize("kind", [ImageIter, Counting])
-@pytest.mark.parametrize("policy", ["skip", "replace"])
-def test_too_many_failed_images_are_an_error(
-    broken: dict[str, Any], kind: type[ImageIter], policy: str
-) -> None:
+@with_cases("kind", [ImageIter, Counting])
+@with_cases("policy", ["skip", "replace"])
+def test_too_many_failed_images_are_an_error(broken, kind, policy):
     iterator = kind(4, SHAPE, on_error=policy, max_errors=1, **broken)
     iterator.next()
     with pytest.raises(mx.MXNetError, match="max_errors=1") as caught:
@@ -113,8 +106,8 @@ def test_too_many_failed_images_are_an_error(
         list(kind(4, SHAPE, on_error=policy, max_errors=0.1, **broken))
 
 
-@pytest.mark.parametrize("kind", [ImageIter, Counting])
-def test_what_failed_is_reported(broken: dict[str, Any], kind: type[ImageIter], tmp_path: Path) -> None:
+@with_cases("kind", [ImageIter, Counting])
+def test_what_failed_is_reported(broken, kind, tmp_path):
     iterator = kind(10, SHAPE, on_error="replace", **broken)
     iterator.next()
     iterator.close()
@@ -128,7 +121,7 @@ def test_what_failed_is_reported(broken: dict[str, Any], kind: type[ImageIter], 
     assert [error.index for error in again.errors] == [1]
 
 
-def test_refused_images_are_reported_too(photos: Any) -> None:
+def test_refused_images_are_reported_too(photos):
     given = {"imglist": photos.imglist[:8], "path_root": str(photos.folder)}
     for policy, labels in (("raise", [0, 1, 2, 3, 4, 1, 2]), ("replace", [0, 1, 2, 3, 4, 1, 1, 2])):
         iterator = Picky(4, SHAPE, on_error=policy, **given)
@@ -141,18 +134,18 @@ def test_refused_images_are_reported_too(photos: Any) -> None:
 class Endless(ImageIter):
     """Iterator with endless images, all of them invalid."""
 
-    def next_sample(self) -> Any:
+    def next_sample(self):
         return 1.0, b"no image at all"
 
 
-@pytest.mark.parametrize("policy", ["skip", "replace"])
-def test_images_without_end_of_which_all_fail_are_an_error(photos: Any, policy: str) -> None:
+@with_cases("policy", ["skip", "replace"])
+def test_images_without_end_of_which_all_fail_are_an_error(photos, policy):
     iterator = Endless(2, SHAPE, imglist=photos.imglist, path_root=str(photos.folder), on_error=policy)
     with pytest.raises(SampleError, match="cannot decode"):
         iterator.next()
 
 
-def test_a_pass_of_which_all_images_fail(photos: Any, tmp_path: Path) -> None:
+def test_a_pass_of_which_all_images_fail(photos, tmp_path):
     for name in photos.names[:4]:
         (tmp_path / name).write_bytes(b"never an image")
     for kind in (ImageIter, Counting):
@@ -163,15 +156,15 @@ def test_a_pass_of_which_all_images_fail(photos: Any, tmp_path: Path) -> None:
         assert len(iterator.errors) == 4
 
 
-def test_what_cannot_be_asked_for(photos: Any) -> None:
+def test_what_cannot_be_asked_for(photos):
     with pytest.raises(ValueError, match="on_error must be"):
         make_iter(photos, on_error="ignore")
     with pytest.raises(ValueError, match="max_errors"):
         make_iter(photos, max_errors=1.5)
 
 
-@pytest.mark.parametrize("policy", ["skip", "replace"])
-def test_images_without_a_box_fail_alone(photos: Any, policy: str) -> None:
+@with_cases("policy", ["skip", "replace"])
+def test_images_without_a_box_fail_alone(photos, policy):
     box = [2, 5, 1.0, 0.1, 0.1, 0.9, 0.9]
     imglist = [[np.float32(box), name] for name in photos.names[:6]]
     imglist[1][0] = np.float32([2, 5, 1.0, 0.5, 0.5, 0.5, 0.5])  # no area
