@@ -1,35 +1,36 @@
 """Tests of classes that scripts derive from or assign to, against what MXNet 1.9.1 returned (hook_cases.py)."""
 
-from __future__ import annotations
-
 import json
-import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.base import OutsideError, UnusedOverrideError
 from tests.aioloader.mxnet import hook_cases
+from tests.cases import with_cases
 
-EXPECTED: dict[str, Any] = json.loads(Path(__file__).with_name("hook_expected.json").read_text())
+EXPECTED = json.loads(Path(__file__).with_name("hook_expected.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory):
     return str(hook_cases.made(str(tmp_path_factory.mktemp("hooks")), mx))
 
 
-def test_the_file_has_every_case() -> None:
+@pytest.fixture(scope="module")
+def exercises(folder):
+    return hook_cases.exercises(mx, folder)
+
+
+def test_the_file_has_every_case():
     assert EXPECTED["cases"].keys() == hook_cases.CASES.keys()
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", hook_cases.CASES)
-def test_hooks_and_attributes_act_as_in_mxnet(name: str, folder: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        here = json.loads(json.dumps(hook_cases.observe(mx, name, folder)))
+def test_hooks_and_attributes_act_as_in_mxnet(name, folder):
+    here = json.loads(json.dumps(hook_cases.observe(mx, name, folder)))
     assert here == EXPECTED["cases"][name]
 
 
@@ -42,8 +43,8 @@ NOT_CALLED = {
 
 
 @pytest.mark.parametrize("path", EXPECTED["hooks"])
-def test_methods_of_derived_classes_are_called_or_refused(path: str, folder: str) -> None:
-    use, of_class = hook_cases.exercises(mx, folder)[path], hook_cases.named(mx, path)
+def test_methods_of_derived_classes_are_called_or_refused(path, exercises):
+    use, of_class = exercises[path], hook_cases.named(mx, path)
     ignored = []
     for name in EXPECTED["hooks"][path]:
         try:
@@ -82,14 +83,14 @@ ABSENT = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", EXPECTED["names"])
-def test_names_of_classes_are_present_or_listed_as_absent(path: str, folder: str) -> None:
+@with_cases("path", EXPECTED["names"])
+def test_names_of_classes_are_present_or_listed_as_absent(path, exercises):
     of_class = hook_cases.named(mx, path)
     assert isinstance(of_class, type) or callable(of_class)
     present = set(dir(of_class))
     if isinstance(of_class, type):
         present |= hook_cases.names_of(of_class)
-        uses = {hook_cases.named(mx, used): use for used, use in hook_cases.exercises(mx, folder).items()}
+        uses = {hook_cases.named(mx, used): use for used, use in exercises.items()}
         if of_class in uses:
             present |= vars(hook_cases.instance_of(uses[of_class], of_class)).keys()
         present |= vars(of_class).get("__annotations__", {}).keys()
@@ -97,7 +98,7 @@ def test_names_of_classes_are_present_or_listed_as_absent(path: str, folder: str
     assert set(EXPECTED["names"][path]) - present - absent == set()
 
 
-def test_public_names_of_parameters_raise_when_used() -> None:
+def test_public_names_of_parameters_raise_when_used():
     resize = mx.gluon.data.vision.transforms.Resize(4)
     for name in ABSENT["transforms."].split():
         if name[0] != "_":

@@ -1,17 +1,14 @@
 """Tests of LibSVMIter: sparse rows, labels and parts."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import aioloader.mxnet as mx
+from tests.cases import with_cases
 
 
 @pytest.fixture
-def sparse_rows(tmp_path: Path) -> str:
+def sparse_rows(tmp_path):
     path = tmp_path / "data.t"
     path.write_text("1 0:0.5 2:1.2\n-2\n-3 0:0.6 1:2.4 2:1.2\n4 2:-1.2\n")
     return str(path)
@@ -20,7 +17,7 @@ def sparse_rows(tmp_path: Path) -> str:
 DENSE = np.array([[0.5, 0, 1.2], [0, 0, 0], [0.6, 2.4, 1.2], [0, 0, -1.2]], np.float32)
 
 
-def test_libsvm_rows_and_rounds(sparse_rows: str) -> None:
+def test_libsvm_rows_and_rounds(sparse_rows):
     iterator = mx.io.LibSVMIter(data_libsvm=sparse_rows, data_shape=(3,), batch_size=3)
     first = list(iterator)
     assert [batch.pad for batch in first] == [0, 2]
@@ -38,7 +35,7 @@ def test_libsvm_rows_and_rounds(sparse_rows: str) -> None:
     assert iterator.provide_label == [("softmax_label", (3,))]
 
 
-def test_libsvm_without_rounds(sparse_rows: str) -> None:
+def test_libsvm_without_rounds(sparse_rows):
     iterator = mx.io.LibSVMIter(data_libsvm=sparse_rows, data_shape=(3,), batch_size=3, round_batch=False)
     _, last = iterator
     assert last.pad == 2
@@ -46,7 +43,7 @@ def test_libsvm_without_rounds(sparse_rows: str) -> None:
     assert last.label[0].tolist() == [4, 0, 0]
 
 
-def test_libsvm_label_file(sparse_rows: str, tmp_path: Path) -> None:
+def test_libsvm_label_file(sparse_rows, tmp_path):
     (tmp_path / "label.t").write_text("1 1:1\n-2 0:2\n-3 2:3 \n4 0:4 1:5\n")
     iterator = mx.io.LibSVMIter(
         data_libsvm=sparse_rows,
@@ -59,8 +56,8 @@ def test_libsvm_label_file(sparse_rows: str, tmp_path: Path) -> None:
     assert labels == [[[0, 1, 0], [2, 0, 0]], [[0, 0, 3], [4, 5, 0]]]
 
 
-def test_libsvm_parts_have_every_row_once(sparse_rows: str) -> None:
-    rows: list[int] = []
+def test_libsvm_parts_have_every_row_once(sparse_rows):
+    rows = []
     for part in range(7):  # more parts than rows: some are empty
         iterator = mx.io.LibSVMIter(
             data_libsvm=sparse_rows, data_shape=(3,), batch_size=1, num_parts=7, part_index=part
@@ -69,14 +66,14 @@ def test_libsvm_parts_have_every_row_once(sparse_rows: str) -> None:
     assert rows == [0, 1, 2, 3]
 
 
-def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
+def test_libsvm_parts_are_mxnets(tmp_path):
     # Ten rows of twelve bytes; measured with MXNet 1.9.1.
     text = "".join(f"{n} {n % 3}:{n}.5 {3 + n % 2}:1\n" for n in range(10))
     (tmp_path / "all.t").write_text(text)
     (tmp_path / "a.t").write_text(text[:60])
     (tmp_path / "b.t").write_text(text[60:])
 
-    def rows(uri: str, parts: int) -> list[list[int]]:
+    def rows(uri, parts):
         return [
             [int(label) for batch in iterator for label in batch.label[0].tolist()]
             for part in range(parts)
@@ -93,7 +90,7 @@ def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
     assert rows(f"{tmp_path}/a.t;{tmp_path}/b.t", 2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "said"),
     [
         ("1 3:1\n", "line 1.*not below 3"),
@@ -102,14 +99,14 @@ def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
         ("1 -1:1\n", "line 1"),
     ],
 )
-def test_libsvm_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+def test_libsvm_that_is_none(tmp_path, text, said):
     path = tmp_path / "bad.t"
     path.write_text(text)
     with pytest.raises(mx.MXNetError, match=said):
         mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(3,), batch_size=1)
 
 
-def test_libsvm_arguments(sparse_rows: str, tmp_path: Path) -> None:
+def test_libsvm_arguments(sparse_rows, tmp_path):
     common = {"data_libsvm": sparse_rows, "batch_size": 2}
     (tmp_path / "short.t").write_text("1 0:1\n")
     for extra, said in (
@@ -125,7 +122,7 @@ def test_libsvm_arguments(sparse_rows: str, tmp_path: Path) -> None:
             mx.io.LibSVMIter(**common, **extra)
 
 
-def test_sparse_matrices_are_checked() -> None:
+def test_sparse_matrices_are_checked():
     matrix = mx.nd.sparse.CSRNDArray(
         np.ones(3, np.float32), np.array([0, 2, 1]), np.array([0, 2, 2, 3]), (3, 3)
     )

@@ -1,12 +1,9 @@
 """Tests of `mx.nd.load` and `save`: MXNet's bytes, and damage."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ MEASURED = bytes.fromhex(
 )
 
 
-def test_a_mean_image_of_mxnet() -> None:
+def test_a_mean_image_of_mxnet():
     facts = json.loads((GOLDEN / "manifest.json").read_text())["files"]["mean_img.bin"]
     (name, image), *rest = mx.nd.load(GOLDEN / "mean_img.bin").items()
     assert (name, rest) == ("mean_img", [])
@@ -34,15 +31,15 @@ def test_a_mean_image_of_mxnet() -> None:
     assert image.reshape(3, -1).mean(1).tolist() == pytest.approx(facts["mean_per_channel"], rel=1e-5)
 
 
-def test_mxnet_s_bytes(tmp_path: Path) -> None:
+def test_mxnet_s_bytes(tmp_path):
     found = mx.nd.load_frombuffer(MEASURED)
     assert {name: array.tolist() for name, array in found.items()} == {"mean_img": [[[1, 2], [3, 4]]]}
     mx.nd.save(tmp_path / "a", {"mean_img": mx.nd.array([[[1, 2], [3, 4]]])})
     assert (tmp_path / "a").read_bytes() == MEASURED
 
 
-def test_other_versions_of_the_format() -> None:
-    def file_of(array: bytes) -> bytes:
+def test_other_versions_of_the_format():
+    def file_of(array):
         return struct.pack("<3Q", 0x112, 0, 1) + array + struct.pack("<Q", 0)
 
     value = struct.pack("<3i2f", 1, 0, 0, 5, 6)
@@ -69,11 +66,9 @@ def test_other_versions_of_the_format() -> None:
     ),
     st.booleans(),
 )
-def test_what_is_saved_is_loaded(
-    tmp_path_factory: pytest.TempPathFactory, saved: list[Any], named: bool
-) -> None:
+def test_what_is_saved_is_loaded(tmp_path_factory, saved, named):
     path = tmp_path_factory.mktemp("saved") / "a.params"
-    given_data: Any = {f"name {n}": array for n, array in enumerate(saved)} if named else saved
+    given_data = {f"name {n}": array for n, array in enumerate(saved)} if named else saved
     mx.nd.save(path, given_data)
     loaded = mx.nd.load(path)
     if named and saved:
@@ -87,13 +82,13 @@ def test_what_is_saved_is_loaded(
 
 
 @given(st.integers(0, len(MEASURED) - 1))
-def test_a_file_that_is_cut_off(length: int) -> None:
+def test_a_file_that_is_cut_off(length):
     with pytest.raises(mx.MXNetError, match="not a file of arrays"):
         mx.nd.load_frombuffer(MEASURED[:length])
 
 
 @given(st.integers(0, 71), st.integers(0, 255))
-def test_damage_is_reported_or_loads_something(place: int, value: int) -> None:
+def test_damage_is_reported_or_loads_something(place, value):
     damaged = bytearray(MEASURED)
     damaged[place] = value
     try:
@@ -104,7 +99,7 @@ def test_damage_is_reported_or_loads_something(place: int, value: int) -> None:
         assert len(found) <= 1
 
 
-def test_what_cannot_be_loaded_or_saved(tmp_path: Path) -> None:
+def test_what_cannot_be_loaded_or_saved(tmp_path):
     with pytest.raises(mx.MXNetError, match="cannot be opened"):
         mx.nd.load(tmp_path / "none")
     sparse = struct.pack("<3Q", 0x112, 0, 1) + struct.pack("<Ii", 0xF993FAC9, 2)
@@ -115,7 +110,7 @@ def test_what_cannot_be_loaded_or_saved(tmp_path: Path) -> None:
             mx.nd.save(tmp_path / "a", [array])
 
 
-def test_extents_beyond_all_bounds_are_reported_even_without_values() -> None:
+def test_extents_beyond_all_bounds_are_reported_even_without_values():
     head = struct.pack("<3Q", 0x112, 0, 1) + struct.pack("<Iii", 0xF993FAC9, 0, 3)
     shape = struct.pack("<3q", 0, 2**62, 2**62)
     with pytest.raises(mx.MXNetError, match="cannot have the shape"):

@@ -1,9 +1,5 @@
 """Tests of `mx.np`, `mx.npx` and `mx.util`: numpy's names, and switches without effect."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy
 import pytest
 
@@ -37,7 +33,7 @@ MADE = {
 
 
 @with_cases("expression", MADE)
-def test_results_are_ndarrays(expression: str) -> None:
+def test_results_are_ndarrays(expression):
     made = eval(expression)
     assert isinstance(made, np.ndarray)
     assert isinstance(made, mx.nd.NDArray)
@@ -45,7 +41,7 @@ def test_results_are_ndarrays(expression: str) -> None:
     assert type(made.asnumpy()) is numpy.ndarray
 
 
-def test_values_are_numpys() -> None:
+def test_values_are_numpys():
     assert np.arange(1, 7, 2).tolist() == [1, 3, 5]
     assert np.full(2, 9).tolist() == [9, 9]
     assert np.maximum(np.array([1, 5]), 3).tolist() == [3, 5]
@@ -58,8 +54,8 @@ def test_values_are_numpys() -> None:
         _ = np.random.poisson
 
 
-def test_draws_follow_the_seed() -> None:
-    def draw() -> list[Any]:
+def test_draws_follow_the_seed():
+    def draw():
         rows = np.arange(20)
         np.random.shuffle(rows)
         return [rows.tolist(), np.random.randint(3, 9, 5).tolist(), np.random.uniform(2, 3, 4).tolist()]
@@ -76,7 +72,7 @@ def test_draws_follow_the_seed() -> None:
     assert all(2 <= number < 3 for number in first[2])
 
 
-def test_shuffled_copies() -> None:
+def test_shuffled_copies():
     mx.random.seed(1)
     rows = mx.nd.array([[n, n] for n in range(9)], dtype="int32")
     mixed = mx.nd.random.shuffle(rows)
@@ -86,7 +82,7 @@ def test_shuffled_copies() -> None:
     assert mixed.tolist() != rows.tolist()
 
 
-def test_the_switches_are_there() -> None:
+def test_the_switches_are_there():
     for module in (npx, mx.util):
         module.set_np()
         assert (module.is_np_array(), module.is_np_shape()) == (False, True)
@@ -94,14 +90,14 @@ def test_the_switches_are_there() -> None:
     assert mx.set_np_shape(True) is True
 
     @mx.util.use_np
-    def double(x: Any) -> Any:
+    def double(x):
         return 2 * x
 
     with mx.np_shape(), mx.np_array(False):
         assert mx.use_np_shape(double)(4) == 8
 
 
-def test_operators_are_outside() -> None:
+def test_operators_are_outside():
     assert npx.image is mx.nd.image
     with pytest.raises(mx.MXNetError, match=r"mx\.npx\.relu.*outside aioloader"):
         npx.relu(np.zeros(2))
