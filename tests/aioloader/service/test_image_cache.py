@@ -6,15 +6,14 @@ import collections
 import dataclasses
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader import AsyncImageService
 from aioloader.service.image_cache import ImageCache
-from tests.aioloader.service.images import numbered
+from tests.aioloader.service.images import numbered, service_of
+from tests.cases import with_cases
 
 SIZE = 30_000
 LIMIT = 4 * SIZE
@@ -66,37 +65,27 @@ KINDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_limit_holds_for_results_of_any_kind(kind: str, leftovers: object) -> None:
+@with_cases("kind", KINDS)
+async def test_the_limit_holds_for_results_of_any_kind(kind: str) -> None:
     made = KINDS[kind](bytes(SIZE))
 
-    async def main() -> None:
-        async with AsyncImageService(
-            lambda image: KINDS[kind](image.tobytes() + bytes(SIZE - 3)),
-            executor="thread",
-            num_workers=1,
-            cache_limit=LIMIT,
-        ) as service:
-            for number in range(12):
-                assert type(await service.get(numbered(number))) is type(made)
-            stats = service.stats()
-            assert 1 <= stats.cached <= 4
-            assert SIZE * stats.cached <= stats.cache_nbytes <= LIMIT
-            await service.get(numbered(11))
-            assert service.stats().cache_hits == 1
+    def make(image: Any) -> Any:
+        return KINDS[kind](image.tobytes() + bytes(SIZE - 3))
 
-    anyio.run(main)
+    async with service_of(make, cache_limit=LIMIT) as service:
+        for number in range(12):
+            assert type(await service.get(numbered(number))) is type(made)
+        stats = service.stats()
+        assert 1 <= stats.cached <= 4
+        assert SIZE * stats.cached <= stats.cache_nbytes <= LIMIT
+        await service.get(numbered(11))
+        assert service.stats().cache_hits == 1
 
 
-def test_an_object_whose_size_cannot_be_found_is_not_kept(leftovers: object) -> None:
-    async def main() -> None:
-        async with AsyncImageService(
-            lambda image: Sizeless(), executor="thread", num_workers=1, cache_limit=LIMIT
-        ) as service:
-            assert isinstance(await service.get(numbered(1)), Sizeless)
-            assert service.stats().cached == 0
-
-    anyio.run(main)
+async def test_an_object_whose_size_cannot_be_found_is_not_kept() -> None:
+    async with service_of(lambda image: Sizeless(), cache_limit=LIMIT) as service:
+        assert isinstance(await service.get(numbered(1)), Sizeless)
+        assert service.stats().cached == 0
 
 
 def test_the_image_used_least_recently_is_dropped() -> None:

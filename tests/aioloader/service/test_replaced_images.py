@@ -12,10 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from aioloader import AsyncImageService
-from tests.aioloader.service.images import Gate, number_of, numbered
-from tests.aioloader.service.test_async_service import until
-from tests.cases import on_both_loops
+from tests.aioloader.service.images import Gate, number_of, numbered, service_of, until
+from tests.cases import on_both_loops, with_cases
 from tests.servers.raw_http import RawServer, answer
 
 
@@ -64,8 +62,8 @@ def in_pillow(folder: Path) -> tuple[Any, Callable[[int], None], dict[str, Any]]
     return image, lambda number: image.putpixel((0, 0), (number, 0, 0)), {"allow": ["pillow"]}
 
 
-@pytest.mark.parametrize("cache_limit", [0, 1 << 20])
-@pytest.mark.parametrize("place", [at_path, at_url, in_dataset, in_pillow])
+@with_cases("cache_limit", [0, 1 << 20])
+@with_cases("place", [at_path, at_url, in_dataset, in_pillow])
 @on_both_loops
 async def test_an_image_in_work_is_not_that_which_replaced_it(
     place: Any, cache_limit: int, tmp_path: Path
@@ -75,9 +73,7 @@ async def test_an_image_in_work_is_not_that_which_replaced_it(
     found: dict[str, int] = {}
 
     async with (
-        AsyncImageService(
-            gate, num_workers=2, executor="thread", cache_limit=cache_limit, **options
-        ) as service,
+        service_of(gate, num_workers=2, cache_limit=cache_limit, **options) as service,
         anyio.create_task_group() as tasks,
     ):
 
@@ -101,7 +97,7 @@ async def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_coun
     put(1)
 
     async with (
-        AsyncImageService(gate, num_workers=1, executor="thread", **options) as service,
+        service_of(gate, **options) as service,
         anyio.create_task_group() as tasks,
     ):
         found: list[int] = []
@@ -122,10 +118,11 @@ async def test_a_file_that_is_the_same_is_made_once_and_the_larger_priority_coun
         assert (stats.made, stats.pending, stats.admitted, stats.held_nbytes) == (1, 0, 0, 0)
 
 
-@pytest.mark.parametrize("cache_limit", [0, 1 << 20])
-@pytest.mark.parametrize("url_cache", [None, "memory"])
-def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
-    url_cache: str | None, cache_limit: int, run_on: Any, leftovers: Any
+@with_cases("cache_limit", [0, 1 << 20])
+@with_cases("url_cache", [None, "memory"])
+@on_both_loops
+async def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
+    url_cache: str | None, cache_limit: int, leftovers: Any
 ) -> None:
     pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
     versions, rest = [1], threading.Event()
@@ -142,11 +139,10 @@ def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
         assert rest.wait(30)
         sock.sendall(body[3:])
 
-    async def main() -> None:
+    with RawServer() as server:
+        server.answers["/image"] = send
         options: Any = {"allow": ["http"], "hosts": [f"127.0.0.1:{server.port}"], "url_cache": url_cache}
-        async with AsyncImageService(
-            number_of, num_workers=1, executor="thread", cache_limit=cache_limit, **options
-        ) as service:
+        async with service_of(number_of, cache_limit=cache_limit, **options) as service:
 
             async def get(when: str) -> None:
                 found[when].append(await service.get(server.url("/image")))
@@ -160,15 +156,11 @@ def test_a_url_that_is_replaced_while_its_bytes_arrive_is_read_again(
                 await until(lambda: service.stats().joined == 2)
                 rest.set()
             await get("after")
-
-    with RawServer() as server:
-        server.answers["/image"] = send
-        run_on(main)
     assert found == {"before": [1], "meanwhile": [2] * 3, "after": [2]}
     assert len(server.heads) == 3  # those who asked meanwhile shared one request
 
 
-@pytest.mark.parametrize("leave", ["none", "first", "later"])
+@with_cases("leave", ["none", "first", "later"])
 @on_both_loops
 async def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: str) -> None:
     fetched: list[str] = []
@@ -181,9 +173,7 @@ async def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: st
         await there.wait()
         return numbered(len(fetched))
 
-    async with AsyncImageService(
-        number_of, num_workers=1, executor="thread", allow=["https"], fetch=fetch
-    ) as service:
+    async with service_of(number_of, allow=["https"], fetch=fetch) as service:
 
         async def get(who: str) -> None:
             with anyio.CancelScope() as scope:
@@ -209,16 +199,14 @@ async def test_who_asks_while_a_url_is_fetched_shares_one_more_request(leave: st
         assert await service.get("https://example.com/a") == len(fetched)
 
 
-@pytest.mark.parametrize("how", ["replaced", "rewritten"])
+@with_cases("how", ["replaced", "rewritten"])
 @on_both_loops
 async def test_a_file_with_the_size_and_time_of_the_one_before_is_not_taken_for_it(
     how: str, tmp_path: Path
 ) -> None:
     ref, put, options = at_path(tmp_path)
 
-    async with AsyncImageService(
-        Gate(), num_workers=1, executor="thread", cache_limit=1 << 20, **options
-    ) as service:
+    async with service_of(Gate(), cache_limit=1 << 20, **options) as service:
         put(1)
         os.utime(tmp_path / "image", ns=(0, 0))
         before = (tmp_path / "image").stat()

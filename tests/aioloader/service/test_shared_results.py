@@ -15,7 +15,7 @@ import pytest
 import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ImageError
-from tests.aioloader.service.images import jpeg, numbered
+from tests.aioloader.service.images import jpeg, numbered, service_of
 from tests.cases import on_both_loops, with_cases
 
 
@@ -179,7 +179,7 @@ async def test_no_caller_changes_what_another_has(
 async def test_no_batch_of_prompts_changes_what_the_cache_has() -> None:
     processor = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 16)
 
-    async with AsyncImageService(processor, num_workers=1, executor="thread", cache_limit=1 << 24) as service:
+    async with service_of(processor, cache_limit=1 << 24) as service:
         refs = {"refs": lambda _: [jpeg(60, 60)], "max_tokens": 16}
         for _ in range(2):
             async for batch in service.pack([0, 1, 2], **refs):
@@ -195,7 +195,7 @@ async def test_what_cannot_be_copied_is_not_shared() -> None:
     def processor(image: Any) -> Any:
         return {"lock": threading.Lock()}
 
-    async with AsyncImageService(processor, num_workers=1, executor="thread") as service:
+    async with service_of(processor) as service:
         assert "lock" in await service.get(numbered(1))
         with anyio.fail_after(30):
             found = await service.gather([numbered(1), numbered(1)], on_error="return")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,9 @@ import pytest
 from PIL import Image
 
 import aioloader
-from aioloader import AsyncImageService
 from aioloader.service import dispatcher
-from tests.aioloader.service.images import Gate, jpeg, number_of, numbered
-from tests.aioloader.service.test_async_service import until
-from tests.cases import on_both_loops
+from tests.aioloader.service.images import Gate, data_uri, jpeg, number_of, numbered, service_of, until
+from tests.cases import on_both_loops, with_cases
 
 PHOTO = jpeg()
 SILENT = 200
@@ -55,7 +52,7 @@ def of_each_kind() -> dict[str, Any]:
     """Return a reference of each kind that waits for no silent server."""
     return {
         "bytes": PHOTO,
-        "data": "data:image/jpeg;base64," + base64.b64encode(PHOTO).decode(),
+        "data": data_uri(PHOTO),
         "path": "photo.jpg",
         "array": np.zeros((4, 4, 3), np.uint8),
         "pillow": Image.new("RGB", (4, 4)),
@@ -64,12 +61,9 @@ def of_each_kind() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("call", ["get", "probe"])
-@pytest.mark.parametrize("slow", ["URLs of a server", "URLs of several servers", "items"])
+@with_cases("slow", ["URLs of a server", "URLs of several servers", "items"])
 @on_both_loops
-async def test_what_is_slow_in_one_source_holds_no_other(
-    slow: str, call: str, tmp_path: Path, leftovers: Any
-) -> None:
+async def test_what_is_slow_in_one_source_holds_no_other(slow: str, tmp_path: Path, leftovers: Any) -> None:
     (tmp_path / "photo.jpg").write_bytes(PHOTO)
     opened = threading.Event()
     stuck = Stuck(opened)
@@ -84,8 +78,8 @@ async def test_what_is_slow_in_one_source_holds_no_other(
     kinds = ("bytes", "data", "path", "array", "pillow", "dataset", "http")
 
     fetch = Servers()
-    options: Any = {"allow": kinds, "root": tmp_path, "fetch": fetch, "executor": "thread"}
-    async with AsyncImageService(num_workers=1, timeout=None, **options) as service:
+    options: Any = {"allow": kinds, "root": tmp_path, "fetch": fetch}
+    async with service_of(timeout=None, **options) as service:
         async with anyio.create_task_group() as tasks:
             for ref in refs:
                 # What is slow comes from both, and has the higher priority.
@@ -94,8 +88,8 @@ async def test_what_is_slow_in_one_source_holds_no_other(
             await until(lambda: service.stats().admitted + service.stats().waiting_for_admission >= len(refs))
             for kind, ref in others.items():
                 with anyio.fail_after(30):
-                    found = await getattr(service, call)(ref)
-                assert found is not None, kind
+                    assert await service.probe(ref) is not None, kind
+                    assert await service.get(ref) is not None, kind
             tasks.cancel_scope.cancel()
             opened.set()
         # The places of what was given up are free again.
@@ -114,8 +108,8 @@ async def test_images_that_were_read_hold_no_others_of_a_higher_priority(
         return gate(image) if image.shape == (1, 1, 3) else 0
 
     fetch = Servers()
-    options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread"}
-    async with AsyncImageService(processor, num_workers=1, **options) as service:
+    options: Any = {"allow": ("bytes", "http"), "fetch": fetch}
+    async with service_of(processor, **options) as service:
         async with anyio.create_task_group() as tasks:
             for draw in range(3):  # as many chunks as there may be in work
                 tasks.start_soon(partial(service.get, numbered(1), draw=draw))
@@ -140,8 +134,8 @@ async def test_images_that_were_read_hold_no_others_of_a_higher_priority(
 async def test_a_free_place_goes_to_the_highest_priority() -> None:
     fetch = Servers()
     found: list[int] = []
-    options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "executor": "thread", "max_pending": 1}
-    async with AsyncImageService(number_of, num_workers=1, **options) as service:
+    options: Any = {"allow": ("bytes", "http"), "fetch": fetch, "max_pending": 1}
+    async with service_of(number_of, **options) as service:
 
         async def get(number: int, priority: int) -> None:
             found.append(await service.get(numbered(number), priority=priority))

@@ -14,7 +14,7 @@ from aioloader import ImageService
 from tests.aioloader.service.images import Gate, fails, jpeg, number_of, numbered
 
 
-def test_many_threads_use_it_at_the_same_time(leftovers: Any) -> None:
+def test_many_threads_use_it_at_the_same_time() -> None:
     with ImageService(num_workers=2) as service:
         service.ready()
         with ThreadPoolExecutor(8) as pool:
@@ -28,8 +28,8 @@ def test_many_threads_use_it_at_the_same_time(leftovers: Any) -> None:
         service.get(numbered(1))
 
 
-def test_errors_arrive_where_they_belong(leftovers: Any) -> None:
-    with ImageService(fails, num_workers=1) as service:
+def test_errors_arrive_where_they_belong() -> None:
+    with ImageService(fails, num_workers=1, executor="thread") as service:
         with pytest.raises(aioloader.ImageError, match="3 is odd"):
             service.get(numbered(3))
         elements = service.map(range(3), refs=numbered, ordered=True)
