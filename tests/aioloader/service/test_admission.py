@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,9 +20,8 @@ from aioloader.service.dispatcher import Admission
 from aioloader.service.jobs import Request
 from aioloader.service.references import Reference
 from aioloader.service.stats import ServiceCounters
-from tests.aioloader.service.images import Gate, fails, jpeg, number_of, numbered
-from tests.aioloader.service.test_async_service import until
-from tests.cases import on_both_loops
+from tests.aioloader.service.images import Gate, fails, jpeg, number_of, numbered, service_of, until
+from tests.cases import on_both_loops, with_cases
 
 URL = "http://example.com/"
 
@@ -52,12 +52,7 @@ class Server:
         self._opened.set()
 
 
-def service_of(processor: Any = None, **options: Any) -> AsyncImageService:
-    return AsyncImageService(
-        processor, **{"num_workers": 1, "executor": "thread", "allow": ("bytes", "http"), **options}
-    )
-
-
+service_with = partial(service_of, allow=("bytes", "http"))
 Ask = Callable[[AsyncImageService, int], Awaitable[Any]]
 
 
@@ -79,22 +74,21 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 @on_both_loops
 async def test_a_place_is_taken_by_each_call_that_waits(ask: Ask) -> None:
     server = Server()
-    async with service_of(fetch=server, max_pending=3) as service:
+    async with service_with(fetch=server, max_pending=3) as service:
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(ask, service, number)
             await until(lambda: service.stats().waiting_for_admission == 7)
             assert service.stats().admitted == 3
-            await until(
-                lambda: server.reading == (1 if ask is join else 3)
-            )  # a place is taken before reading
+            # A place is taken before reading.
+            await until(lambda: server.reading == (1 if ask is join else 3))
             server.open()
         assert server.most <= 3
         stats = service.stats()
         assert (stats.admitted, stats.waiting_for_admission, stats.pending) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("max_pending", "admitted", "share", "text"),
     [(2, 2, None, "max_pending=2: try again"), (8, 5, 5, "5 at most of one server")],
 )
@@ -104,7 +98,7 @@ async def test_overflow_raises_a_named_error_for_each_call(
 ) -> None:
     server = Server()
     async with (
-        service_of(fetch=server, max_pending=max_pending, overflow="raise") as service,
+        service_with(fetch=server, max_pending=max_pending, overflow="raise") as service,
         anyio.create_task_group() as tasks,
     ):
         for number in range(admitted):
@@ -120,7 +114,7 @@ async def test_overflow_raises_a_named_error_for_each_call(
 
 @on_both_loops
 async def test_a_call_without_a_place_in_time_says_so(ask: Ask) -> None:
-    async with service_of(fetch=Server(), max_pending=1, timeout=0.1) as service:
+    async with service_with(fetch=Server(), max_pending=1, timeout=0.1) as service:
         dispatcher: Any = service._engine.dispatcher
         endless = dispatcher.request(priority=0, timeout=None)
         async with anyio.create_task_group() as tasks:
@@ -138,7 +132,7 @@ async def test_a_call_without_a_place_in_time_says_so(ask: Ask) -> None:
 async def test_a_call_that_is_cancelled_gives_its_place_to_the_next(ask: Ask) -> None:
     server = Server()
     scopes: list[anyio.CancelScope] = []
-    async with service_of(fetch=server, max_pending=1) as service:
+    async with service_with(fetch=server, max_pending=1) as service:
 
         async def cancellable(number: int) -> None:
             with anyio.CancelScope() as scope:
@@ -161,7 +155,7 @@ async def test_a_call_that_is_cancelled_gives_its_place_to_the_next(ask: Ask) ->
         assert service.stats().admitted == 0
 
 
-@pytest.mark.parametrize("way", ["get", "probe", "gather", "map", "waiting", "large"])
+@with_cases("way", ["get", "probe", "gather", "map", "waiting", "large"])
 @on_both_loops
 async def test_closing_the_service_ends_every_call(way: str, leftovers: Any) -> None:
     server = Server()
@@ -189,7 +183,7 @@ async def test_closing_the_service_ends_every_call(way: str, leftovers: Any) -> 
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            async with service_of(fetch=server, max_pending=1 if way == "waiting" else 8) as service:
+            async with service_with(fetch=server, max_pending=1 if way == "waiting" else 8) as service:
                 tasks.start_soon(call, service)
                 if way == "large":
                     await anyio.lowlevel.checkpoint()
@@ -208,7 +202,7 @@ async def test_places_are_never_more_than_the_limit_under_load(leftovers: Any) -
         await anyio.sleep(draw.random() * 0.002)
         return numbered(int(url.rpartition("/")[2]))
 
-    async with service_of(fails, fetch=fetch, max_pending=5) as service:
+    async with service_with(fails, fetch=fetch, max_pending=5) as service:
         right = 0
         ended = False
 
@@ -245,7 +239,7 @@ async def test_places_are_never_more_than_the_limit_under_load(leftovers: Any) -
 
 @on_both_loops
 async def test_a_request_of_more_images_than_places_is_served() -> None:
-    async with service_of(number_of, max_pending=3) as service:
+    async with service_with(number_of, max_pending=3) as service:
         refs = [numbered(n % 7) for n in range(50)]
         assert await service.gather(refs) == [n % 7 for n in range(50)]
         assert service.stats().admitted == 0
@@ -255,7 +249,7 @@ async def test_a_request_of_more_images_than_places_is_served() -> None:
 async def test_an_image_that_was_kept_meanwhile_needs_no_place() -> None:
     gate = Gate(closed=(1, 2))
 
-    async with service_of(gate, max_pending=1, cache_limit=1 << 20) as service:
+    async with service_with(gate, max_pending=1, cache_limit=1 << 20) as service:
         found: list[int] = []
 
         async def get() -> None:
@@ -315,14 +309,14 @@ def test_places_go_to_those_who_wait_in_their_order(most: int, moves: list[tuple
     anyio.run(main)
 
 
-@pytest.mark.parametrize("way", ["map", "pack"])
+@with_cases("way", ["map", "pack"])
 @on_both_loops
 async def test_map_and_pack_wait_for_places_where_other_calls_are_refused(way: str) -> None:
     """Their caller cannot ask for less at a time."""
     photos = [jpeg(30, 30, seed=number) for number in range(12)]
     processor = aioloader.transforms.Qwen2VLImageProcessor(max_pixels=28 * 28 * 4)
 
-    async with service_of(processor, max_pending=2, overflow="raise") as service:
+    async with service_with(processor, max_pending=2, overflow="raise") as service:
         if way == "map":
             found = [prompt async for prompt, _ in service.map(photos, refs=list_of, ordered=True)]
         else:

@@ -21,23 +21,32 @@ import aioloader
 from aioloader import AsyncImageService
 from aioloader.errors import ImageError, ImageNotAllowedError, ImageTooLargeError, ServiceClosedError
 from aioloader.transforms import decode_image, encode_raw
-from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered, ragged
+from tests.aioloader.service.images import (
+    Gate,
+    KillsOnce,
+    fails,
+    jpeg,
+    number_of,
+    numbered,
+    ragged,
+    service_of,
+    until,
+)
 from tests.cases import on_both_loops, with_cases
 from tests.conftest import with_orientation
 
+# Tests with worker processes run on asyncio, but for those that cancel, close and compare.
 EXECUTORS = ["process", "thread"]
 
 
-async def until(condition: Any) -> None:
-    """Wait until a condition holds."""
-    with anyio.fail_after(30):
-        while not condition():
-            await anyio.sleep(0.001)
+def filled(value: int, side: int = 300) -> bytes:
+    """Return an encoded image of one colour."""
+    return encode_raw(np.full((side, side, 3), value, np.uint8))
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @on_both_loops
-async def test_images_equal_those_that_are_decoded_here(executor: str, leftovers: Any) -> None:
+async def test_images_equal_those_that_are_decoded_here(executor: str) -> None:
     photos = [jpeg(30 + 7 * n, 40 + 3 * n, seed=n) for n in range(9)]
     photos.append(jpeg(900, 1300))  # too large for an ordinary array
 
@@ -54,8 +63,7 @@ async def test_images_equal_those_that_are_decoded_here(executor: str, leftovers
         assert (stats.failed, stats.pending, stats.held_nbytes) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@on_both_loops
+@with_cases("executor", EXECUTORS)
 async def test_results_of_any_shape_come_from_any_function(executor: str) -> None:
     async with AsyncImageService(ragged, num_workers=1, executor=executor) as service:
         for side in (1, 5, 400, 800):
@@ -66,30 +74,27 @@ async def test_results_of_any_shape_come_from_any_function(executor: str) -> Non
             assert np.array_equal(made["rows"], image[:: 1 + number_of(image) % 3].astype(np.float32))
 
 
-@on_both_loops
 async def test_an_image_that_a_caller_holds_keeps_its_values() -> None:
     async with AsyncImageService(num_workers=1) as service:
-        held = await service.get(encode_raw(np.full((300, 300, 3), 9, np.uint8)))
+        held = await service.get(filled(9))
         part = held[10:20, ::2]
         for value in range(20):
-            await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
+            await service.get(filled(value))
         assert (held == 9).all()
         del held
         for value in range(20):
-            await service.get(encode_raw(np.full((300, 300, 3), value, np.uint8)))
+            await service.get(filled(value))
         assert (part == 9).all()
     assert (part == 9).all()
 
 
 @on_both_loops
 async def test_memory_returns_without_the_garbage_collector() -> None:
-    image = encode_raw(np.zeros((400, 400, 3), np.uint8))
-
     async with AsyncImageService(num_workers=1) as service:
         gc.collect()
         gc.disable()
         try:
-            made = await service.gather([image + bytes(0), jpeg(500, 500), jpeg(501, 500)])
+            made = await service.gather([filled(0, 400), jpeg(500, 500), jpeg(501, 500)])
             assert service.stats().memory_used > 0
             del made
             with pytest.raises(aioloader.ImageError):
@@ -106,25 +111,22 @@ async def test_memory_returns_without_the_garbage_collector() -> None:
             gc.enable()
 
 
-@on_both_loops
 async def test_callers_who_hold_half_of_the_memory_receive_copies() -> None:
     async with AsyncImageService(num_workers=1, memory_limit=16 << 20) as service:
-        held = [await service.get(encode_raw(np.full((800, 800, 3), n, np.uint8))) for n in range(12)]
+        held = [await service.get(filled(n, 800)) for n in range(12)]
         assert all((image == n).all() for n, image in enumerate(held))
         assert service.stats().copies > 0
 
 
-@on_both_loops
 async def test_an_image_that_does_not_fit_into_the_memory_is_a_named_error() -> None:
     async with AsyncImageService(num_workers=1, memory_limit=4 << 20) as service:
         with pytest.raises(aioloader.ServiceMemoryError, match="more than memory_limit") as caught:
-            await service.get(encode_raw(np.zeros((1500, 1500, 3), np.uint8)))
+            await service.get(filled(0, 1500))
         assert (caught.value.memory_limit, caught.value.held) == (4 << 20, 0)
         assert caught.value.nbytes >= 1500 * 1500 * 3
         assert number_of(await service.get(numbered(5))) == 5
 
 
-@on_both_loops
 async def test_images_that_find_no_memory_because_all_wait_for_it_are_named_errors() -> None:
     """Three chunks are in work at a time, so none of them waits for one that goes on."""
 
@@ -142,14 +144,13 @@ def _enlarge(image: Any) -> Any:
     return np.resize(image, (64, 64, 3)).astype(np.float32)
 
 
-@pytest.mark.parametrize("executor", ["process", "thread"])
-@on_both_loops
+@with_cases("executor", EXECUTORS)
 async def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(executor: Any) -> None:
     options: dict[str, Any] = {"num_workers": 1, "memory_limit": 64 << 20, "executor": executor}
     begin = time.monotonic()
     async with AsyncImageService(_enlarge, **options) as service:
         for size in [1, 300, 1, 3000, 2999]:
-            image = await service.get(encode_raw(np.full((size, size, 3), size % 251, np.uint8)))
+            image = await service.get(filled(size % 251, size))
             assert image.shape == (64, 64, 3)
             assert (image == size % 251).all()
         assert service.stats().memory_wait_s < (time.monotonic() - begin) / 2
@@ -162,7 +163,7 @@ async def test_a_tiny_image_that_a_function_enlarges_leaves_room_for_large_ones(
 async def test_identical_references_in_flight_are_made_once() -> None:
     gate = Gate(closed=(3,))
 
-    async with AsyncImageService(gate, num_workers=1, executor="thread") as service:
+    async with service_of(gate) as service:
         async with anyio.create_task_group() as tasks:
             found: list[int] = []
 
@@ -179,7 +180,6 @@ async def test_identical_references_in_flight_are_made_once() -> None:
         assert gate.begun == [3, 3]  # it was not kept
 
 
-@on_both_loops
 async def test_arrays_that_several_callers_have_are_read_only() -> None:
     async with AsyncImageService(num_workers=1) as service:
         first, second = await service.gather([numbered(3)] * 2)
@@ -190,17 +190,19 @@ async def test_arrays_that_several_callers_have_are_read_only() -> None:
         assert alone.flags.writeable
 
 
-@pytest.mark.parametrize("key", [None, "mine"])
+@with_cases(("ref", "key"), [(numbered(6), None), (numbered(6), "mine"), ("a", None)])
 @on_both_loops
-async def test_the_cache_returns_the_same_image(key: str | None) -> None:
+async def test_the_cache_returns_the_same_image(ref: Any, key: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(numbered(6))
     gate = Gate()
 
-    async with AsyncImageService(gate, num_workers=1, executor="thread", cache_limit=1000) as service:
+    async with service_of(gate, cache_limit=1000, allow=("bytes", "path"), root=tmp_path) as service:
         for _ in range(3):
-            assert await service.get(numbered(6), key=key) == 6
+            assert await service.get(ref, key=key) == 6
         assert gate.begun == [6]
-        assert (service.stats().cache_hits, service.stats().made) == (2, 1)
-        assert await service.get(numbered(6), key=key, draw=1) == 6  # other draws, another image
+        stats = service.stats()
+        assert (stats.made, stats.cache_hits, stats.cache_misses) == (1, 2, 1)
+        assert await service.get(ref, key=key, draw=1) == 6  # other draws, another image
         assert gate.begun == [6, 6]
 
 
@@ -209,9 +211,7 @@ async def test_errors_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"damaged")
 
-    async with AsyncImageService(
-        num_workers=1, cache_limit=1 << 20, allow=("path",), root=tmp_path
-    ) as service:
+    async with service_of(cache_limit=1 << 20, allow=("path",), root=tmp_path) as service:
         with pytest.raises(aioloader.ImageError):
             await service.get("a.jpg")
         path.write_bytes(jpeg())
@@ -230,10 +230,7 @@ async def test_errors_are_not_kept(tmp_path: Path) -> None:
 async def test_priorities_come_first_and_earlier_requests_before_later_ones() -> None:
     gate = Gate(closed=tuple(range(100, 110)))
 
-    async with (
-        AsyncImageService(gate, num_workers=1, executor="thread") as service,
-        anyio.create_task_group() as tasks,
-    ):
+    async with service_of(gate) as service, anyio.create_task_group() as tasks:
         ahead = [numbered(100 + n) for n in range(3)]  # as many as are sent to the worker at a time
         tasks.start_soon(service.gather, ahead)
         await until(lambda: service.stats().in_work == 3)
@@ -241,52 +238,27 @@ async def test_priorities_come_first_and_earlier_requests_before_later_ones() ->
             tasks.start_soon(service.gather, [numbered(10 * number + n) for n in range(3)])
             await until(lambda number=number: service.stats().queued == 3 * number)
 
-        async def urgent() -> None:
-            await service.get(numbered(99), priority=1)
+        async def urgent(number: int) -> None:
+            await service.get(numbered(number), priority=1)
 
-        tasks.start_soon(urgent)
+        tasks.start_soon(urgent, 99)
         await until(lambda: service.stats().queued == 7)
+        tasks.start_soon(urgent, 22)  # it waits already, and comes forward
+        await until(lambda: service.stats().joined == 1)
         gate.open()
     # trio starts the tasks of the few chunks that are sent at a time in any order.
     place = {number: place for place, number in enumerate(gate.begun[3:])}
-    assert place[99] <= 2
-    assert all(abs(place[n] - (1 + n - 10)) <= 3 for n in (10, 11, 12))
-    assert all(abs(place[n] - (4 + n - 20)) <= 3 for n in (20, 21, 22))
-
-
-@on_both_loops
-async def test_a_waiter_with_a_higher_priority_moves_the_image_forward() -> None:
-    gate = Gate(closed=(100, 101, 102))
-
-    async with (
-        AsyncImageService(gate, num_workers=1, executor="thread") as service,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(service.gather, [numbered(100 + n) for n in range(3)])
-        await until(lambda: service.stats().in_work == 3)
-        tasks.start_soon(service.gather, [numbered(n) for n in range(4)])
-        await until(lambda: service.stats().queued == 4)
-
-        async def urgent() -> None:
-            await service.get(numbered(3), priority=5)
-
-        tasks.start_soon(urgent)
-        await until(lambda: service.stats().joined == 1)
-        gate.open()
-    # trio starts the tasks of the chunks that are sent together in any order.
-    assert 3 in gate.begun[3:6]
-    assert sorted(gate.begun[3:]) == [0, 1, 2, 3]
-    assert service.stats().queued == 0
+    assert max(place[99], place[22]) <= 3
+    assert all(abs(place[n] - (2 + n - 10)) <= 3 for n in (10, 11, 12))
+    assert all(abs(place[n] - (5 + n - 20)) <= 3 for n in (20, 21))
+    assert (len(place), service.stats().queued) == (7, 0)
 
 
 @on_both_loops
 async def test_a_slow_image_holds_no_other() -> None:
     gate = Gate(closed=(7,))
 
-    async with (
-        AsyncImageService(gate, num_workers=2, executor="thread") as service,
-        anyio.create_task_group() as tasks,
-    ):
+    async with service_of(gate, num_workers=2) as service, anyio.create_task_group() as tasks:
         tasks.start_soon(service.get, numbered(7))
         await until(lambda: gate.begun == [7])
         assert await service.gather([numbered(n) for n in range(20, 40)]) == list(range(20, 40))
@@ -296,14 +268,12 @@ async def test_a_slow_image_holds_no_other() -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", ["admission", "queue", "work"])
+@with_cases(("phase", "before"), [("admission", 4), ("queue", 3), ("work", 0)])
 @on_both_loops
-async def test_a_timeout_names_the_phase_and_frees_the_place(phase: str) -> None:
+async def test_a_timeout_names_the_phase_and_frees_the_place(phase: str, before: int) -> None:
     gate = Gate(closed=(1, 2, 3, 4))
-    before = {"admission": 4, "queue": 3, "work": 0}[phase]
 
-    options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 4}
-    async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+    async with service_of(gate, max_pending=4) as service, anyio.create_task_group() as tasks:
         for number in range(1, before + 1):
             tasks.start_soon(service.get, numbered(number))
         await until(lambda: service.stats().pending == before)
@@ -316,32 +286,30 @@ async def test_a_timeout_names_the_phase_and_frees_the_place(phase: str) -> None
         assert await service.get(numbered(8)) == 8
 
 
-@pytest.mark.parametrize("phase", ["queue", "work"])
 @pytest.mark.parametrize("executor", EXECUTORS)
 @on_both_loops
-async def test_cancelling_the_last_waiter_frees_the_place(phase: str, executor: str, tmp_path: Path) -> None:
+async def test_cancelling_the_last_waiter_frees_the_place(executor: str) -> None:
     async with AsyncImageService(num_workers=1, executor=executor) as service:
         await service.ready()
-        async with anyio.create_task_group() as tasks:
-            photos = [jpeg(900, 900, seed=seed) for seed in range(20)]
-            if phase == "queue":
-                tasks.start_soon(service.gather, photos[:10])
-                await until(lambda: service.stats().queued)
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as inner:
-                    inner.start_soon(service.gather, photos[10:])
-                    await until(lambda: service.stats().in_work)
-                    scope.cancel()
-            assert service.stats().pending <= 10
-        await until(lambda: service.stats().memory_used == 0)
-        assert number_of(await service.get(numbered(3))) == 3
+        photos = [jpeg(900, 900, seed=seed) for seed in range(20)]
+        for others in (0, 10):  # the cancelled images are in work, and in the queue
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(service.gather, photos[:others])
+                await until(lambda others=others: service.stats().queued or not others)
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as inner:
+                        inner.start_soon(service.gather, photos[10:])
+                        await until(lambda: service.stats().in_work)
+                        scope.cancel()
+                assert service.stats().pending <= others
+            await until(lambda: service.stats().memory_used == 0)
+            assert number_of(await service.get(numbered(3))) == 3
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@on_both_loops
+@with_cases("executor", EXECUTORS)
 async def test_an_error_belongs_to_its_image_alone(executor: str) -> None:
     async with AsyncImageService(fails, num_workers=2, executor=executor) as service:
         refs = [numbered(n) for n in range(10)] + [b"", b"nothing", jpeg()[:200]]
@@ -361,8 +329,8 @@ async def test_an_error_belongs_to_its_image_alone(executor: str) -> None:
 
 
 @on_both_loops
-async def test_wrong_references_are_refused(tmp_path: Path) -> None:
-    async with AsyncImageService(num_workers=1, executor="thread", max_bytes=1000, max_pixels=100) as service:
+async def test_wrong_references_are_refused() -> None:
+    async with service_of(max_bytes=1000, max_pixels=100) as service:
         with pytest.raises(ImageNotAllowedError, match="allow"):
             await service.get("/etc/passwd")
         with pytest.raises(ImageNotAllowedError, match="http"):
@@ -380,15 +348,23 @@ async def test_wrong_references_are_refused(tmp_path: Path) -> None:
             await service.gather([], on_error="ignore")
 
 
+async def _asynchronous(image: Any) -> Any:
+    return image
+
+
 @with_cases(
     ("options", "error", "text"),
     [
         ({"num_workers": 0}, ValueError, "num_workers"),
-        ({"executor": "inline"}, ValueError, "executor"),
+        ({"executor": "inline"}, ValueError, "executor must be"),
         ({"overflow": "drop"}, ValueError, "overflow"),
         ({"executor": 2}, TypeError, "executor must be"),
         ({"executor": aioloader.executors.ThreadExecutor}, TypeError, "executor must be"),
-        ({"executor": "inline"}, ValueError, "executor must be"),
+        (
+            {"executor": aioloader.executors.ThreadExecutor(1), "num_workers": 2},
+            ValueError,
+            "num_workers=2: leave one of them out",
+        ),
         ({"allow": "bytes"}, TypeError, "allow"),
         ({"workers": 2}, TypeError, r"Service has no argument workers; did you mean num_workers\?"),
         ({"allow": ("urls",)}, ValueError, "urls"),
@@ -398,6 +374,8 @@ async def test_wrong_references_are_refused(tmp_path: Path) -> None:
         ({"output": "tensor"}, ValueError, "output"),
         ({"hosts": "example.com"}, TypeError, "hosts"),
         ({"processor": 3}, TypeError, "processor"),
+        ({"processor": _asynchronous}, TypeError, "async"),
+        *(({"trace": trace}, TypeError, "trace must be the path") for trace in ("", 3, True, b"")),
     ],
 )
 def test_wrong_options_are_errors_of_the_constructor(
@@ -405,14 +383,6 @@ def test_wrong_options_are_errors_of_the_constructor(
 ) -> None:
     with pytest.raises(error, match=text):
         AsyncImageService(**options)
-
-
-def test_an_async_processor_is_refused() -> None:
-    async def later(image: Any) -> Any:
-        return image
-
-    with pytest.raises(TypeError, match="async"):
-        AsyncImageService(later)
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------
@@ -425,7 +395,6 @@ async def test_a_worker_killed_in_the_middle_costs_nothing_but_time(tmp_path: Pa
         assert service.stats().restarts == 1
 
 
-@on_both_loops
 async def test_an_image_that_always_kills_its_worker_is_a_named_error(tmp_path: Path) -> None:
     async with AsyncImageService(KillsOnce(tmp_path, 13, always=True), num_workers=1) as service:
         found = await service.gather([numbered(n) for n in range(10, 16)], on_error="return")
@@ -433,7 +402,6 @@ async def test_an_image_that_always_kills_its_worker_is_a_named_error(tmp_path: 
         assert isinstance(found[3], aioloader.ImageError)
 
 
-@on_both_loops
 async def test_killed_workers_are_replaced_while_they_are_idle() -> None:
     async with AsyncImageService(num_workers=1) as service:
         await service.ready()
@@ -443,7 +411,6 @@ async def test_killed_workers_are_replaced_while_they_are_idle() -> None:
         assert number_of(await service.get(numbered(2))) == 2
 
 
-@on_both_loops
 async def test_a_processor_that_cannot_be_loaded_is_an_error_of_the_request() -> None:
     class Unloadable:
         def __call__(self, image: Any) -> Any:
@@ -498,7 +465,7 @@ async def test_a_service_that_is_not_open_says_so() -> None:
 
 
 async def test_another_event_loop_is_refused() -> None:
-    async with AsyncImageService(num_workers=1, executor="thread") as service:
+    async with service_of() as service:
 
         async def elsewhere() -> None:
             with pytest.raises(RuntimeError, match="another event loop"):
@@ -519,7 +486,6 @@ async def test_nothing_blocks_the_loop(no_blocking: None, tmp_path: Path) -> Non
         await service.probe("a.jpg")
 
 
-@on_both_loops
 async def test_output_torch_gives_tensors_over_the_same_memory() -> None:
     torch = pytest.importorskip("torch")
 
@@ -542,7 +508,7 @@ async def test_the_last_counters_show_nothing_in_work() -> None:
         return numbered(1)
 
     async with anyio.create_task_group() as tasks:
-        service = AsyncImageService(num_workers=1, executor="thread", allow=["https"], fetch=fetch)
+        service = service_of(allow=["https"], fetch=fetch)
         await service.__aenter__()
 
         async def get() -> None:
@@ -557,12 +523,9 @@ async def test_the_last_counters_show_nothing_in_work() -> None:
         may_end.set()
 
 
-# -- probe -------------------------------------------------------------------------------------------------------------
-
-
 @on_both_loops
 async def test_probe_reads_the_header_and_decodes_nothing() -> None:
-    async with AsyncImageService(num_workers=1, executor="thread", max_pixels=10_000) as service:
+    async with service_of(max_pixels=10_000) as service:
         info = await service.probe(jpeg(30, 50))
         assert (info.format, info.size, info.shape, info.nbytes) == ("jpeg", (30, 50), (30, 50, 3), 4500)
         assert service.stats().made == 0
@@ -572,23 +535,22 @@ async def test_probe_reads_the_header_and_decodes_nothing() -> None:
             await service.probe(jpeg(200, 200))
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 30])
-async def test_a_service_whose_opening_is_cancelled_leaves_nothing(turns: int, leftovers: Any) -> None:
+async def test_a_service_whose_opening_is_cancelled_leaves_nothing(leftovers: Any) -> None:
     async def use() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread"):
+        async with service_of():
             await anyio.sleep_forever()
 
-    task = asyncio.create_task(use())
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    for turns in (0, 1, 2, 3, 5, 8, 13, 30):
+        task = asyncio.create_task(use())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("shapes", ["equal", "mixed"])
-@on_both_loops
+@with_cases("executor", EXECUTORS)
+@with_cases("shapes", ["equal", "mixed"])
 async def test_small_images_of_a_chunk_are_independent_arrays(executor: str, shapes: str) -> None:
     """Chunks of one shape are written to rows: with turned, grey and damaged images between the others."""
     photos = [jpeg(32, 48 if shapes == "equal" else 24 + 8 * (n % 3), seed=n) for n in range(200)]

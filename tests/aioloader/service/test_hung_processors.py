@@ -11,9 +11,8 @@ import pytest
 import aioloader
 from aioloader import AsyncImageService
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, Chunk
-from tests.aioloader.service.images import HANGS, Gate, hangs, numbered
-from tests.aioloader.service.test_async_service import until
-from tests.cases import on_both_loops
+from tests.aioloader.service.images import HANGS, Gate, hangs, numbered, until
+from tests.cases import on_both_loops, with_cases
 
 LONG_S = 600.0
 
@@ -31,7 +30,6 @@ async def test_a_shorter_timeout_ends_the_worker(leftovers: Any) -> None:
             await until(lambda: service.stats().memory_used == 0)
 
 
-@on_both_loops
 async def test_a_worker_is_not_ended_while_another_caller_waits_for_its_image() -> None:
     async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:
         await service.ready()
@@ -50,7 +48,6 @@ async def test_a_worker_is_not_ended_while_another_caller_waits_for_its_image() 
         assert service.stats().restarts == 0
 
 
-@on_both_loops
 async def test_the_limit_of_the_caller_who_leaves_last_ends_the_worker() -> None:
     async def late(service: AsyncImageService) -> None:
         with pytest.raises(aioloader.ImageTimeoutError):
@@ -67,8 +64,7 @@ async def test_the_limit_of_the_caller_who_leaves_last_ends_the_worker() -> None
             assert await service.get(numbered(1)) == 1
 
 
-@pytest.mark.parametrize("executor", ["process", "thread"])
-@on_both_loops
+@with_cases("executor", ["process", "thread"])
 async def test_the_other_images_of_a_chunk_are_made(executor: str) -> None:
     """Small images are made several at a time, and other callers wait longer for theirs."""
     gate = Gate(closed=(HANGS,))
@@ -96,7 +92,6 @@ async def test_the_other_images_of_a_chunk_are_made(executor: str) -> None:
     gate.open()
 
 
-@on_both_loops
 async def test_a_busy_worker_is_not_ended_for_the_images_before() -> None:
     """Timeouts of images in the queue are no sign of a worker that hangs."""
 
@@ -108,7 +103,7 @@ async def test_a_busy_worker_is_not_ended_for_the_images_before() -> None:
         assert service.stats().restarts == 0
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("patience", "place", "expected"),
     [
         ({}, 0, 9.0),

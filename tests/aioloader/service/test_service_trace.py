@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,21 @@ import pytest
 
 from aioloader import AsyncImageService, ImageService
 from aioloader.errors import ImageError, ImageTimeoutError
+from aioloader.executors import InlineExecutor
 from aioloader.observability.trace import Tracer
 from aioloader.service import stats as service_trace
 from aioloader.service.stats import ServiceTrace
-from aioloader.transforms import CenterCrop, encode_raw
-from tests.aioloader.service.images import Gate, KillsOnce, fails, jpeg, number_of, numbered
-from tests.aioloader.service.test_async_service import until
+from aioloader.transforms import CenterCrop, decode_image, encode_raw
+from tests.aioloader.service.images import (
+    Gate,
+    KillsOnce,
+    fails,
+    jpeg,
+    number_of,
+    numbered,
+    service_of,
+    until,
+)
 from tests.aioloader.traces import (
     CLOSE_US,
     beside,
@@ -60,28 +71,42 @@ def outcomes(events: list[Any]) -> list[str]:
     return [outcome for _, outcome in sorted(found)]
 
 
+@pytest.fixture
+def traced(run_on: Any, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Return a function that uses a service in a new event loop, and returns the events of its trace."""
+
+    def run(use: Callable[[AsyncImageService], Awaitable[None]], *args: Any, **options: Any) -> list[Any]:
+        path = tmp_path / "out.json"
+
+        async def main() -> None:
+            async with service_of(*args, trace=path, **options) as service:
+                await use(service)
+
+        run_on(main)
+        return check(path)
+
+    return run
+
+
+Traced = Callable[..., list[Any]]
+
+
 @pytest.mark.parametrize("executor", ["process", "thread"])
 def test_every_phase_of_an_image_is_there(
-    executor: str, run_on: Any, tmp_path: Path, no_blocking: None, leftovers: Any
+    executor: str, traced: Traced, tmp_path: Path, no_blocking: None
 ) -> None:
     (tmp_path / "photos").mkdir()
-    photos = [jpeg(300 + n, 400, seed=n) for n in range(4)]
-    for number, photo in enumerate(photos):
-        (tmp_path / "photos" / f"{number}.jpg").write_bytes(photo)
-    path = tmp_path / "out.json"
+    for number in range(4):
+        (tmp_path / "photos" / f"{number}.jpg").write_bytes(jpeg(300 + number, 400, seed=number))
     options: Any = {"allow": ("bytes", "path"), "root": tmp_path / "photos", "num_workers": 2}
 
-    async def main() -> None:
-        processor = CenterCrop(200)
-        async with AsyncImageService(processor, executor=executor, trace=path, **options) as service:
-            await service.gather([f"{number}.jpg" for number in range(4)])
-            await service.gather([jpeg(seed=number) for number in range(20)])
+    async def use(service: AsyncImageService) -> None:
+        await service.gather([f"{number}.jpg" for number in range(4)])
+        await service.gather([jpeg(seed=number) for number in range(20)])
 
-    run_on(main)
-    events = check(path)
-    assert {"queue", "read", "memory wait", "work", "chunk", "decode", "transform:CenterCrop"} <= names_of(
-        events
-    )
+    events = traced(use, CenterCrop(200), executor=executor, **options)
+    phases = {"queue", "read", "memory wait", "work", "chunk", "decode", "transform:CenterCrop"}
+    assert phases <= names_of(events)
     assert outcomes(events) == ["made"] * 24
     named = [event["args"]["name"] for event in of_category(events, "image")]
     assert {f"{number}.jpg" for number in range(4)} <= set(named)
@@ -96,21 +121,18 @@ def test_every_phase_of_an_image_is_there(
     assert processes == {"image service"} | ({"worker"} if executor == "process" else set())
 
 
-def test_calls_that_wait_for_admission_are_there(run_on: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
+def test_calls_that_wait_for_admission_are_there(traced: Traced) -> None:
     gate = Gate(closed=(1,))
 
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "max_pending": 1, "trace": path}
-        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+    async def use(service: AsyncImageService) -> None:
+        async with anyio.create_task_group() as tasks:
             for count, number in enumerate((1, 2, 3)):
                 tasks.start_soon(service.get, numbered(number))
                 await until(lambda: service.stats().pending == 1)  # the first one takes the room
                 await until(lambda count=count: service.stats().waiting_for_admission == count)
             gate.open()
 
-    run_on(main)
-    events = check(path)
+    events = traced(use, gate, max_pending=1)
     waits = beside(events, "admission")
     assert [args["request"] for *_, args in waits] == [2, 3]
     begun = {event["args"]["request"]: event["ts"] for event in of_category(events, "image")}
@@ -118,30 +140,22 @@ def test_calls_that_wait_for_admission_are_there(run_on: Any, tmp_path: Path) ->
         assert begin < end <= begun[args["request"]] + CLOSE_US
 
 
-def test_the_outcome_of_each_image_is_there(run_on: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "cache_limit": 1 << 20, "trace": path}
-        async with AsyncImageService(fails, **options) as service:
-            await service.get(numbered(2))
+def test_the_outcome_of_each_image_is_there(traced: Traced) -> None:
+    async def use(service: AsyncImageService) -> None:
+        await service.get(numbered(2))
+        for ref in (numbered(3), b"no image"):
             with pytest.raises(ImageError):
-                await service.get(numbered(3))
-            with pytest.raises(ImageError):
-                await service.get(b"no image")
-            await service.get(numbered(2), key="another")  # from the cache, once its bytes are known
+                await service.get(ref)
+        await service.get(numbered(2), key="another")  # from the cache, once its bytes are known
 
-    run_on(main)
-    assert outcomes(check(path)) == ["made", "ImageError", "ImageError", "made"]
+    assert outcomes(traced(use, fails, cache_limit=1 << 20)) == ["made", "ImageError", "ImageError", "made"]
 
 
-def test_images_that_nobody_waits_for_are_there(run_on: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
+def test_images_that_nobody_waits_for_are_there(traced: Traced) -> None:
     gate = Gate(closed=(1, 2, 3))
 
-    async def main() -> None:
-        options: Any = {"num_workers": 1, "executor": "thread", "trace": path}
-        async with AsyncImageService(gate, **options) as service, anyio.create_task_group() as tasks:
+    async def use(service: AsyncImageService) -> None:
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(service.get, numbered(1))
             await until(lambda: gate.begun == [1])
             with pytest.raises(ImageTimeoutError):
@@ -150,35 +164,25 @@ def test_images_that_nobody_waits_for_are_there(run_on: Any, tmp_path: Path) -> 
                 await service.get(numbered(3))
             gate.open()
 
-    run_on(main)
-    assert outcomes(check(path)) == ["made", "timed out", "abandoned"]
+    assert outcomes(traced(use, gate)) == ["made", "timed out", "abandoned"]
 
 
-def test_a_worker_that_dies_leaves_a_right_trace(run_on: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
+def test_a_worker_that_dies_leaves_a_right_trace(traced: Traced, tmp_path: Path) -> None:
+    async def use(service: AsyncImageService) -> None:
+        assert await service.gather([numbered(number) for number in range(6)]) == list(range(6))
 
-    async def main() -> None:
-        async with AsyncImageService(KillsOnce(tmp_path, 3), num_workers=1, trace=path) as service:
-            assert await service.gather([numbered(number) for number in range(6)]) == list(range(6))
-
-    run_on(main)
-    events = check(path)
+    events = traced(use, KillsOnce(tmp_path, 3), executor="process")
     assert outcomes(events) == ["made"] * 6
     assert check_flows(events) >= 6  # the chunk was made in parts
 
 
-def test_lanes_are_bounded(run_on: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_are_bounded(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_trace, "MOST_LANES", 3)
-    path = tmp_path / "out.json"
 
-    async def main() -> None:
-        async with AsyncImageService(
-            number_of, num_workers=1, executor="thread", max_pending=50, trace=path
-        ) as service:
-            await service.gather([numbered(number) for number in range(100)])
+    async def use(service: AsyncImageService) -> None:
+        await service.gather([numbered(number) for number in range(100)])
 
-    run_on(main)
-    events = check(path)
+    events = traced(use, number_of, max_pending=50)
     lanes = [name for name in lanes_of(events).values() if name.startswith("image in flight")]
     assert sorted(lanes) == [f"image in flight {number}" for number in range(3)]
     images = of_category(events, "image")
@@ -191,17 +195,13 @@ def test_lanes_are_bounded(run_on: Any, tmp_path: Path, monkeypatch: pytest.Monk
 def test_images_are_the_same_with_the_blocking_service(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     photos = [jpeg(30, 40, seed=number) for number in range(5)]
-    found = []
-    for options in ({}, {"trace": str(path)}):
-        with ImageService(num_workers=1, executor="thread", **options) as service:  # type: ignore[arg-type]
-            found.append(service.gather(photos))
-    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
+    with ImageService(num_workers=1, executor="thread", trace=str(path)) as service:
+        found = service.gather(photos)
+    assert all(np.array_equal(image, decode_image(photo)) for image, photo in zip(found, photos, strict=True))
     assert outcomes(check(path)) == ["made"] * 5
 
 
 def test_images_made_in_the_loops_thread_are_there(tmp_path: Path, run_on: Any) -> None:
-    from aioloader.executors import InlineExecutor
-
     path = tmp_path / "out.json"
 
     async def main() -> None:
@@ -214,15 +214,8 @@ def test_images_made_in_the_loops_thread_are_there(tmp_path: Path, run_on: Any) 
 
 @on_both_loops
 async def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path, leftovers: Any) -> None:
-    service = AsyncImageService(num_workers=1, trace=tmp_path / "missing" / "out.json")
     with pytest.raises(FileNotFoundError, match="missing"):
-        await service.__aenter__()
-
-
-@pytest.mark.parametrize("trace", ["", 3, True, b""])
-def test_what_is_no_path_is_refused(trace: Any) -> None:
-    with pytest.raises(TypeError, match="trace must be the path"):
-        AsyncImageService(trace=trace)
+        await service_of(trace=tmp_path / "missing" / "out.json").__aenter__()
 
 
 def test_adding_never_waits_for_the_file(tmp_path: Path) -> None:
@@ -238,23 +231,14 @@ def test_adding_never_waits_for_the_file(tmp_path: Path) -> None:
     assert outcomes(check(tmp_path / "out.json")) == ["made"] * 300
 
 
-def test_an_image_of_large_pixels_waits_for_memory(run_on: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
+def test_an_image_of_large_pixels_waits_for_memory(traced: Traced) -> None:
     image = encode_raw(np.zeros((400, 400, 3), np.uint8))
 
-    async def main() -> None:
-        async with AsyncImageService(
-            num_workers=1, executor="thread", memory_limit=2_500_000, trace=path
-        ) as service:
-            held = await service.get(image)
-            async with anyio.create_task_group() as tasks:
-                for draw in range(6):
+    async def use(service: AsyncImageService) -> None:
+        held = await service.get(image)
+        async with anyio.create_task_group() as tasks:
+            for draw in range(6):
+                tasks.start_soon(partial(service.get, image, draw=draw))
+        del held
 
-                    async def get(draw: int = draw) -> None:
-                        await service.get(image, draw=draw)
-
-                    tasks.start_soon(get)
-            del held
-
-    run_on(main)
-    assert outcomes(check(path)) == ["made"] * 7
+    assert outcomes(traced(use, memory_limit=2_500_000)) == ["made"] * 7
