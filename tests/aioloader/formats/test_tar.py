@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 
 import pytest
@@ -13,14 +12,13 @@ from aioloader.formats.tar.header import (
     BLOCK,
     HeaderFault,
     PaxRecords,
-    compression_of,
     find_header,
     parse_header,
     parse_number,
     parse_pax,
     plain_names,
 )
-from tests.aioloader.formats.tars import checked, header, pax_record
+from tests.aioloader.formats.tars import header, pax_record
 from tests.cases import with_cases
 
 
@@ -33,13 +31,10 @@ from tests.cases import with_cases
         (b"  17 \0      ", 15),
         (b"17\0garbage..", 15),
         (bytes(12), 0),
-        (b" " * 12, 0),
         (b"\x80" + bytes(9) + b"\1\2", 258),
         (b"\x80" + b"\xff" * 11, (1 << 88) - 1),
         (b"\xff" * 12, None),  # -1 in base 256
-        (b"\xff" + b"\xff" * 10 + b"\0", None),
         (b"-0000000017\0", None),
-        (b"+0000000017\0", None),
         (b"0000000_017\0", None),
         (b"0o000000017\0", None),
         (b"00000000018\0", None),
@@ -101,11 +96,10 @@ def test_a_changed_byte_is_found_by_the_checksum(place: int, value: int) -> None
         assert caught.value.expected is not None
 
 
-@pytest.mark.parametrize("field", [b"-0000000001\0", b"\xff" * 12, b"99999999999\0"])
-def test_a_size_that_is_not_a_number_is_a_fault(field: bytes) -> None:
+def test_a_size_that_is_not_a_number_is_a_fault() -> None:
     with pytest.raises(HeaderFault, match="size in the header") as caught:
-        parse_header(header(b"a", size_field=field))
-    assert caught.value.found == repr(field.decode("latin-1"))
+        parse_header(header(b"a", size_field=b"-0000000001\0"))
+    assert caught.value.found == repr("-0000000001\0")
 
 
 # -- PAX --------------------------------------------------------------------------------------------------------------
@@ -136,22 +130,17 @@ def test_a_sparse_file_of_pax_has_its_name_in_a_record() -> None:
 @with_cases(
     "data",
     [
-        b"x",
         b"path=a\n",
         b"0 path=a\n",
-        b"-9 path=a\n",
         b"11 path=a\n",  # too long
         b"8 path=a\n",  # too short
-        b"99999999999999999999 path=a\n",
         b"9" * 4000 + b" path=a\n",
         b"2 \n",
         b"10 path=a\nx",  # no space behind a record
-        b"10 path=a\n00000000000000000000 a\n",
         b"7 path\n\n",
         b"8 path \n",
         b"\xb2 a=\n",
         b"12 size=-10\n",
-        b"12 size=1e3\n",
         b"30 size=99999999999999999999\n",
     ],
 )
@@ -188,17 +177,6 @@ def test_names_of_many_headers_are_those_of_each(
             assert name == parsed.name
 
 
-@given(place=st.integers(0, BLOCK - 1), value=st.integers(0, 255))
-def test_a_header_with_a_changed_byte_is_not_plain(place: int, value: int) -> None:
-    block = bytearray(header(b"name.jpg", 1234))
-    before, block[place] = block[place], value
-    (name,) = plain_names(bytes(block))
-    if value == before:
-        assert name == b"name.jpg"
-    elif name is not None:
-        assert parse_header(bytes(block)).name == name  # the last byte of the checksum
-
-
 @given(st.integers(0, 5), st.binary(max_size=600))
 def test_a_header_is_found_in_data(place: int, tail: bytes) -> None:
     broken = header(b"a.jpg")[:-1] + b"x"  # marked, but with a wrong checksum
@@ -207,18 +185,3 @@ def test_a_header_is_found_in_data(place: int, tail: bytes) -> None:
     assert find_header(before + header(b"b.jpg") + tail) == place * BLOCK
     assert find_header(before) is None
     assert find_header(before + header(b"b.jpg")[:-1]) is None
-
-
-@pytest.mark.parametrize("mode", ["gz", "bz2", "xz"])
-def test_compressions_are_known(mode: str) -> None:
-    data = io.BytesIO()
-    tarfile.open(fileobj=data, mode=f"w:{mode}").close()  # type: ignore[call-overload]
-    found = compression_of(data.getvalue())
-    assert found is not None
-    assert found[0] == {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}[mode]
-    assert compression_of(header(b"a")) is None
-
-
-def test_the_checksum_of_the_tests_is_that_of_python() -> None:
-    block = tarfile.TarInfo("a").tobuf(tarfile.USTAR_FORMAT)
-    assert checked(block) == block

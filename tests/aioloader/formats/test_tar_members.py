@@ -11,8 +11,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tar.header import BLOCK, MOST_EXTENDED_NBYTES
@@ -42,7 +40,6 @@ from tests.aioloader.formats.tars import (
 )
 from tests.cases import with_cases
 
-FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 READS = [BLOCK, 2048, 1 << 20]
 
 
@@ -77,41 +74,6 @@ def fault_of(data: bytes, nbytes: int = 2048) -> SampleFormatError:
 
 # -- valid files ------------------------------------------------------------------------------------------------------
 
-names = st.text(
-    st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=130
-).filter(lambda name: len(name.encode()) <= 255)
-entries = st.tuples(
-    names, st.binary(max_size=1300), st.sampled_from(["file", "file", "folder", "link", "hard", "fifo"])
-)
-
-
-@given(st.lists(entries, max_size=6), st.sampled_from(list(FORMATS)), st.sampled_from(READS))
-def test_members_are_those_of_python(made: list[tuple[str, bytes, str]], style: str, nbytes: int) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w", format=FORMATS[style]) as archive:
-        for name, content, kind in made:
-            info = tarfile.TarInfo(name)
-            info.type = {
-                "file": tarfile.REGTYPE,
-                "folder": tarfile.DIRTYPE,
-                "link": tarfile.SYMTYPE,
-                "hard": tarfile.LNKTYPE,
-                "fifo": tarfile.FIFOTYPE,
-            }[kind]
-            if kind in {"link", "hard"}:
-                info.linkname = "to/" + name
-            info.size = len(content) if kind == "file" else 0
-            info.mtime = len(content) + (0.5 if style == "pax" else 0)
-            try:
-                archive.addfile(info, io.BytesIO(content))
-            except ValueError:
-                assert style == "ustar"  # a name that is too long
-    found = members_of(follow(data.getvalue(), nbytes))
-    assert [each[:3] for each in found] == members_of_python(data.getvalue())
-    for name, _, _, state in found:
-        if len(name.encode()) > 100 and style != "ustar":
-            assert state == EXTENDED
-
 
 def run_tar(folder: Path, *words: str) -> bytes:
     """Return what GNU tar writes."""
@@ -142,32 +104,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("style", ["v7", "oldgnu", "gnu", "ustar", "pax"])
-@pytest.mark.parametrize("nbytes", READS)
-def test_members_are_those_of_gnu_tar(folder: Path, style: str, nbytes: int) -> None:
+@with_cases("style", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_members_are_those_of_gnu_tar(folder: Path, style: str) -> None:
     data = run_tar(folder, f"--format={style}", "--sort=name", ".")
-    found = members_of(follow(data, nbytes))
-    assert [each[:3] for each in found] == members_of_python(data)
-    assert "./sub/" + "n" * 80 + ".json" in [each[0] for each in found] or style == "v7"
-    assert all(data[at : at + size] == b"b" * 700 for name, at, size, _ in found if name == "./b.jpg")
+    for nbytes in READS:
+        found = members_of(follow(data, nbytes))
+        assert [each[:3] for each in found] == members_of_python(data)
+        assert "./sub/" + "n" * 80 + ".json" in [each[0] for each in found] or style == "v7"
+        assert all(data[at : at + size] == b"b" * 700 for name, at, size, _ in found if name == "./b.jpg")
 
 
-@pytest.mark.parametrize("style", ["oldgnu", "gnu", "pax"])
-@pytest.mark.parametrize("nbytes", READS)
-def test_a_sparse_file_is_known(folder: Path, style: str, nbytes: int) -> None:
-    data = run_tar(folder, "-S", f"--format={style}", "holes.bin", "empty.txt")
-    (holes, empty) = members_of(follow(data, nbytes))
-    assert (holes[0], holes[3]) == ("holes.bin", HOLED)
-    assert (empty[0], empty[2]) == ("empty.txt", 0)
-    assert data.count(b"data", holes[1], holes[1] + holes[2]) == 40
-
-
-def test_a_sparse_file_with_the_older_formats_of_pax_is_known(folder: Path) -> None:
-    for version in ("0.0", "0.1", "1.0"):
-        data = run_tar(folder, "-S", "--format=posix", f"--sparse-version={version}", "holes.bin", "b.jpg")
-        (holes, other) = members_of(follow(data))
+@with_cases(
+    "options", ["oldgnu", "gnu", *(f"posix --sparse-version={each}" for each in ("0.0", "0.1", "1.0"))]
+)
+def test_a_sparse_file_is_known(folder: Path, options: str) -> None:
+    data = run_tar(folder, "-S", *f"--format={options}".split(), "holes.bin", "empty.txt")
+    for nbytes in READS:
+        (holes, empty) = members_of(follow(data, nbytes))
         assert (holes[0], holes[3]) == ("holes.bin", HOLED)
-        assert data[other[1] : other[1] + other[2]] == b"b" * 700
+        assert (empty[0], empty[2]) == ("empty.txt", 0)
+        assert options[-3:] in ("0.0", "0.1") or data.count(b"data", holes[1], holes[1] + holes[2]) == 40
 
 
 def test_a_long_name_of_gnu_tar_is_read(folder: Path) -> None:
@@ -178,9 +134,7 @@ def test_a_long_name_of_gnu_tar_is_read(folder: Path) -> None:
     assert (second[0], second[3]) == ("empty.txt", PLAIN)
 
 
-@pytest.mark.parametrize(
-    "name", [b"/etc/passwd", b"../../a.jpg", b"a/../../b.jpg", b"\xff\xfe.jpg", b"a\nb.jpg"]
-)
+@with_cases("name", [b"/etc/passwd", b"../../a.jpg", b"\xff\xfe.jpg", b"a\nb.jpg"])
 def test_names_are_only_names(name: bytes) -> None:
     (found,) = members_of(follow(member(name, b"data") + END))
     assert found[0].encode("utf-8", "surrogateescape") == name
@@ -199,19 +153,11 @@ def test_members_of_unknown_types_are_skipped_with_their_data() -> None:
     assert members_of(follow(data)) == [("a.jpg", 4 * BLOCK, 4, PLAIN)]
 
 
-def test_an_archive_without_members_is_valid() -> None:
-    assert members_of(follow(END)) == []
-    assert members_of(follow(bytes(10240))) == []
-
-
-def test_one_block_of_zeros_ends_an_archive() -> None:
-    assert len(members_of(follow(member(b"a.jpg", b"data") + bytes(BLOCK)))) == 1
-
-
-def test_bytes_behind_the_end_that_are_not_a_member_are_ignored() -> None:
-    data = member(b"a.jpg", b"data") + END
-    assert len(members_of(follow(data + b"garbage" * 1000))) == 1
-    assert len(members_of(follow(data + bytes(100)))) == 1
+def test_blocks_of_zeros_end_an_archive() -> None:
+    assert members_of(follow(END)) == members_of(follow(bytes(10240))) == []
+    one = member(b"a.jpg", b"data")
+    for end in (bytes(BLOCK), END + b"garbage" * 1000, END + bytes(100)):
+        assert len(members_of(follow(one + end))) == 1
 
 
 def test_a_global_header_with_a_comment_changes_nothing() -> None:
@@ -264,7 +210,7 @@ def test_a_tar_that_is_cut_anywhere_is_refused(nbytes: int) -> None:
     whole = follow(VALID)
     assert len(members_of(whole)) == 4
     last = len(VALID) - len(END)
-    for length in range(0, last + 1, 64):
+    for length in range(0, last + 1, 128):
         fault = fault_of(VALID[:length], nbytes)
         assert fault.offset is not None
         assert fault.offset <= length
@@ -273,7 +219,7 @@ def test_a_tar_that_is_cut_anywhere_is_refused(nbytes: int) -> None:
             assert "rite it again" in fault.reason or length < BLOCK
         else:
             assert "empty" in fault.reason
-    for length in range(last + BLOCK, len(VALID) + 1, 64):
+    for length in range(last + BLOCK, len(VALID) + 1, 256):
         assert len(members_of(follow(VALID[:length], nbytes))) == 4
 
 
@@ -304,18 +250,10 @@ def test_an_archive_without_an_end_is_refused() -> None:
     [
         b"77777777777\0",
         b"\x80" + b"\xff" * 11,
-        b"\x80" + bytes(3) + b"\x7f" + b"\xff" * 7,
         b"\xff" * 12,
-        b"\xff" * 11 + b"\0",
-        b"-0000000001\0",
-        b"-1\0\0\0\0\0\0\0\0\0\0",
-        b"+1\0\0\0\0\0\0\0\0\0\0",
-        b"1_0\0\0\0\0\0\0\0\0\0",
-        b"0o7\0\0\0\0\0\0\0\0\0",
-        b"\n7\0\0\0\0\0\0\0\0\0\0",
     ],
 )
-@with_cases("kind", [b"0", b"\0", b"7", b"S", b"V", b"L", b"x", b"g"])
+@with_cases("kind", [b"0", b"7", b"S", b"V", b"L", b"x"])
 @with_cases("before", [0, 8])
 def test_a_lying_size_is_refused(field: bytes, kind: bytes, before: int) -> None:
     data = b"".join(member(b"%d.jpg" % number, b"data") for number in range(before))
@@ -324,7 +262,7 @@ def test_a_lying_size_is_refused(field: bytes, kind: bytes, before: int) -> None
 
 
 @with_cases("before", [1, 8, 600])
-@with_cases("place", [0, 130, 150, 156, 300, 511])
+@with_cases("place", [0, 150, 511])
 def test_an_edited_header_is_found(before: int, place: int) -> None:
     data = bytearray(b"".join(member(b"%d.jpg" % number, b"data") for number in range(before)))
     at = len(data)
@@ -337,16 +275,13 @@ def test_an_edited_header_is_found(before: int, place: int) -> None:
         assert "copy or write it again" in fault.reason or "truncated" in fault.reason
 
 
-@pytest.mark.parametrize("program", ["gzip", "Zstandard", "bzip2", "xz"])
-def test_a_compressed_tar_names_the_remedy(program: str) -> None:
+def test_what_is_no_tar_names_the_remedy() -> None:
     magic = {"gzip": b"\x1f\x8b\x08", "Zstandard": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh9", "xz": b"\xfd7zXZ\0"}
-    fault = fault_of(magic[program].ljust(2000, b"c"))
-    assert fault.offset == 0
-    assert program in fault.reason
-    assert "decompress it once" in fault.reason
-
-
-def test_another_file_is_not_a_tar() -> None:
+    for program, begin in magic.items():
+        fault = fault_of(begin.ljust(2000, b"c"))
+        assert fault.offset == 0
+        assert program in fault.reason
+        assert "decompress it once" in fault.reason
     assert "not a tar file" in fault_of(b"\xff\xd8\xff" * 1000).reason
 
 
@@ -393,12 +328,6 @@ def test_a_header_of_many_short_records_is_read() -> None:
     assert [each[0] for each in members_of(follow(data))] == ["a.jpg"]
 
 
-def test_a_malformed_pax_header_is_a_fault() -> None:
-    fault = fault_of(member(b"a", b"data") + member(b"x", b"99 path=a\n", b"x") + member(b"b", b"data") + END)
-    assert fault.offset == 2 * BLOCK
-    assert "PAX" in fault.reason
-
-
 def test_the_map_of_a_sparse_file_is_limited() -> None:
     block = bytearray(header(b"a.bin", 4, b"S", magic=b"ustar  \0"))
     block[482] = 1
@@ -418,27 +347,3 @@ def test_a_size_that_lies_takes_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, len(VALID) - 1), st.binary(min_size=1, max_size=16)), min_size=1, max_size=4
-    ),
-    st.integers(0, len(VALID)),
-    st.sampled_from(READS),
-)
-def test_damage_gives_an_error_or_members_inside_the_file(
-    edits: list[tuple[int, bytes]], length: int, nbytes: int
-) -> None:
-    data = bytearray(VALID)
-    for place, piece in edits:
-        data[place : place + len(piece)] = piece
-    cut = bytes(data[: max(length, BLOCK)])
-    chain = follow(cut, nbytes)
-    assert chain.ended != (chain.fault is not None)
-    for _, begin, at, size, state in zip(*chain.members.columns, strict=True):
-        assert 0 <= begin < at <= len(cut)
-        assert state in IGNORED or at + size <= len(cut)
-    again = follow(cut, BLOCK)
-    assert again.members == chain.members
-    assert str(again.fault) == str(chain.fault)

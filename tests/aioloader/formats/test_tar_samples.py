@@ -81,25 +81,14 @@ def fields(samples: TarSamples) -> list[dict[str, tuple[int, int]]]:
         ("a.JPG", ("a", "jpg")),
         ("a.seg.png", ("a", "seg.png")),
         ("train/n01/a.b.c", ("train/n01/a", "b.c")),
-        ("v1.0/a.jpg", ("v1.0/a", "jpg")),
         ("./a.jpg", ("./a", "jpg")),
-        ("/abs/a.jpg", ("/abs/a", "jpg")),
-        ("../a.jpg", ("../a", "jpg")),
         ("a.", ("a", "")),
         ("a..jpg", ("a", ".jpg")),
-        ("a b.jpg", ("a b", "jpg")),
-        ("a\nb.jpg", ("a\nb", "jpg")),
         ("a.\xc4", ("a", "\xe4")),
-        ("__a.jpg", ("__a", "jpg")),
         ("folder/__meta__.json", ("folder/__meta__", "json")),
         ("a", None),
-        ("", None),
-        ("folder/", None),
         ("v1.0/a", None),
-        (".hidden.jpg", None),
         ("folder/.hidden.jpg", None),
-        ("..", None),
-        ("__meta__", None),
         ("__meta__/a.jpg", None),
     ],
 )
@@ -132,10 +121,6 @@ def test_members_with_one_key_are_a_sample() -> None:
     assert samples.length.tolist() == [3 * BLOCK + 101, BLOCK + 102, 3 * BLOCK + 104]
 
 
-def test_a_key_that_comes_again_is_another_sample() -> None:
-    assert keys(grouped("a.jpg", "b.jpg", "a.cls")) == ["a", "b", "a"]
-
-
 def test_members_that_belong_to_no_sample_do_not_end_one() -> None:
     samples = grouped("README", "a.jpg", "__meta__", "folder", "x.lnk", "a.cls", "z", states={4: SYMLINKED})
     assert keys(samples) == ["a"]
@@ -156,21 +141,10 @@ def test_members_that_belong_to_no_sample_are_counted_by_kind() -> None:
     }
 
 
-def test_states_are_kept() -> None:
-    samples = grouped("a.jpg", "a.cls", "b.bin", states={1: EXTENDED, 2: HOLED})
-    assert samples.state.tolist() == [PLAIN, EXTENDED, HOLED]
-
-
 def test_an_extension_that_comes_twice_is_a_fault_of_that_field_only() -> None:
     samples = grouped("a.jpg", "a.JPG", "a.cls", "a.jpg", "b.jpg")
     assert fields(samples) == [{"jpg": (100, TWICE), "cls": (102, PLAIN)}, {"jpg": (104, PLAIN)}]
     assert samples.length.tolist() == [7 * BLOCK + 103, BLOCK + 104]
-
-
-def test_a_tar_without_samples_has_none() -> None:
-    samples = grouped("README")
-    assert (len(samples), samples.extensions(), samples.first.tolist()) == (0, [], [0])
-    assert samples.places([[b"jpg"]]).shape == (0, 1, 3)
 
 
 def test_places_of_fields() -> None:
@@ -216,7 +190,6 @@ def test_samples_are_those_of_a_plain_loop(made: list[tuple[str, str, int]]) -> 
 # -- the arrays of an index -------------------------------------------------------------------------------------------
 
 ARRAYS = grouped("a.jpg", "a.cls", "b.jpg", "c.jpg", "c.cls", links={3: "b.jpg"})._asdict()
-EXTREMES = [0, -1, 1, 3, 1 << 31, 1 << 61, -(1 << 63), (1 << 63) - 1]
 
 
 def changed(name: str, place: int, value: int) -> dict[str, Any]:
@@ -229,34 +202,26 @@ def changed(name: str, place: int, value: int) -> dict[str, Any]:
 @with_cases(
     ("name", "place", "value"),
     [
-        ("offset", 1, -1),
-        ("offset", 1, (1 << 63) - 1),
+        *((name, 0, -1) for name in ("offset", "length", "key_ends", "size", "target")),
+        *((name, 0, (1 << 63) - 1) for name in ("offset", "data", "size", "target")),
         ("offset", 1, 3 * BLOCK + 1),  # the data would begin less than a header behind it
         ("length", 2, BLOCK),
-        ("length", 0, -1),
         ("outside", 0, -1),
         ("outside", 1, (1 << 63) - 1),
-        ("key_ends", 0, -1),
         ("key_ends", 0, 3),
         ("key_ends", 2, 4),
         ("extension_ends", 1, 7),
         ("first", 0, 1),
-        ("first", 1, 0),
         ("first", 1, -(1 << 63)),
         ("first", 3, 4),
         ("extension", 0, 2),
         ("extension", 0, -1),
         ("data", 0, BLOCK - 1),
-        ("data", 0, (1 << 63) - 1),
         ("size", 4, 105),
-        ("size", 0, -1),
-        ("size", 0, (1 << 63) - 1),
         ("state", 0, 10),
         ("state", 0, FOLLOWED),
         ("state", 3, LINKED),
-        ("target", 0, -1),
         ("target", 0, 7 * BLOCK),  # the data would end behind the header of the link
-        ("target", 0, (1 << 63) - 1),
         ("size", 3, (1 << 63) - 1),
         ("state", 0, MISSING),
     ],
@@ -264,6 +229,12 @@ def changed(name: str, place: int, value: int) -> dict[str, Any]:
 def test_arrays_that_contradict_each_other_are_refused(name: str, place: int, value: int) -> None:
     assert samples_of_arrays(ARRAYS) is not None
     assert samples_of_arrays(changed(name, place, value)) is None
+
+
+def test_samples_that_do_not_follow_one_another_are_refused() -> None:
+    arrays = {**ARRAYS, "length": np.full(3, 1 << 40)}
+    assert samples_of_arrays({**arrays, "offset": np.arange(3)}) is not None
+    assert samples_of_arrays({**arrays, "offset": np.zeros(3, np.int64)}) is None
 
 
 @with_cases("name", TarSamples._fields)
@@ -282,30 +253,3 @@ def test_ends_whose_differences_overflow_are_refused() -> None:
     assert samples_of_arrays({**samples, "key_ends": ends, "key_text": np.zeros(3, np.uint8)}) is None
     first = np.array([0, most, least, -1, 4], np.int64)
     assert samples_of_arrays({**samples, "first": first}) is None
-
-
-@given(
-    st.sampled_from(["offset", "length", "key_ends", "extension_ends", "first", "data", "size", "target"]),
-    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(EXTREMES)), min_size=1, max_size=4),
-)
-def test_arrays_that_are_taken_lead_nowhere_else(name: str, edits: list[tuple[int, int]]) -> None:
-    array = ARRAYS[name].copy()
-    for place, value in edits:
-        array[place % len(array)] = value
-    samples = samples_of_arrays({**ARRAYS, name: array})
-    if samples is None:
-        return
-    assert len(keys(samples)) == len(samples)
-    assert len(fields(samples)) == len(samples)
-    for row, (low, high) in enumerate(
-        zip(samples.first[:-1].tolist(), samples.first[1:].tolist(), strict=True)
-    ):
-        for each in range(low, high):
-            begin = int(samples.data[each]) - int(samples.offset[row])
-            size = int(samples.size[each])
-            assert begin >= BLOCK
-            if samples.state[each] == FOLLOWED:
-                (target,) = samples.target.tolist()
-                assert 0 <= target <= int(samples.data[each]) - size
-            else:
-                assert begin + size <= int(samples.length[row])

@@ -22,7 +22,10 @@ from tests.aioloader.formats.tars import (
     pax_record,
     scan_all,
 )
+from tests.cases import with_cases
 
+EXAMPLES = settings().max_examples // 3
+"""Number of tars of a property test: each takes long."""
 KINDS = ["small", "large", "mixed", "nested", "pax", "old"]
 
 
@@ -57,11 +60,11 @@ def tar_of(kind: str, nbytes: int, seed: int) -> VirtualTar:
     return tar
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES)
 @given(
+    kind=st.sampled_from(KINDS),
     seed=st.integers(0, 1 << 32),
-    nbytes=st.sampled_from([1 << 20, 9 << 20, 70 << 20, 200 << 20]),
+    nbytes=st.sampled_from([1 << 20, 9 << 20, 70 << 20]),
     lanes=st.sampled_from([1, 2, 7, 64]),
 )
 def test_members_are_those_of_one_pass(kind: str, seed: int, nbytes: int, lanes: int) -> None:
@@ -74,21 +77,27 @@ def test_members_are_those_of_one_pass(kind: str, seed: int, nbytes: int, lanes:
     assert scan.read_nbytes == tar.read_nbytes
 
 
-@pytest.mark.parametrize("kind", ["large", "mixed"])
-def test_a_scan_reads_about_a_hundredth(kind: str) -> None:
-    tar = tar_of(kind, 900 << 20, 7)
-    scan = TarScan(PATH, tar.nbytes)
-    lanes = scan.begin()
-    most = 0
+def in_turns(scan: TarScan, tar: VirtualTar) -> tuple[int, int]:
+    """Let all parts of a scan read once in each turn; return the number of turns, and that of parts at a time."""
+    lanes, turns, most = scan.begin(), 0, 0
     while lanes:
-        lane = lanes.pop(0)
-        wants = lane.wants
-        if wants:
-            lane.take([tar.read(offset, count) for offset, count in wants])
-            lanes.append(lane)
-        else:
-            lanes += scan.settle()
-        most = max(most, len(lanes))
+        turns += 1
+        following = []
+        for lane in lanes:
+            wants = lane.wants
+            if wants:
+                lane.take([tar.read(offset, count) for offset, count in wants])
+                following.append(lane)
+            else:
+                following += scan.settle()
+        lanes, most = following, max(most, len(following))
+    return turns, most
+
+
+def test_a_scan_reads_about_a_hundredth() -> None:
+    tar = tar_of("mixed", 900 << 20, 7)
+    scan = TarScan(PATH, tar.nbytes)
+    _, most = in_turns(scan, tar)
     assert scan.members() == follow_reads(tar.read, tar.nbytes).members
     assert scan.read_nbytes < 0.013 * tar.nbytes
     assert scan.reached >= tar.nbytes - len(END)
@@ -98,26 +107,14 @@ def test_a_scan_reads_about_a_hundredth(kind: str) -> None:
 def test_a_small_tar_is_read_in_parts_too() -> None:
     tar = tar_of("large", 28 << 20, 7)
     scan = TarScan(PATH, tar.nbytes)
-    lanes = scan.begin()
-    steps = 0
-    while lanes:
-        steps += 1
-        following = []
-        for lane in lanes:
-            wants = lane.wants
-            if wants:
-                lane.take([tar.read(offset, count) for offset, count in wants])
-                following.append(lane)
-            else:
-                following += scan.settle()
-        lanes = following
+    steps, _ = in_turns(scan, tar)
     found = scan.members()
     assert found == follow_reads(tar.read, tar.nbytes).members
     assert steps < len(found) / 2
     assert scan.read_nbytes < 0.02 * tar.nbytes + (1 << 20)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@with_cases("seed", range(3))
 def test_a_tar_in_a_tar_does_not_mislead_a_scan(seed: int) -> None:
     draw = random.Random(seed)
     inner = b"".join(member(b"inner%d.jpg" % number, b"x" * 3000) for number in range(40)) + END
@@ -143,27 +140,7 @@ def test_a_member_longer_than_several_parts_is_followed() -> None:
     assert found.sizes == sizes
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=6)
-@given(seed=st.integers(0, 1 << 32), share=st.floats(0, 1), cut=st.booleans())
-def test_the_fault_is_that_of_one_pass(kind: str, seed: int, share: float, cut: bool) -> None:
-    tar = tar_of(kind, 5 << 20 if kind == "small" else 40 << 20, seed)
-    draw = random.Random(seed)
-    if cut:
-        tar.nbytes = max(BLOCK, int(share * (tar.nbytes - len(END))))
-    else:
-        whole = follow_reads(tar.read, tar.nbytes).members
-        at = whole.begins[int(share * (len(whole) - 1))]
-        tar.put(at, bytes(100) + b"damaged" * 60)
-    chain = follow_reads(tar.read, tar.nbytes)
-    assert chain.fault is not None
-    with pytest.raises(SampleFormatError) as caught:
-        scan_all(TarScan(PATH, tar.nbytes), tar.read, draw)
-    assert str(caught.value) == str(chain.fault)
-    assert (caught.value.path, caught.value.offset) == (PATH, chain.fault.offset)
-
-
-@pytest.mark.parametrize("nbytes", [0, 1, 511, 512, 513, 1024])
+@with_cases("nbytes", [0, 511, 512, 1024])
 def test_files_of_a_few_bytes_are_scanned(nbytes: int) -> None:
     data = END[:nbytes]
     scan = TarScan(PATH, nbytes)

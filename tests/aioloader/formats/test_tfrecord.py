@@ -1,4 +1,4 @@
-"""Tests of the framing of TFRecord files: checksums, heads, payloads, and heads that are searched in any bytes."""
+"""Tests of the framing of TFRecord files: checksums, heads, payloads, and text indexes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tfrecord.framing import (
-    FRAME_NBYTES,
-    HEAD_NBYTES,
     MOST_PAYLOAD,
     check_payload,
     compressed,
@@ -26,7 +24,9 @@ from aioloader.formats.tfrecord.framing import (
     mask,
     payload_of,
 )
+from aioloader.formats.tfrecord.records import most_nbytes, parse_index
 from tests.aioloader.formats.tfrecords import masked_crc, record
+from tests.cases import with_cases
 
 NAMED = {"path": "a.tfrecord", "offset": 100, "key": "7"}
 
@@ -71,7 +71,7 @@ def test_a_changed_bit_is_found(payload: bytes, data: st.DataObject) -> None:
     assert error.expected != error.found
 
 
-@pytest.mark.parametrize("nbytes", [0, 4, 12, 15])
+@with_cases("nbytes", [0, 12, 15])
 def test_bytes_that_are_not_one_record_are_refused(nbytes: int) -> None:
     with pytest.raises(SampleFormatError, match="another length than its index says"):
         payload_of(memoryview(bytes(nbytes)), **NAMED)
@@ -107,8 +107,7 @@ def test_compressed_files_are_recognized() -> None:
     for level in range(10):
         assert compression_of(zlib.compress(data, level)) == "ZLIB"
     assert compression_of(data) is None
-    assert compression_of(b"") is None
-    assert compression_of(b"x") is None
+    assert compression_of(b"") is compression_of(b"x") is None
     for kind, advice in (("GZIP", "gunzip < FILE > NEW"), ("ZLIB", r"tf\.io\.TFRecordWriter\(PATH\)")):
         error = compressed(kind, "a.gz")
         assert error.path == "a.gz"
@@ -116,23 +115,54 @@ def test_compressed_files_are_recognized() -> None:
             raise error
 
 
-@given(st.lists(st.binary(max_size=30), max_size=5), st.binary(max_size=30))
-def test_heads_are_found_in_any_bytes(payloads: list[bytes], before: bytes) -> None:
-    data = before + b"".join(map(record, payloads))
-    found = find_heads(np.frombuffer(data, np.uint8), MOST_PAYLOAD).tolist()
-    at = len(before)
-    for payload in payloads:
-        assert at in found
-        at += len(payload) + FRAME_NBYTES
-    for place in found:
-        length, crc = struct.unpack_from("<QI", data, place)
-        assert crc == length_crc(length)
-    assert found == sorted(set(found))
-    assert all(place <= len(data) - HEAD_NBYTES for place in found)
-
-
 def test_zeros_are_not_heads() -> None:
     assert not len(find_heads(np.zeros(1 << 20, np.uint8), MOST_PAYLOAD))
     long = np.frombuffer(record(bytes(50)), np.uint8)
     assert find_heads(long, 49).tolist() == []
     assert find_heads(long, 50).tolist() == [0]
+
+
+# -- text indexes ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(16, 1 << 40), min_size=1, max_size=20))
+def test_an_index_that_fits_is_read(lengths: list[int]) -> None:
+    offsets = np.cumsum([0, *lengths]).tolist()
+    text = "".join(f"{at} {size}\n" for at, size in zip(offsets, lengths, strict=False)).encode()
+    found = parse_index(text, offsets[-1])
+    assert found is not None
+    assert (found.tolist(), found.dtype) == (lengths, np.int64)
+    assert len(text) <= most_nbytes(offsets[-1])
+    assert parse_index(text, offsets[-1] + 1) is None
+    assert parse_index(text, offsets[-1] - 1) is None
+
+
+@with_cases(
+    "text",
+    [
+        b"",
+        b"\n",
+        b"0",
+        b"0 20 20",
+        b"0 20\n21 20",
+        b"1 39",
+        b"20 20\n0 20",
+        b"0 50\n50 -10",
+        b"0 25\n25 15",
+        b"0 4e1",
+        b"0 40.",
+        b"0\t\xc2\xb24",
+        b"0 1234567890123456789",
+        b"0 9223372036854775808\n9223372036854775808 9223372036854775848",
+        b"x" * 1000,
+        b"0 40\n" + b" " * 1000,
+    ],
+)
+def test_any_other_index_is_ignored(text: bytes) -> None:
+    assert parse_index(text, 40) is None
+
+
+def test_separators_do_not_matter() -> None:
+    found = parse_index(b"0\t20\r\n20  20", 40)
+    assert found is not None
+    assert found.tolist() == [20, 20]

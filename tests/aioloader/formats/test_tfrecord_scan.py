@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
+import struct
 import zlib
 from collections.abc import Sequence
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aioloader.errors import SampleFormatError
 from aioloader.formats.tfrecord import scan as tfrecord_scan
-from aioloader.formats.tfrecord.framing import HEAD_NBYTES
+from aioloader.formats.tfrecord.framing import HEAD_NBYTES, length_crc
 from aioloader.formats.tfrecord.scan import FileScan
 from tests.aioloader.formats.tfrecords import many_records, record
+from tests.cases import with_cases
 
 
 class Reads:
@@ -55,17 +54,17 @@ def scan(data: bytes, *, parallel: bool = False) -> list[int]:
     return Reads(data, parallel=parallel).lengths()
 
 
+SMALL = {
+    **{"_LEAST_SEGMENT": 400, "_RECORDS_OF_SEGMENT": 4, "_LEAST_SEARCH": 100, "_FIRST_NBYTES": 64},
+    **{"_LEAST_BLOCK": 32, "_MOST_BLOCK": 256, "_SPARSE_NBYTES": 200, "_CHECKED_AT_A_TIME": 5},
+}
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make segments and blocks small, so that small files have many."""
-    monkeypatch.setattr(tfrecord_scan, "_LEAST_SEGMENT", 400)
-    monkeypatch.setattr(tfrecord_scan, "_RECORDS_OF_SEGMENT", 4)
-    monkeypatch.setattr(tfrecord_scan, "_LEAST_SEARCH", 100)
-    monkeypatch.setattr(tfrecord_scan, "_FIRST_NBYTES", 64)
-    monkeypatch.setattr(tfrecord_scan, "_LEAST_BLOCK", 32)
-    monkeypatch.setattr(tfrecord_scan, "_MOST_BLOCK", 256)
-    monkeypatch.setattr(tfrecord_scan, "_SPARSE_NBYTES", 200)
-    monkeypatch.setattr(tfrecord_scan, "_CHECKED_AT_A_TIME", 5)
+    for name, value in SMALL.items():
+        monkeypatch.setattr(tfrecord_scan, name, value)
 
 
 def payloads_of(sizes: Sequence[int], seed: int) -> list[bytes]:
@@ -74,8 +73,8 @@ def payloads_of(sizes: Sequence[int], seed: int) -> list[bytes]:
     return [random.randbytes(size) for size in sizes]
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("seed", range(6))
+@with_cases("parallel", [False, True])
+@with_cases("seed", range(4))
 def test_all_records_are_found(parallel: bool, seed: int, small: None) -> None:
     random = Random(seed)
     most = (5, 40, 300, 3000)[seed % 4]
@@ -84,7 +83,7 @@ def test_all_records_are_found(parallel: bool, seed: int, small: None) -> None:
     assert scan(data, parallel=parallel) == [len(payload) + 16 for payload in payloads]
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@with_cases("parallel", [False, True])
 def test_files_inside_of_payloads_are_not_followed(parallel: bool, small: None) -> None:
     inner = b"".join(map(record, payloads_of([30] * 40, 1)))
     outer = [inner, b"x" * 3000, inner + b"end", b"", inner * 3] * 6
@@ -92,10 +91,8 @@ def test_files_inside_of_payloads_are_not_followed(parallel: bool, small: None) 
     assert scan(data, parallel=parallel) == [len(payload) + 16 for payload in outer]
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize(
-    ("data", "lengths"), [(b"", []), (record(b""), [16]), (record(b"abc") * 2, [19, 19])]
-)
+@with_cases("parallel", [False, True])
+@with_cases(("data", "lengths"), [(b"", []), (record(b""), [16]), (record(b"abc") * 2, [19, 19])])
 def test_short_files(parallel: bool, data: bytes, lengths: list[int]) -> None:
     assert scan(data, parallel=parallel) == lengths
 
@@ -128,7 +125,8 @@ def test_several_chains_are_followed_at_a_time() -> None:
 def test_a_small_file_is_cut_into_segments_too() -> None:
     # The first record does not decide alone how many.
     sizes = [900_000, *[Random(number).randrange(50_000, 150_000) for number in range(150)]]
-    data = b"".join(map(record, [bytes(size) for size in sizes]))
+    # A scan reads no checksum of a payload.
+    data = b"".join(struct.pack("<QI", size, length_crc(size)) + bytes(size + 4) for size in sizes)
     one, many = Reads(data, parallel=False), Reads(data, parallel=True)
     assert many.lengths() == one.lengths() == [size + 16 for size in sizes]
     assert one.rounds >= 150
@@ -136,8 +134,8 @@ def test_a_small_file_is_cut_into_segments_too() -> None:
     assert many.nbytes < len(data) / 50 + (2 << 20)
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("cut", [1, 3, 4, 15, 16, 19, 100])
+@with_cases("parallel", [False, True])
+@with_cases("cut", [1, 4, 16, 19, 100])
 def test_a_truncated_file_is_an_error_that_names_the_record(parallel: bool, cut: int, small: None) -> None:
     payloads = payloads_of([84] * 50, 3)
     data = b"".join(map(record, payloads))[:-cut]
@@ -151,9 +149,9 @@ def test_a_truncated_file_is_an_error_that_names_the_record(parallel: bool, cut:
     assert error.found == f"{100 - cut} bytes"
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("row", [0, 1, 4, 5, 6, 77, 99])
-@pytest.mark.parametrize("byte", [0, 5, 7, 8])
+@with_cases("parallel", [False, True])
+@with_cases("row", [0, 4, 5, 99])
+@with_cases("byte", [0, 7, 8])
 def test_the_first_damaged_head_is_the_error(parallel: bool, row: int, byte: int, small: None) -> None:
     data = bytearray(b"".join(map(record, payloads_of([84] * 100, 4))))
     for place in {row, 99}:
@@ -163,44 +161,9 @@ def test_the_first_damaged_head_is_the_error(parallel: bool, row: int, byte: int
     assert (caught.value.offset, caught.value.key) == (100 * row, str(row))
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
-@pytest.mark.parametrize("parallel", [False, True])
-def test_a_compressed_file_is_refused_with_advice(compress: object, parallel: bool) -> None:
-    assert callable(compress)
-    data = compress(b"".join(map(record, payloads_of([1000] * 100, 5))))
+@with_cases("parallel", [False, True])
+def test_a_compressed_file_is_refused_with_advice(parallel: bool) -> None:
+    data = zlib.compress(b"".join(map(record, payloads_of([1000] * 100, 5))))
     with pytest.raises(SampleFormatError, match="compressed as a whole") as caught:
         scan(data, parallel=parallel)
     assert caught.value.offset == 0
-
-
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_records_or_an_error(data: bytes, parallel: bool) -> None:
-    try:
-        assert sum(scan(data, parallel=parallel)) == len(data)
-    except SampleFormatError as error:
-        assert 0 <= (error.offset or 0) <= len(data)
-
-
-@given(
-    st.lists(st.binary(max_size=200) | st.just(record(b"inside") * 20), max_size=30),
-    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=2),
-)
-def test_chains_in_parallel_find_the_same(payloads: list[bytes], changes: list[tuple[int, int]]) -> None:
-    data = bytearray(b"".join(map(record, payloads)))
-    for at, value in changes:
-        if data:
-            data[at % len(data)] = value
-    results: list[object] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord_scan, "_LEAST_SEGMENT", 150)
-        patch.setattr(tfrecord_scan, "_RECORDS_OF_SEGMENT", 1)
-        patch.setattr(tfrecord_scan, "_LEAST_SEARCH", 64)
-        patch.setattr(tfrecord_scan, "_FIRST_NBYTES", 40)
-        patch.setattr(tfrecord_scan, "_LEAST_BLOCK", 16)
-        patch.setattr(tfrecord_scan, "_SPARSE_NBYTES", 100)
-        for parallel in (False, True):
-            try:
-                results.append(scan(bytes(data), parallel=parallel))
-            except SampleFormatError as error:
-                results.append((str(error), error.offset, error.key))
-    assert results[0] == results[1]
