@@ -1,9 +1,6 @@
 """Tests of `ImageRecordIter`: labels of records, and of a list that replaces them."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +9,10 @@ from aioloader.errors import SampleError
 from aioloader.mxnet.io import MissingLabelError
 from aioloader.mxnet.io.image_records import LabelList
 from tests.aioloader.mxnet.image_records import make, numbered, write
+from tests.cases import with_cases
 
 
-def test_several_labels(tmp_path: Path) -> None:
+def test_several_labels(tmp_path):
     path = write(tmp_path / "a.rec", numbered(4), [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]])
     iterator = make(path, label_width=3)
     assert iterator.provide_label == [("softmax_label", (4, 3))]
@@ -28,23 +26,23 @@ def test_several_labels(tmp_path: Path) -> None:
     assert make(single).next().label[0].tolist() == [1, 2, 3, 4]
 
 
-def test_scalar_labels_have_a_width_of_one(ten: str) -> None:
+def test_scalar_labels_have_a_width_of_one(ten):
     with pytest.raises(mx.MXNetError, match="label_width must be 1 unless an imglist is provided"):
         make(ten, label_width=2)
 
 
-@pytest.mark.parametrize("workers", ["inline", "thread", "process"])
-def test_records_with_different_numbers_of_labels_are_named(tmp_path: Path, workers: str) -> None:
+@with_cases("workers", ["inline", "process"])
+def test_records_with_different_numbers_of_labels_are_named(tmp_path, workers):
     path = write(tmp_path / "a.rec", numbered(8), [0.0, 1, 2, 3, 4, [5, 5], 6, 7])
     for width, record in ((1, "id 5 of {} has 2 labels"), (2, "id 0 of {} has 1 label")):
         with pytest.raises(mx.MXNetError, match="label_width") as caught:
             list(make(path, label_width=width, executor=workers))
-        (note,) = (note for note in caught.value.__cause__.__notes__ if note.startswith("The record"))  # type: ignore[union-attr]
+        (note,) = (note for note in caught.value.__cause__.__notes__ if note.startswith("The record"))
         assert note.startswith(f"The record with {record.format(path)}. ")
         assert "no label_width fits all of them" in note
 
 
-def test_a_list_replaces_the_labels(ten: str, tmp_path: Path) -> None:
+def test_a_list_replaces_the_labels(ten, tmp_path):
     lst = tmp_path / "new.lst"
     lines = [f"{key}\t{key - 50}\t{key}.5\tsome name.jpg" for key in reversed(range(99, 112))]
     lst.write_text("\n".join(lines) + "\n\n")
@@ -61,7 +59,7 @@ def test_a_list_replaces_the_labels(ten: str, tmp_path: Path) -> None:
     assert str(pickle.loads(pickle.dumps(cause))) == str(cause)
 
 
-def test_ids_are_whole_numbers_of_any_size(tmp_path: Path) -> None:
+def test_ids_are_whole_numbers_of_any_size(tmp_path):
     # Beyond 2**53 not every integer is a float.
     first = 2**53
     path = write(tmp_path / "a.rec", numbered(2), first_id=first)
@@ -73,16 +71,14 @@ def test_ids_are_whole_numbers_of_any_size(tmp_path: Path) -> None:
     assert make(low, batch_size=2, path_imglist=str(lst)).next().label[0].tolist() == [5, 6]
 
 
-def test_blanks_around_a_field_do_not_count(tmp_path: Path) -> None:
+def test_blanks_around_a_field_do_not_count(tmp_path):
     lst = tmp_path / "blanks.lst"
     lst.write_text(" 7\t\x1f5 \tx.jpg\n")
     assert LabelList(str(lst), 1).find(7).tolist() == [5]
 
 
-@pytest.mark.parametrize(
-    "text", ["1\t2\n", "a\t2\tb\n", "1\tb\tc\n", "-1\t2\tc\n", "1.5\t2\tc\n", "nan\t2\tc\n"]
-)
-def test_a_list_that_is_none(ten: str, tmp_path: Path, text: str) -> None:
+@with_cases("text", ["1\t2\n", "a\t2\tb\n", "1\tb\tc\n", "-1\t2\tc\n", "1.5\t2\tc\n", "nan\t2\tc\n"])
+def test_a_list_that_is_none(ten, tmp_path, text):
     lst = tmp_path / "bad.lst"
     lst.write_text(text)
     with pytest.raises(mx.MXNetError, match=r"bad\.lst, line 1"):

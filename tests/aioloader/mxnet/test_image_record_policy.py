@@ -1,10 +1,6 @@
 """Tests of `ImageRecordIter` and similar with failed records: skip, replace, their limit, and correct pads."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +11,22 @@ from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from tests.aioloader.mxnet.image_records import make, make_det, numbered, write
 from tests.cases import with_cases
 
-EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
-
-def damaged(path: Path, count: int, *bad: int) -> str:
+def damaged(path, count, *bad):
     """Write a record file of `count` images, some of them invalid."""
-    images: list[Any] = numbered(count)
+    images = numbered(count)
     for number in bad:
         images[number] = b"never an image"
     return write(path, images)
 
 
-def labels_of(batch: Any) -> list[int]:
-    found: list[int] = batch.label[0].asnumpy().astype(int).tolist()
+def labels_of(batch):
+    found = batch.label[0].asnumpy().astype(int).tolist()
     return found
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path: Path, executor: str) -> None:
+@with_cases("executor", ["inline", "thread", "process"])
+def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path, executor):
     # Batches of four: 0123 4567 89+01. The replacement of 9 is a padding row, and that of 1 is not.
     path = damaged(tmp_path / "bad.rec", 10, 1, 7, 9)
     iterator = make(path, on_error="replace", executor=executor, preprocess_threads=2)
@@ -47,7 +41,7 @@ def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path: Path, exe
     iterator.close()
 
 
-def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_valid_file(tmp_path: Path) -> None:
+def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_valid_file(tmp_path):
     sound, bad = (
         make(damaged(tmp_path / name, 7, *broken), batch_size=3, on_error="replace", shuffle=True, seed=5)
         for name, broken in (("sound.rec", ()), ("bad.rec", (0, 3, 6)))
@@ -62,7 +56,7 @@ def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_valid_file(tmp_path: P
         bad.reset()
 
 
-def test_padding_zeros_stay_behind_the_replacements(tmp_path: Path) -> None:
+def test_padding_zeros_stay_behind_the_replacements(tmp_path):
     path = damaged(tmp_path / "bad.rec", 6, 5)
     iterator = make(path, on_error="replace", round_batch=False)
     batches = list(iterator)
@@ -70,18 +64,21 @@ def test_padding_zeros_stay_behind_the_replacements(tmp_path: Path) -> None:
     assert labels_of(batches[1]) == [4, 4, 0, 0]
 
 
-def test_left_out_records_are_counted_by_the_pad(tmp_path: Path) -> None:
+def test_left_out_records_are_counted_by_the_pad(tmp_path):
     path = damaged(tmp_path / "bad.rec", 10, 1, 9, 4, 5, 6, 7)
     iterator = make(path, on_error="skip")
     found = [(labels_of(batch), batch.pad) for batch in iterator]
     # The batch without any row left is dropped; the last one has one regular row.
     assert found == [([0, 2, 3, 0], 1), ([8, 0, 0, 0], 3)]
+    iterator.reset()  # to the records behind the borrowed one
+    assert [(labels_of(batch), batch.pad) for batch in iterator] == [([2, 3, 0, 0], 2), ([8, 0, 0, 0], 3)]
+    assert len(iterator.errors) == 12
 
 
 @with_cases("size", [1, 3, 4, 7])
 @with_cases("round_batch", [True, False])
 @with_cases("parts", [1, 2, 3])
-def test_the_planned_pad_is_that_of_the_rows(size: int, round_batch: bool, parts: int) -> None:
+def test_the_planned_pad_is_that_of_the_rows(size, round_batch, parts):
     for number in range(parts):
         schedule = RecordSchedule(part_of(10, parts, number), size, round_batch, seed=1)
         for _ in range(4):
@@ -90,7 +87,7 @@ def test_the_planned_pad_is_that_of_the_rows(size: int, round_batch: bool, parts
             schedule.advance()
 
 
-def test_a_batch_without_a_valid_record_is_filled_from_elsewhere(tmp_path: Path) -> None:
+def test_a_batch_without_a_valid_record_is_filled_from_elsewhere(tmp_path):
     path = damaged(tmp_path / "bad.rec", 8, 4, 5, 6, 7)
     iterator = make(path, on_error="replace")
     first, second = iterator
@@ -100,7 +97,7 @@ def test_a_batch_without_a_valid_record_is_filled_from_elsewhere(tmp_path: Path)
     assert {error.replaced_by % 8 for error in iterator.errors} == set(labels_of(second))
 
 
-def test_too_many_failed_records_are_an_error(tmp_path: Path) -> None:
+def test_too_many_failed_records_are_an_error(tmp_path):
     path = damaged(tmp_path / "bad.rec", 12, 1, 6, 9)
     for policy in ("skip", "replace"):
         iterator = make(path, on_error=policy, max_errors=1)
@@ -119,14 +116,14 @@ def test_too_many_failed_records_are_an_error(tmp_path: Path) -> None:
         assert len(list(make(path, on_error=policy, max_errors=0.25))) == 3
 
 
-@pytest.mark.parametrize("limit", [-1, 1.5, "nan", "many", True])
-def test_limits_that_are_none(tmp_path: Path, limit: Any) -> None:
+@with_cases("limit", [-1, 1.5, "nan", "many", True])
+def test_limits_that_are_none(tmp_path, limit):
     path = damaged(tmp_path / "a.rec", 4)
     with pytest.raises(mx.MXNetError, match="max_errors"):
         make(path, max_errors=limit)
 
 
-def test_the_report_is_a_json_object(tmp_path: Path) -> None:
+def test_the_report_is_a_json_object(tmp_path):
     path = damaged(tmp_path / "bad.rec", 4, 2)
     iterator = make(path, on_error="replace")
     list(iterator)
@@ -139,7 +136,7 @@ def test_the_report_is_a_json_object(tmp_path: Path) -> None:
     assert in_memory.error_report()["count"] == 0
 
 
-def test_a_mean_image_takes_no_record_twice(tmp_path: Path) -> None:
+def test_a_mean_image_takes_no_record_twice(tmp_path):
     path = damaged(tmp_path / "bad.rec", 4, 1)
     for policy in ("skip", "replace"):
         mean = tmp_path / f"{policy}.nd"
@@ -148,10 +145,10 @@ def test_a_mean_image_takes_no_record_twice(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.asarray(array), (0 + 2 + 3) / 3, rtol=1e-6)
 
 
-def test_boxes_are_replaced_with_their_image(tmp_path: Path) -> None:
+def test_boxes_are_replaced_with_their_image(tmp_path):
     label = np.array([2, 5, 7, 0.25, 0.25, 0.75, 0.75], np.float32)
     labels = [label + np.float32([0, 0, number, 0, 0, 0, 0]) for number in range(3)]
-    images: list[Any] = numbered(3, 24, 24)
+    images = numbered(3, 24, 24)
     images[0] = b"never an image"
     path = write(tmp_path / "boxes.rec", images, labels)
     iterator = make_det(path, batch_size=3, on_error="replace")

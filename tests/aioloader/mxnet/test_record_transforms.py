@@ -116,7 +116,7 @@ def test_planes_without_draws_are_a_table():
 # --- the arithmetic ---
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("height", "width", "size", "sizes"),
     [
         pytest.param(40, 60, (48, 48), [(72, 48)], id="higher"),
@@ -152,15 +152,15 @@ def test_an_affine_without_changes_changes_nothing():
     assert np.array_equal(grey[..., 0], RandomAffine(angles=(30,))(np.repeat(x[..., :1], 3, 2))[..., 1])
 
 
-@pytest.mark.parametrize(("scale", "expected"), [(0.5, (18, 20)), (1.5, (55, 61)), (0.001, (1, 1))])
+@with_cases(("scale", "expected"), [(0.5, (18, 20)), (1.5, (55, 61)), (0.001, (1, 1))])
 def test_an_affine_scales_the_extents(scale, expected):
     assert RandomAffine(scale=(scale, scale))(image()).shape[:2] == expected
     limited = RandomAffine(scale=(scale, scale), extents=(30, 40))(image()).shape[:2]
     assert limited == tuple(min(40, max(30, int(extent * scale))) for extent in (H, W))
 
 
-@pytest.mark.parametrize("scale", [0.01, 1e-7])
-@pytest.mark.parametrize("interpolation", [0, 1])
+@with_cases("scale", [0.01, 1e-7])
+@with_cases("interpolation", [0, 1])
 def test_an_affine_takes_nothing_from_places_far_outside(scale, interpolation):
     affine = RandomAffine(scale=(scale, scale), extents=(1400, np.inf), fill=7, interpolation=interpolation)
     shown = np.argwhere((affine(np.zeros((150, 150, 1), np.uint8)) != 7)[..., 0])
@@ -168,7 +168,7 @@ def test_an_affine_takes_nothing_from_places_far_outside(scale, interpolation):
     assert np.abs(shown - 700).max(initial=0) <= 2
 
 
-@pytest.mark.parametrize(("value", "expected"), [(300, 255), (-3, 0), (127.6, 128)])
+@with_cases(("value", "expected"), [(300, 255), (-3, 0), (127.6, 128)])
 def test_values_of_borders_stop_at_the_ends(value, expected):
     bordered = Border(2, value)(image())
     assert (bordered[:2] == expected).all()

@@ -1,12 +1,8 @@
 """Tests of MXNet's iterators, stopped and resumed: the same batches as without a stop."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +11,7 @@ import aioloader
 import aioloader.mxnet as mx
 from aioloader import ResumeError
 from tests.aioloader.mxnet.image_records import make, numbered, write
+from tests.cases import with_cases
 
 LIBSVM = "1 0:0.5 2:1.2\n-2\n-3 0:0.6 1:2.4 2:1.2\n4 2:-1.2\n5 1:1\n"
 ROWS = np.arange(20).reshape(10, 2)
@@ -24,7 +21,7 @@ MORE = 7
 class Files:
     """Paths of the iterators' files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.csv = str(folder / "ten.csv")
         np.savetxt(self.csv, ROWS, delimiter=",")
         self.longer = str(folder / "twelve.csv")
@@ -32,33 +29,33 @@ class Files:
         self.libsvm = str(folder / "data.t")
         Path(self.libsvm).write_text(LIBSVM)
         self.rec = write(folder / "ten.rec", numbered(10), first_id=100)
-        images: list[Any] = numbered(11)
+        images = numbered(11)
         images[4] = images[5] = images[8] = b"never an image"
         self.bad = write(folder / "bad.rec", images)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     """Write small files of all kinds."""
     return Files(tmp_path_factory.mktemp("states"))
 
 
-def csv(files: Files, **more: Any) -> Any:
+def csv(files, **more):
     return mx.io.CSVIter(data_csv=files.csv, data_shape=(2,), batch_size=4, **more)
 
 
-def arrays(**more: Any) -> Any:
+def arrays(**more):
     np.random.seed(4)
     return mx.io.NDArrayIter({"a": ROWS, "b": -ROWS}, np.arange(10), 4, **more)
 
 
-def loader_iter() -> Any:
+def loader_iter():
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     dataset = aioloader.ArrayDataset(rows, rows[:, 0].copy())
     return mx.contrib.io.DataLoaderIter(aioloader.DataLoader(dataset, 2, shuffle=True, seed=1))
 
 
-KINDS: dict[str, Callable[[Files], Any]] = {
+KINDS = {
     "csv": csv,
     "csv-without-rounds": lambda files: csv(files, round_batch=False),
     "libsvm": lambda files: mx.io.LibSVMIter(data_libsvm=files.libsvm, data_shape=(3,), batch_size=3),
@@ -82,11 +79,11 @@ KINDS: dict[str, Callable[[Files], Any]] = {
     "loader": lambda files: loader_iter(),
 }
 DRAWN = ("arrays-shuffled", "arrays-discard", "arrays-rolled-shuffled", "prefetched-arrays")
-each_kind = pytest.mark.parametrize("kind", [pytest.param(made, id=name) for name, made in KINDS.items()])
+each_kind = with_cases("kind", KINDS.values(), ids=KINDS)
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def apart():
     """Restore the state of numpy.random after the block."""
     state = np.random.get_state()
     try:
@@ -95,14 +92,14 @@ def apart() -> Iterator[None]:
         np.random.set_state(state)
 
 
-def told(batch: Any) -> Any:
+def told(batch):
     index = None if batch.index is None else np.asarray(batch.index).tolist()
     return [array.asnumpy().tolist() for array in (*batch.data, *batch.label)], batch.pad, index
 
 
-def run(iterator: Any, count: int) -> list[Any]:
+def run(iterator, count):
     """Return `count` batches, with a reset at every end of an epoch."""
-    found: list[Any] = []
+    found = []
     while len(found) < count:
         try:
             found.append(told(iterator.next()))
@@ -111,16 +108,14 @@ def run(iterator: Any, count: int) -> list[Any]:
     return found
 
 
-def saved(iterator: Any) -> Any:
+def saved(iterator):
     text = json.dumps(iterator.state_dict())
     assert len(text) < 1000
     return json.loads(text)
 
 
 @each_kind
-def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(
-    kind: Callable[[Files], Any], files: Files
-) -> None:
+def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(kind, files):
     expected = run(kind(files), 2 * MORE)
     for stop in (0, 2, 3, 5):
         first = kind(files)
@@ -131,7 +126,7 @@ def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(
 
 
 @each_kind
-def test_at_the_end_of_a_pass_and_behind_a_reset(kind: Callable[[Files], Any], files: Files) -> None:
+def test_at_the_end_of_a_pass_and_behind_a_reset(kind, files):
     first = kind(files)
     for _ in range(3):
         list(first)
@@ -152,8 +147,8 @@ def test_at_the_end_of_a_pass_and_behind_a_reset(kind: Callable[[Files], Any], f
 
 
 # Orders that were drawn from numpy.random cannot be repeated.
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in DRAWN])
-def test_a_state_may_be_loaded_into_an_iterator_that_was_used(name: str, files: Files) -> None:
+@with_cases("name", [name for name in KINDS if name not in DRAWN])
+def test_a_state_may_be_loaded_into_an_iterator_that_was_used(name, files):
     first, second = KINDS[name](files), KINDS[name](files)
     run(first, 5)
     expected = saved(first)
@@ -163,7 +158,7 @@ def test_a_state_may_be_loaded_into_an_iterator_that_was_used(name: str, files: 
     assert run(second, 4) == rest
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("field", "other"),
     [
         ("rows", lambda files: mx.io.CSVIter(data_csv=files.longer, data_shape=(2,), batch_size=4)),
@@ -173,13 +168,13 @@ def test_a_state_may_be_loaded_into_an_iterator_that_was_used(name: str, files: 
         ("fingerprint", lambda files: csv(files, label_csv=files.csv, label_shape=(2,))),
     ],
 )
-def test_a_state_of_something_else_is_refused_by_name(field: str, other: Any, files: Files) -> None:
+def test_a_state_of_something_else_is_refused_by_name(field, other, files):
     with pytest.raises(ResumeError) as caught:
         csv(files).load_state_dict(other(files).state_dict())
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("kind", "field", "value"),
     [
         ("csv", "taken", 4),
@@ -200,19 +195,16 @@ def test_a_state_of_something_else_is_refused_by_name(field: str, other: Any, fi
         ("prefetched", "inner", []),
     ],
 )
-def test_a_damaged_state_is_refused_by_name(kind: str, field: str, value: Any, files: Files) -> None:
+def test_a_damaged_state_is_refused_by_name(kind, field, value, files):
     state = {**KINDS[kind](files).state_dict(), field: value}
     with pytest.raises(ResumeError) as caught:
         KINDS[kind](files).load_state_dict(state)
     assert caught.value.field == ("state" if value == 3 else field)
-
-
-def test_a_dict_of_another_kind_is_not_blamed_on_a_version(files: Files) -> None:
     with pytest.raises(ResumeError, match=r"it is not a state of an iterator$"):
         csv(files).load_state_dict({"model": {}})
 
 
-def test_an_order_drawn_after_another_seed_is_refused() -> None:
+def test_an_order_drawn_after_another_seed_is_refused():
     state = arrays(shuffle=True).state_dict()
     np.random.seed(5)
     other = mx.io.NDArrayIter({"a": ROWS, "b": -ROWS}, np.arange(10), 4, shuffle=True)
@@ -221,14 +213,14 @@ def test_an_order_drawn_after_another_seed_is_refused() -> None:
     assert caught.value.field == "order"
 
 
-def test_an_iterator_that_cannot_tell_says_so() -> None:
+def test_an_iterator_that_cannot_tell_says_so():
     class Own(mx.io.DataIter):
         """Iterator of two batches."""
 
         provide_data = provide_label = (mx.io.DataDesc("data", (1, 1)),)
         left = 2
 
-        def next(self) -> Any:
+        def next(self):
             """Return the next batch."""
             if not self.left:
                 raise StopIteration
