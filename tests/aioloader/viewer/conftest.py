@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+import queue
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +14,10 @@ import pytest
 import recordio
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import pack
+from aioloader.tools.view import open_collection
+from aioloader.viewer.site import Options
 from tests.aioloader.viewer.sample_sets import write_sample_sets
-from tests.aioloader.viewer.sets import (
-    EVIL,
-    ROOT,
-    Page,
-    Serve,
-    detection_label,
-    jpeg,
-    view_command,
-    write_records,
-)
+from tests.aioloader.viewer.sets import EVIL, Page, Serve, detection_label, jpeg, write_records
 
 
 @pytest.fixture(scope="session")
@@ -65,38 +57,49 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="session")
-def serve(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Return `serve(name, *options)`: the running page of a set, started once for the same arguments."""
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[Any]]:
+    """Return the servers that this process has started; at the end they are stopped, which ends `view`."""
     pytest.importorskip("starlette", reason="`aioloader view` needs pip install 'aioloader[view]'")
-    pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
-    running: dict[tuple[str, ...], Page] = {}
-    environment = {**os.environ, "AIOLOADER_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
-    with ExitStack() as stack:
+    uvicorn = pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
+    started: list[Any] = []
 
-        def start(name: str, *options: str) -> Page:
-            if (name, *options) not in running:
-                words = view_command(sets / name, "--no-browser", "--port", "0", *options)
-                process = subprocess.Popen(
-                    words,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    cwd=ROOT,
-                    env=environment,
-                )
-                stack.callback(_end, process)
-                assert process.stdout is not None
-                address = process.stdout.readline().strip()
-                assert address, process.stderr and process.stderr.read()
-                running[(name, *options)] = Page(address, int(address.rstrip("/").rpartition(":")[2]))
-            return running[(name, *options)]
+    class Noted(uvicorn.Server):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            started.append(self)
 
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(uvicorn, "Server", Noted)
+        yield started
+        for server in started:
+            server.should_exit = True
+
+
+@pytest.fixture(scope="module")
+def serve(sets: Path, servers: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Return `serve(name, **options)`: the running page of a set, started once for the same arguments."""
+    from aioloader.viewer.serve import bound, serve
+
+    running: dict[tuple[Any, ...], Page] = {}
+    threads: list[threading.Thread] = []
+
+    def start(name: str | Path, **options: Any) -> Page:
+        key = (name, *options.items())
+        if key not in running:
+            listening = bound(0)
+            ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+            collection = open_collection(sets / name)
+            page = (collection, Options(**options), listening, ready.put)
+            threads.append(threading.Thread(target=serve, args=page))
+            threads[-1].start()
+            running[key] = Page(ready.get(timeout=60))
+        return running[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield start
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=20)
-    assert process.returncode == 0, messages
-    assert "Traceback" not in messages, messages
+        for server in servers:
+            server.should_exit = True
+        for thread in threads:
+            thread.join(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 EVIL = "<script>alert('x')<b>"
 
 
+@functools.cache
 def jpeg(number: int, height: int = 60, width: int = 80) -> bytes:
     """Return a drawn image."""
     encoded: bytes = simplejpeg.encode_jpeg(draw_image(number, height=height, width=width), 85)
@@ -53,7 +55,10 @@ class Page(NamedTuple):
     """Running `aioloader view`."""
 
     address: str
-    port: int
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rstrip("/").rpartition(":")[2])
 
     def get(self, path: str = "/", method: str = "GET", **headers: str) -> Answer:
         """Request a path, which is sent unchanged; repeat while the response says that records are being found.

@@ -19,6 +19,8 @@ from aioloader.viewer.site import Options
 pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")
 
 from aioloader.viewer.export import MARK, export
+from tests.aioloader.format_sets import FORMATS
+from tests.cases import with_cases
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,7 @@ def links(page: Path) -> set[str]:
         ("faces", 12, 12),
         ("folder", 14, 32),
         ("empty.rec", 0, 0),
+        *(pytest.param(each.id, 14, 60, marks=each.marks) for each in FORMATS),
     ],
 )
 def test_every_link_of_an_export_leads_to_a_file(
@@ -120,9 +123,7 @@ def test_the_command_exports(sets: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "contains files that are not an earlier export" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "option", ["--host=0.0.0.0", "--port=-1", "--port=70000", "--per-page=0", "--limit=x"]
-)
+@with_cases("option", ["--host=0.0.0.0", "--port=-1", "--port=70000", "--per-page=0", "--limit=x"])
 def test_wrong_usage_is_2(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         main(["view", "a.rec", option])
@@ -162,10 +163,7 @@ def test_names_that_are_not_utf8_are_shown_with_escapes(sets: Path, tmp_path: Pa
             assert (out / link.partition("#")[0]).exists()
 
 
-@pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
-def test_classes_and_files_of_a_record_file_are_shown_with_escapes_too(
-    sets: Path, tmp_path: Path, damaged: bool
-) -> None:
+def test_classes_and_files_of_a_record_file_are_shown_with_escapes_too(sets: Path, tmp_path: Path) -> None:
     """The packing report names the classes; a problem names the file."""
     root = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     folder = os.path.join(root, "images", os.fsdecode(b"\xff\xfe"))
@@ -173,14 +171,15 @@ def test_classes_and_files_of_a_record_file_are_shown_with_escapes_too(
     shutil.copy(min((sets / "folder").rglob("*.jpg")), os.path.join(folder, os.fsdecode(b"a\xe9.jpg")))
     rec = Path(root, os.fsdecode(b"packed\xff.rec"))
     pack(os.path.join(root, "images"), os.path.splitext(rec)[0], encoding="keep", num_workers=1)
-    if damaged:
-        rec.with_suffix(".idx").unlink()
-        with open(rec, "ab") as file:
-            file.write(b"\xff" * 8)
     out = tmp_path / "out"
-    report = export(open_collection(rec), Options(size=32), out, limit=9)
-    assert report.records == 1 + damaged  # the damaged place is shown as a record
-    grid = (out / "index.html").read_text("utf-8")
-    assert "\\xff\\xfe" in grid
-    assert "packed\\xff.rec" in grid
-    assert ("damaged at byte" in grid) == damaged
+    for damaged in (False, True):
+        if damaged:
+            rec.with_suffix(".idx").unlink()
+            with open(rec, "ab") as file:
+                file.write(b"\xff" * 8)
+        report = export(open_collection(rec), Options(size=32), out, limit=9)
+        assert report.records == 1 + damaged  # the damaged place is shown as a record
+        grid = (out / "index.html").read_text("utf-8")
+        assert "\\xff\\xfe" in grid
+        assert "packed\\xff.rec" in grid
+        assert ("damaged at byte" in grid) == damaged

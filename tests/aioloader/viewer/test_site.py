@@ -26,6 +26,7 @@ from aioloader.viewer.records import box_table
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
+from tests.cases import with_cases
 from tests.conftest import RunOn
 
 
@@ -178,7 +179,7 @@ def test_an_index_that_is_damaged_behind_its_head_is_reported(tmp_path: Path) ->
     work_with(made(path), work)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("image", "shape", "note"),
     [
         (np.zeros((4, 6, 3), np.uint8), (4, 6, 3), ""),
@@ -201,9 +202,7 @@ def test_values_become_shades() -> None:
     assert as_pixels(np.array([[-1.0, 0.0, 3.0]]))[0].ravel().tolist() == [0, 64, 255]
 
 
-@pytest.mark.parametrize(
-    "image", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 4, 3)), "text", None], ids=str
-)
+@with_cases("image", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 4, 3)), "text", None], ids=str)
 def test_what_is_no_image_is_refused(image: object) -> None:
     with pytest.raises(ValueError, match="not an image"):
         as_pixels(image)
@@ -233,7 +232,7 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     assert (cache.get("c"), cache.nbytes) == (None, 4)
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("width", "height", "wanted"), [(100, 50, (100, 50)), (1000, 500, (320, 160)), (1, 10_000, (1, 320))]
 )
 def test_images_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
