@@ -21,12 +21,11 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import AsyncImageService
 from aioloader.errors import DecodeError
 from aioloader.service import requests
 from aioloader.transforms import formats, frames, image_size
 from aioloader.transforms.formats import LongHeaderError, read_header
-from tests.aioloader.service.images import jpeg
+from tests.aioloader.service.images import jpeg, service_of
 from tests.cases import with_cases
 
 PHOTO = jpeg()
@@ -126,7 +125,7 @@ def test_a_long_header_is_read_outside_of_the_loop(
     ref: Any = "data:image/jpeg;base64," + base64.b64encode(data).decode() if as_uri else data
 
     async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread") as service:
+        async with service_of() as service:
             assert np.shape(await service.get(ref)) == (40, 60, 3)
             assert (await service.probe(ref)).size == (40, 60)
             with pytest.raises(aioloader.ImageError, match="thousands of segments"):
@@ -158,9 +157,7 @@ def test_many_images_of_a_request_let_other_tasks_run(
                 turns += 1
 
     async def main() -> None:
-        async with AsyncImageService(
-            num_workers=1, executor="thread", allow=["path"], root=tmp_path
-        ) as service:
+        async with service_of(allow=["path"], root=tmp_path) as service:
             async with anyio.create_task_group() as tasks:
                 scope = anyio.CancelScope()
                 tasks.start_soon(count, scope)
@@ -199,7 +196,7 @@ def test_no_step_of_the_loop_takes_10_ms_of_cpu(monkeypatch: pytest.MonkeyPatch)
         steps.append(time.thread_time() - began)
 
     async def main() -> None:
-        async with AsyncImageService(num_workers=1, executor="thread", max_frames=1 << 40) as service:
+        async with service_of(max_frames=1 << 40) as service:
             # Decoders are imported in a worker at the first image, and what that leaves is collected in any step.
             await service.get(PHOTO)
             gc.collect()

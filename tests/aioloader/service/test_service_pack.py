@@ -12,8 +12,8 @@ import pytest
 import aioloader
 from aioloader import AsyncImageService
 from aioloader.transforms import decode_image
-from tests.aioloader.service.images import jpeg, numbered
-from tests.cases import on_both_loops
+from tests.aioloader.service.images import jpeg, saved, service_of
+from tests.cases import on_both_loops, with_cases
 
 pytest.importorskip("PIL")
 
@@ -32,7 +32,7 @@ def prompts_of(count: int, seed: int = 0) -> list[list[bytes]]:
 
 
 @on_both_loops
-async def test_batches_hold_the_patches_of_their_prompts_within_the_budget(leftovers: Any) -> None:
+async def test_batches_hold_the_patches_of_their_prompts_within_the_budget() -> None:
     prompts = list(enumerate(prompts_of(40)))
 
     async with AsyncImageService(PROCESSOR, num_workers=2) as service:
@@ -110,9 +110,7 @@ async def test_headers_are_read_several_at_a_time_and_batches_keep_the_order() -
         await anyio.sleep(0.001 * (20 - number))
         return photos[number]
 
-    async with AsyncImageService(
-        PROCESSOR, num_workers=1, executor="thread", allow=("bytes", "http"), fetch=fetch, timeout=20
-    ) as service:
+    async with service_of(PROCESSOR, allow=("bytes", "http"), fetch=fetch, timeout=20) as service:
         there = [(photos[2 * n], photos[2 * n + 1]) for n in range(10)]
         expected = [
             [there.index(prompt) for prompt in batch.prompts]
@@ -126,42 +124,7 @@ async def test_headers_are_read_several_at_a_time_and_batches_keep_the_order() -
         assert found == expected
 
 
-def test_prompts_before_an_error_of_their_iterable_are_delivered(run_on: Any) -> None:
-    closed = []
-
-    async def prompts() -> Any:
-        try:
-            # Its scope has to end in the task in which it began.
-            with anyio.fail_after(30):
-                for number in range(5):
-                    yield [jpeg(30, 30, seed=number)]
-                raise OSError("the queue is gone")
-        finally:
-            closed.append(True)
-
-    async def main() -> None:
-        async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-            packing = service.pack(prompts(), refs=list, max_tokens=64)
-            assert len((await anext(packing)).prompts) == 5
-            with pytest.raises(OSError, match="the queue is gone"):
-                await anext(packing)
-            with pytest.raises(StopAsyncIteration):
-                await anext(packing)
-
-    run_on(main)
-    assert closed == [True]
-
-
-@on_both_loops
-async def test_a_prompt_reports_one_of_several_errors() -> None:
-    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-        packing = service.pack([[b"no image", b"nor this", jpeg(30, 30)]], refs=list, max_tokens=64)
-        with pytest.raises(aioloader.ImageError) as caught:
-            await anext(packing)
-        assert len(caught.value.prompt) == 3  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("ahead", [1, 3])
+@with_cases("ahead", [1, 3])
 @on_both_loops
 async def test_few_prompts_are_taken_before_they_are_needed(ahead: int) -> None:
     taken = 0
@@ -172,7 +135,7 @@ async def test_few_prompts_are_taken_before_they_are_needed(ahead: int) -> None:
             taken += 1
             yield [jpeg(60, 60, seed=number)]
 
-    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
+    async with service_of(PROCESSOR) as service:
         packing = service.pack(prompts(), refs=list, max_tokens=8, lookahead=2)
         for _ in range(ahead):
             await anext(packing)
@@ -181,55 +144,18 @@ async def test_few_prompts_are_taken_before_they_are_needed(ahead: int) -> None:
         await packing.aclose()
 
 
-@on_both_loops
-async def test_a_processor_without_sizes_is_refused() -> None:
-    async with AsyncImageService(num_workers=1, executor="thread") as service:
-        with pytest.raises(TypeError, match="announces sizes"):
-            service.pack([numbered(1)], refs=lambda ref: ref, max_tokens=8)
-
-
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
-@pytest.mark.parametrize("exif", ["apply", "ignore"])
-@on_both_loops
+@with_cases("form", ["JPEG", "PNG", "TIFF"])
+@with_cases("exif", ["apply", "ignore"])
 async def test_a_photograph_on_its_side_has_the_size_that_probe_announces(form: str, exif: str) -> None:
-    import io
-
-    from PIL import Image
-
-    file = io.BytesIO()
-    tags = Image.Exif()
-    tags[0x0112] = 6
-    Image.fromarray(np.zeros((60, 300, 3), np.uint8)).save(file, form, exif=tags)
+    photo = saved(np.zeros((60, 300, 3), np.uint8), form, 6)
     processor = aioloader.transforms.Qwen2VLImageProcessor(exif=exif)
 
     async with AsyncImageService(processor, num_workers=1) as service:
-        info = await service.probe(file.getvalue())
+        info = await service.probe(photo)
         for _ in range(2):  # by value, and into its row
-            made = await service.get(file.getvalue())
+            made = await service.get(photo)
             assert made["image_grid_thw"].tolist() == [list(info.grid_thw or ())]
             assert made["pixel_values"].shape == info.shape
-
-
-@on_both_loops
-async def test_wrong_arguments_are_refused() -> None:
-    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-        given: Any
-        for given in ({"refs": "images"}, {"prompts": 3}, {"max_tokens": 0}, {"lookahead": 0}):
-            with pytest.raises((TypeError, ValueError), match=next(iter(given))):
-                service.pack(**{"prompts": [], "refs": list, "max_tokens": 8, **given})
-
-
-@on_both_loops
-async def test_leaving_gives_up_the_batches_that_were_made(leftovers: Any) -> None:
-    async with AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as service:
-        packing = service.pack([[jpeg(30, 30, seed=n)] for n in range(50)], refs=list, max_tokens=4)
-        assert len((await anext(packing)).prompts) == 1
-        await packing.aclose()
-        with pytest.raises(StopAsyncIteration):
-            while True:
-                await anext(packing)
-        assert service.stats().pending == 0
-        assert service.stats().made < 50
 
 
 @pytest.mark.parametrize(
@@ -241,8 +167,8 @@ async def test_batches_are_of_the_type_of_the_output(output: str) -> None:
     kind = package.Tensor if output == "torch" else package.Array
 
     async with (
-        AsyncImageService(PROCESSOR, num_workers=1, executor="thread") as plain,
-        AsyncImageService(PROCESSOR, num_workers=1, executor="thread", output=output) as service,
+        service_of(PROCESSOR) as plain,
+        service_of(PROCESSOR, output=output) as service,
     ):
         (expected,) = [each async for each in plain.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
         (batch,) = [each async for each in service.pack([[jpeg(50, 60)]], refs=list, max_tokens=64)]
