@@ -834,6 +834,10 @@ class SlabMemory:
         """Free slabs at the next `allocate`, `usage` or `close`. From any thread, also in the garbage collector."""
         raise NotImplementedError
 
+    def free_pending(self) -> None:
+        """Free the slabs whose leases have ended, and those passed to `free_later`. From any thread."""
+        raise NotImplementedError
+
     def view(self, slab: Slab) -> memoryview:
         """Return the slab's bytes, writable."""
         raise NotImplementedError
