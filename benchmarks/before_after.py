@@ -64,7 +64,8 @@ for case in chosen(names):
     data = contender.prepare(case, "process", source, folder)
     found[case.name] = {"case": asdict(case), "data": str(data)}
     warm_up(source.folder)
-write_rec(scratch / "images.rec", [path.read_bytes() for path in sorted(Path(photos).rglob("*.jp*g"))], 24)
+paths = [path for path in sorted(Path(photos).rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
+write_rec(scratch / "images.rec", [path.read_bytes() for path in paths], 24)
 print(json.dumps(found))
 """
 
