@@ -274,7 +274,9 @@ async def test_many_bytes_are_identified_in_a_thread(kind: str, no_blocking: Non
     ref = data if kind == "bytes" else data_uri(data)
     first, second = here.accept(ref), here.accept(ref)
     assert first.identity is None
-    assert (await here.identify(first)).identity == (await here.identify(second)).identity != None  # noqa: E711
+    identities = [(await here.identify(each)).identity for each in (first, second)]
+    assert identities[0] == identities[1]
+    assert identities[0] is not None
     await here.aclose()
 
 
