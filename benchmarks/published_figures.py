@@ -74,7 +74,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("waited for, 0.4 s|256 MB the partial|record of 1 kB|waits 5 s for a server", "limit"),
         ("A hop to a thread takes", "internal-costs"),
         ("shared memory 13|1.21 times as long|megabyte of shared memory", "internal-costs"),
-        ("one crossing costs|a photograph it takes|Plain loops|tight loop|Dividing", "internal-costs"),
+        ("one crossing costs|a photograph it takes|Dividing", "internal-costs"),
     ),
     "docs/diagnosis.md": (("Tracing costs|each, at 2.1 kB", "tracing"),),
     "docs/doctor.md": (("batch memory", "limit"),),
