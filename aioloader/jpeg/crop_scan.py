@@ -229,77 +229,84 @@ def _long_ac(word, symbols, limits, offsets):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _pass_mcu(data, bounds, dc, block_tables, lookups):  # type: ignore[no-untyped-def]
-    """Pass the symbols of an MCU.
+def _pass_row(data, bounds, coding, dc, result):  # type: ignore[no-untyped-def]
+    """Pass the symbols of a row of MCUs and note where each begins.
 
     Args:
-        data: as in `walk`.
-        bounds: bits before the MCU, and before the end of the data.
-        dc: int64 (components,), the DC values before it; set to those behind it.
-        block_tables, lookups: the coding, see `walk`.
+        data, coding: as in `walk`.
+        bounds: bits before the row, and before the end of the data.
+        dc: int64 (components,), the DC values before the row; set to those behind it.
+        result: the row of `walk`'s results.
 
     Returns:
-        (bits before the next MCU, 0 or a key of `REASONS`).
+        (bits before the next row, 0 or a key of `REASONS`).
     """
-    one, many, symbols, limits, offsets = lookups
     at, limit = bounds
-    for block in range(block_tables.shape[0]):
-        if at > limit:
-            return at, _TOO_SHORT
-        word = _load(data, at >> 3) << np.uint64(at & 7)
-        valid = 64 - (at & 7)
-        component, table = block_tables[block, 0], block_tables[block, 1]
-        entry = np.int64(one[table, word >> np.uint64(64 - LOOKUP_BITS)])
-        if entry:
-            length = entry & 255
-            size = (entry >> 8) & 255
-        else:
-            length, size = _long_code(word, symbols[table], limits[table], offsets[table])
-            if length == 0 or size > 11:
-                return at, _BAD_CODE
-        value = dc[component] + _value(word, length, size)
-        if value < -2047 or value > 2047:
-            return at, _BAD_DC
-        dc[component] = value
-        length += size
-        table = block_tables[block, 2]
-        coefficients = 1
-        while True:
-            word <<= np.uint64(length)
-            valid -= length
-            at += length
-            if coefficients >= 64:
-                break
-            if valid < 32:
-                word = _load(data, at >> 3) << np.uint64(at & 7)
-                valid = 64 - (at & 7)
-            index = word >> np.uint64(64 - LOOKUP_BITS)
-            entry = np.int64(many[table, index])
-            # Symbols behind the 64th coefficient belong to the next block.
-            if entry and coefficients + ((entry >> 8) & 255) < 64:
-                length = entry & 255
-                coefficients += entry >> 16
-                continue
-            entry = np.int64(one[table, index])
-            if entry:
-                length, passed = (entry & 255) + ((entry >> 8) & 255), entry >> 16
-            else:
-                length, passed = _long_ac(word, symbols[table], limits[table], offsets[table])
-                if length == 0:
+    block_tables, (one, many, symbols, limits, offsets) = coding
+    positions, predictors = result
+    for column in range(positions.shape[0] - 1):
+        positions[column] = at
+        for component in range(predictors.shape[0]):
+            predictors[component, column] = dc[component]
+        for block in range(block_tables.shape[0]):
+            if at > limit:
+                return at, _TOO_SHORT
+            word = _load(data, at >> 3) << np.uint64(at & 7)
+            valid = 64 - (at & 7)
+            component, table = block_tables[block, 0], block_tables[block, 1]
+            entry = np.int64(one[table, word >> np.uint64(64 - LOOKUP_BITS)])
+            length, size = entry & 255, (entry >> 8) & 255
+            if entry == 0:
+                length, size = _long_code(word, symbols[table], limits[table], offsets[table])
+                if length == 0 or size > 11:
                     return at, _BAD_CODE
-            coefficients += passed
-        if 64 < coefficients < 128:
-            return at, _BAD_RUN
-    return at, 0
+            if size:
+                value = dc[component] + _value(word, length, size)
+                if value < -2047 or value > 2047:
+                    return at, _BAD_DC
+                dc[component] = value
+            length += size
+            table = block_tables[block, 2]
+            coefficients = 1
+            while True:
+                word <<= np.uint64(length)
+                valid -= length
+                at += length
+                if coefficients >= 64:
+                    break
+                if valid < 32:
+                    word = _load(data, at >> 3) << np.uint64(at & 7)
+                    valid = 64 - (at & 7)
+                index = word >> np.uint64(64 - LOOKUP_BITS)
+                entry = np.int64(many[table, index])
+                # Symbols behind the 64th coefficient belong to the next block.
+                if entry and coefficients + ((entry >> 8) & 255) < 64:
+                    length = entry & 255
+                    coefficients += entry >> 16
+                    continue
+                entry = np.int64(one[table, index])
+                if entry:
+                    length, passed = (entry & 255) + ((entry >> 8) & 255), entry >> 16
+                else:
+                    length, passed = _long_ac(word, symbols[table], limits[table], offsets[table])
+                    if length == 0:
+                        return at, _BAD_CODE
+                coefficients += passed
+            if 64 < coefficients < 128:
+                return at, _BAD_RUN
+    positions[-1] = at
+    for component in range(predictors.shape[0]):
+        predictors[component, -1] = dc[component]
+    return at, _TOO_SHORT if at > limit else 0
 
 
 @_compiled
-def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
+def walk(scan, rows_of_interval, coding, left_out, result):  # type: ignore[no-untyped-def]
     """Go through all symbols of a scan and note where MCUs begin.
 
     Args:
         scan: the data without stuffing, uint8, followed by `PADDING` zeros; and its number of bits.
-        shape: rows of MCUs, MCUs in a row, MCUs between two restart markers: a multiple of a row's, or 0.
+        rows_of_interval: rows of MCUs between two restart markers, or 0 without markers.
         coding: int64 (blocks, 3): component and numbers of the DC and AC look-up tables of each block of an MCU; and
             one, many, symbols, limits, offsets (see `fill_lookup`), stacked by table.
         left_out: what was left out (see `remove_stuffing`), and the number of places.
@@ -310,41 +317,27 @@ def walk(scan, shape, coding, left_out, result):  # type: ignore[no-untyped-def]
         0, or a key of `REASONS`.
     """
     data, nbits = scan
-    rows, columns, restart_interval = shape
-    block_tables, lookups = coding
     places, marks, count = left_out
     positions, predictors = result
     at = np.int64(0)
     dc = np.zeros(4, np.int64)
-    left = restart_interval
     restarts = 0
     mark = _next_marker(marks, count, 0)
-    if mark < count and not restart_interval:
+    if mark < count and not rows_of_interval:
         return _BAD_RESTART
     limit = places[mark] * 8 if mark < count else nbits
-    for row in range(rows):
-        for column in range(columns):
-            if restart_interval and left == 0:
-                if mark >= count or marks[mark, 1] != restarts or limit - at >= 8:
-                    return _BAD_RESTART
-                at = limit
-                restarts = (restarts + 1) & 7
-                left = restart_interval
-                dc[:] = 0
-                mark = _next_marker(marks, count, mark + 1)
-                limit = places[mark] * 8 if mark < count else nbits
-            left -= 1
-            positions[row, column] = at
-            for component in range(predictors.shape[0]):
-                predictors[component, row, column] = dc[component]
-            at, problem = _pass_mcu(data, (at, limit), dc, block_tables, lookups)
-            if problem:
-                return problem
-        positions[row, columns] = at
-        for component in range(predictors.shape[0]):
-            predictors[component, row, columns] = dc[component]
-        if at > limit:
-            return _TOO_SHORT
+    for row in range(positions.shape[0]):
+        if rows_of_interval and row and row % rows_of_interval == 0:
+            if mark >= count or marks[mark, 1] != restarts or limit - at >= 8:
+                return _BAD_RESTART
+            at = limit
+            restarts = (restarts + 1) & 7
+            dc[:] = 0
+            mark = _next_marker(marks, count, mark + 1)
+            limit = places[mark] * 8 if mark < count else nbits
+        at, problem = _pass_row(data, (at, limit), coding, dc, (positions[row], predictors[:, row]))
+        if problem:
+            return problem
     if mark < count:
         return _BAD_RESTART
     if nbits - at >= 8:
@@ -451,7 +444,7 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     left_out = places, marks, count
     problem = scan_walk.walk(
         (clean, size * 8),
-        (rows, columns, frame.restart_interval),
+        frame.restart_interval // columns,
         (np.array(blocks), _lookups(scan.tables, scan_walk)),
         left_out,
         (positions, predictors),
