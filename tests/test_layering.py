@@ -246,7 +246,7 @@ LAZY_EXCEPTIONS = {
         )
     ),
     ("aioloader.viewer.app", "starlette"),
-    ("aioloader.viewer.serve", "starlette"),
+    ("aioloader.viewer.app", "starlette"),
 }
 
 

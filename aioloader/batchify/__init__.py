@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.batchify.allocation import Append, AsList
     from aioloader.batchify.compose import Compose, Group
     from aioloader.batchify.pad import Pad, PaddedBatch
     from aioloader.batchify.ragged import PatchBatch, Patches, Ragged, RaggedBatch
-    from aioloader.batchify.stack import Stack, default_batchify_fn, stack_leaves
+    from aioloader.batchify.stack import Append, AsList, Stack, default_batchify_fn, stack_leaves
 
 __all__ = (
     "Append",
@@ -43,10 +42,9 @@ __all__ = (
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "aioloader.batchify.allocation": "Append AsList",
+        "aioloader.batchify.stack": "Append AsList Stack default_batchify_fn stack_leaves",
         "aioloader.batchify.compose": "Compose Group",
         "aioloader.batchify.pad": "Pad PaddedBatch",
         "aioloader.batchify.ragged": "PatchBatch Patches Ragged RaggedBatch",
-        "aioloader.batchify.stack": "Stack default_batchify_fn stack_leaves",
     },
 )

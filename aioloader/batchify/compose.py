@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.abc import Transform
-from aioloader.batchify.allocation import Part, new_array
 from aioloader.batchify.fields import collate_each
+from aioloader.batchify.stack import Part, new_array
 from aioloader.foundation.pytree import flatten, unflatten
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import Rng, default_rng

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from aioloader.batchify.allocation import check_out, new_array
 from aioloader.batchify.fields import collate_by_field
+from aioloader.batchify.stack import check_out, new_array
 from aioloader.errors import BatchShapeError
 from aioloader.foundation.validation import require
 

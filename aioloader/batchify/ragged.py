@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.batchify.allocation import is_numeric, new_array
 from aioloader.batchify.fields import collate_fields
-from aioloader.batchify.stack import stack_leaves
+from aioloader.batchify.stack import is_numeric, new_array, stack_leaves
 from aioloader.errors import BatchDtypeError, BatchShapeError
 from aioloader.foundation.patches import patch_grid, write_patches
 from aioloader.foundation.validation import require

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import ByteSource, Executor, FileMaps, PartialReads, Program
-from aioloader.batchify.allocation import AsList
-from aioloader.batchify.stack import Stack
+from aioloader.batchify.stack import AsList, Stack
 from aioloader.datasets.joined import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.auto import AutoExecutor

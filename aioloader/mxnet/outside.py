@@ -33,7 +33,7 @@ ELSEWHERE = {
     for theirs, ours in (
         *(("image.image", "image"), ("io.io", "io"), ("io.utils", "io.ndarray_iter"), ("rnn.io", "rnn")),
         *(("ndarray.image", "ndarray_image"), ("ndarray.random", "random"), ("ndarray.sparse", "sparse")),
-        ("ndarray.utils", "ndarray_file"),
+        *(("ndarray.utils", "ndarray_file"), ("gluon.contrib.data.sampler", "gluon.data.sampler")),
     )
 }
 

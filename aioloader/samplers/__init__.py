@@ -25,16 +25,20 @@ if TYPE_CHECKING:
         Sampler,
         SequentialSampler,
     )
+    from aioloader.samplers.batches import (
+        BucketBatchSampler,
+        BudgetBatchSampler,
+        VariantBatchSampler,
+        aspect_shapes,
+        nearest_shape,
+    )
     from aioloader.samplers.blocks import BlockShuffleSampler
-    from aioloader.samplers.buckets import BucketBatchSampler, aspect_shapes, nearest_shape
-    from aioloader.samplers.budget import BudgetBatchSampler
     from aioloader.samplers.training import (
         ClassBalancedSampler,
         MixingSampler,
         PKSampler,
         WeightedRandomSampler,
     )
-    from aioloader.samplers.variants import VariantBatchSampler
 
 __all__ = (
     "BatchSampler",
@@ -62,9 +66,9 @@ __getattr__, __dir__ = lazy_names(
             "BatchSampler FilterSampler IntervalSampler RandomSampler Sampler SequentialSampler"
         ),
         "aioloader.samplers.blocks": "BlockShuffleSampler",
-        "aioloader.samplers.buckets": "BucketBatchSampler aspect_shapes nearest_shape",
-        "aioloader.samplers.budget": "BudgetBatchSampler",
+        "aioloader.samplers.batches": (
+            "BucketBatchSampler BudgetBatchSampler VariantBatchSampler aspect_shapes nearest_shape"
+        ),
         "aioloader.samplers.training": "ClassBalancedSampler MixingSampler PKSampler WeightedRandomSampler",
-        "aioloader.samplers.variants": "VariantBatchSampler",
     },
 )

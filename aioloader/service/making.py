@@ -34,7 +34,7 @@ from aioloader.pipeline.memory import PATIENCE_S, BatchMemory, may_lease, wait_f
 from aioloader.service.jobs import ResultSize
 from aioloader.service.probe import HeaderReader
 from aioloader.transforms.decode import checked_header
-from aioloader.transforms.frames import count_frames
+from aioloader.transforms.formats import count_frames
 from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from aioloader.errors import single
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.validation import at_least
-from aioloader.samplers.budget import FirstFit
+from aioloader.samplers.batches import FirstFit
 from aioloader.service.mapping import FailedPrompt, FedIterator, Feed, of_prompt
 from aioloader.service.nested import flatten_keys, flatten_references
 from aioloader.service.requests import check_draw

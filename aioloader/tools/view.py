@@ -119,7 +119,7 @@ def _view(options: argparse.Namespace, collection: Collection) -> int:
             f"{report.start}: {report.records:,} of {report.count:,} {collection.noun}s, {size_text(report.nbytes)}"
         )
         return 0
-    from aioloader.viewer.serve import bound, serve
+    from aioloader.viewer.app import bound, serve
 
     listening = bound(options.port)
 

@@ -40,12 +40,17 @@ if TYPE_CHECKING:
     from aioloader.transforms.color import (
         ColorJitter,
         Grayscale,
+        RandomAutocontrast,
         RandomBrightness,
         RandomContrast,
+        RandomEqualize,
         RandomGrayscale,
         RandomHue,
+        RandomInvert,
         RandomLighting,
+        RandomPosterize,
         RandomSaturation,
+        RandomSolarize,
     )
     from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
     from aioloader.transforms.erasing import RandomErasing
@@ -67,13 +72,6 @@ if TYPE_CHECKING:
     from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
     from aioloader.transforms.raw import encode_raw, raw_image
     from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor
-    from aioloader.transforms.tone import (
-        RandomAutocontrast,
-        RandomEqualize,
-        RandomInvert,
-        RandomPosterize,
-        RandomSolarize,
-    )
     from aioloader.transforms.views import Views
 
 __all__ = (
@@ -151,8 +149,9 @@ _get, __dir__ = lazy_names(
         "aioloader.transforms.base": "Compose RandomApply RandomChoice RandomOrder Transform bind is_native",
         "aioloader.transforms.blur": "GaussianBlur RandomAdjustSharpness",
         "aioloader.transforms.color": (
-            "ColorJitter Grayscale RandomBrightness RandomContrast RandomGrayscale RandomHue "
-            "RandomLighting RandomSaturation"
+            "ColorJitter Grayscale RandomAutocontrast RandomBrightness RandomContrast RandomEqualize "
+            "RandomGrayscale RandomHue RandomInvert RandomLighting RandomPosterize RandomSaturation "
+            "RandomSolarize"
         ),
         "aioloader.transforms.decode": "DEFAULT_MAX_PIXELS decode_image",
         "aioloader.transforms.erasing": "RandomErasing",
@@ -167,9 +166,6 @@ _get, __dir__ = lazy_names(
         "aioloader.transforms.projective": "RandomAffine RandomPerspective RandomRotation",
         "aioloader.transforms.raw": "encode_raw raw_image",
         "aioloader.transforms.tensor": "IMAGENET_MEAN IMAGENET_STD Cast Normalize ToDtype ToTensor",
-        "aioloader.transforms.tone": (
-            "RandomAutocontrast RandomEqualize RandomInvert RandomPosterize RandomSolarize"
-        ),
         "aioloader.transforms.views": "Views",
         "aioloader.transforms.albumentations": "Albumentations",
         "aioloader.transforms.boxes.base": "BoxTransform",

@@ -16,8 +16,7 @@ import numpy as np
 
 from aioloader.rng import DrawsFromRng, default_rng
 from aioloader.transforms.base import check_image
-from aioloader.transforms.boxes.base import PLACES, BoxTransform, refers_to_pixels
-from aioloader.transforms.boxes.geometry import as_boxes
+from aioloader.transforms.boxes.base import PLACES, BoxTransform, as_boxes, refers_to_pixels
 from aioloader.transforms.joint import shaped
 
 if TYPE_CHECKING:

@@ -20,9 +20,17 @@ import numpy as np
 from aioloader.transforms import functional
 from aioloader.transforms.base import Transform, check_image, result_array
 from aioloader.transforms.blur import adjust_sharpness
-from aioloader.transforms.color import adjust_brightness, adjust_contrast, adjust_saturation
+from aioloader.transforms.color import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_saturation,
+    autocontrast,
+    equalize,
+    invert,
+    posterize,
+    solarize,
+)
 from aioloader.transforms.projective import is_bilinear
-from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

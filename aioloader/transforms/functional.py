@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.transforms.motion import Motion
+    from aioloader.transforms.base import Motion
 
 __all__ = (
     "affine",

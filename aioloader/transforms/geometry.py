@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import (
+    GeometricTransform,
+    Motion,
     check_image,
     check_probability,
     check_range,
     check_size,
+    no_motion,
     result_array,
+    scaling,
 )
 from aioloader.transforms.interpolation import CODES, NEAREST, interpolation_name, resize_image, settle
-from aioloader.transforms.motion import GeometricTransform, Motion, no_motion, scaling
 from aioloader.transforms.padding import Fill, Sides, check_fill, check_mode, check_padding, pad_image
 
 if TYPE_CHECKING:

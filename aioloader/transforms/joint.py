@@ -9,7 +9,7 @@ import numpy as np
 
 from aioloader.foundation.caller import warn_caller
 from aioloader.rng import Rng, default_rng
-from aioloader.transforms.base import Compose, RandomApply, Transform, bind, check_image
+from aioloader.transforms.base import Compose, GeometricTransform, RandomApply, Transform, bind, check_image
 from aioloader.transforms.boxes.base import (
     BOXES,
     KEYPOINTS,
@@ -17,16 +17,17 @@ from aioloader.transforms.boxes.base import (
     PLACES,
     TARGETS,
     ImageOnly,
+    as_boxes,
+    boxes_after,
     keeps_places,
+    move_points,
     moves_pixels,
     refers_to_pixels,
 )
-from aioloader.transforms.boxes.geometry import as_boxes, boxes_after, move_points
-from aioloader.transforms.motion import GeometricTransform
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.transforms.motion import Motion
+    from aioloader.transforms.base import Motion
 
 _PER_BOX = (
     *("label", "labels", "class_labels", "category_id", "category_ids", "iscrowd", "area"),

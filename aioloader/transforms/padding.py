@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.foundation.types import Array, ArraySpec
-from aioloader.transforms.base import drop_grey_axis, result_array, whole_numbers
-from aioloader.transforms.motion import GeometricTransform, Motion, scaling
+from aioloader.transforms.base import (
+    GeometricTransform,
+    Motion,
+    drop_grey_axis,
+    result_array,
+    scaling,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from aioloader.rng import Rng

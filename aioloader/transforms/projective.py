@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.transforms.base import check_probability, check_range, drop_grey_axis, result_array
+from aioloader.transforms.base import (
+    GeometricTransform,
+    Motion,
+    check_probability,
+    check_range,
+    drop_grey_axis,
+    no_motion,
+    result_array,
+)
 from aioloader.transforms.interpolation import interpolation_name
-from aioloader.transforms.motion import GeometricTransform, Motion, no_motion
 from aioloader.transforms.padding import Fill, check_fill, fill_pixel
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from aioloader.loader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes.base import BoxTransform
-from aioloader.viewer.records import box_table
-from aioloader.viewer.rendering import RenderedImage, as_file
+from aioloader.viewer.rendering import RenderedImage, as_file, box_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ import anyio
 
 from aioloader.foundation.version import __version__
 from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
-from aioloader.viewer.records import label_text
+from aioloader.viewer.rendering import label_text
 from aioloader.viewer.site import Listing, Options, Shown, Site, StaticLinks
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from aioloader.formats.collection import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Re
 from aioloader.formats.sample_fields import name_text, printable
 from aioloader.foundation.version import __version__
 from aioloader.storage.urls import is_url, name_of
-from aioloader.viewer.records import label_text
+from aioloader.viewer.rendering import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

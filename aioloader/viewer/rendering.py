@@ -1,4 +1,4 @@
-"""Rendering of a record's image, small or large, as a file for a browser.
+"""Rendering of a record, its labels and boxes as text and numbers, its image as a file for a browser.
 
 Images are decoded by the project's own reader, and scaled down during decoding if possible. Small images are PNG, so
 that their pixels are displayed unchanged.
@@ -6,6 +6,7 @@ that their pixels are displayed unchanged.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,44 @@ from aioloader.transforms.interpolation import AREA, LINEAR, resize_image
 from aioloader.transforms.lazy_image import LazyImageReader
 
 if TYPE_CHECKING:
-    from aioloader.formats.collection import Contents
+    from aioloader.formats.collection import Box, Contents
     from aioloader.foundation.types import Array
+
+
+def box_table(boxes: tuple[Box, ...], width: int, height: int) -> Array:
+    """Convert boxes to the array that box transforms take.
+
+    Returns:
+        float32 (n, 5): xmin, ymin, xmax, ymax in pixels, class.
+    """
+    table = np.array([(b.left, b.top, b.right, b.bottom, b.label) for b in boxes], np.float32).reshape(-1, 5)
+    table[:, 0:4:2] *= width
+    table[:, 1:4:2] *= height
+    return table
+
+
+def label_text(value: float) -> str:
+    """Format a label for display and for addresses: 3, 0.25."""
+    if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(np.float32(value))  # with enough digits to parse to the same value
+
+
+def parse_label(text: str) -> float:
+    """Parse a label of an address, in single precision as in records.
+
+    Raises:
+        ValueError: it is not a number.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            value = float(np.float32(float(text))) if len(text) <= 40 else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]!r} is not a label: labels are numbers")
+    return value
+
 
 _SMALL_PIXELS = 160 * 160
 _QUALITY = 88

@@ -21,8 +21,7 @@ from aioloader.formats.sample_fields import printable
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
 from aioloader.viewer.draws import Draw, Draws
-from aioloader.viewer.records import label_text, parse_label
-from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted, label_text, parse_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

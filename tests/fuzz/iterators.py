@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import aioloader.mxnet as mx
-from aioloader.mxnet.image.det_iterator import DetSampleSteps
+from aioloader.mxnet.image.detection import DetSampleSteps
 from aioloader.mxnet.io.augment import (
     CropLimits,
     DetectionAugment,

@@ -29,7 +29,6 @@ from aioloader.datasets.resolve import resolve
 from aioloader.errors import NotResumableError, OutputError, SampleError, StalledError, WorkerError
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.error_log import add_note
-from aioloader.interop.torch._changes import Changes
 from aioloader.interop.torch._items import (
     Items,
     WorkerSetup,
@@ -47,7 +46,7 @@ from aioloader.interop.torch._samples import (
     is_passed_draws,
     restore_batch,
 )
-from aioloader.interop.torch._sending import detached, unsendable
+from aioloader.interop.torch._sending import Changes, detached, unsendable
 from aioloader.interop.torch._state import (
     STATE_VERSION,
     all_generators,

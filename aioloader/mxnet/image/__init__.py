@@ -24,6 +24,7 @@ from aioloader.mxnet.image.augmenter import (
     ColorJitterAug,
     ColorNormalizeAug,
     ContrastJitterAug,
+    CreateAugmenter,
     ForceResizeAug,
     HorizontalFlipAug,
     HueJitterAug,
@@ -48,7 +49,6 @@ from aioloader.mxnet.image.augmenter import (
     scale_down,
 )
 from aioloader.mxnet.image.augmenter import _get_interp_method as _get_interp_method
-from aioloader.mxnet.image.create import CreateAugmenter
 from aioloader.mxnet.image.decode import ImageDecodeError, imdecode, imread
 from aioloader.mxnet.image.detection import (
     CreateDetAugmenter,

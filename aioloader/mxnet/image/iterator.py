@@ -35,8 +35,7 @@ from aioloader.mxnet.image._sample_steps import (
     broken_image,
     original,
 )
-from aioloader.mxnet.image.augmenter import Augmenter
-from aioloader.mxnet.image.create import CreateAugmenter, augmenters
+from aioloader.mxnet.image.augmenter import Augmenter, CreateAugmenter, augmenters
 from aioloader.mxnet.io.iterator import DataBatch, DataIter
 from aioloader.mxnet.io.schedule import LAST_BATCH, ListSchedule, part_of
 from aioloader.mxnet.ndarray.ndarray import from_numpy

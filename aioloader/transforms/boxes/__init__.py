@@ -24,8 +24,12 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, Moved, RandomApply
-    from aioloader.transforms.boxes.geometry import (
+    from aioloader.transforms.boxes.base import (
+        BoxTransform,
+        Compose,
+        ImageOnly,
+        Moved,
+        RandomApply,
         as_boxes,
         box_areas,
         box_coverages,
@@ -77,10 +81,9 @@ __all__ = (
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "aioloader.transforms.boxes.base": "BoxTransform Compose ImageOnly Moved RandomApply",
-        "aioloader.transforms.boxes.geometry": (
-            "as_boxes box_areas box_coverages crop_boxes flip_boxes move_boxes move_points resize_boxes "
-            "shift_boxes"
+        "aioloader.transforms.boxes.base": (
+            "BoxTransform Compose ImageOnly Moved RandomApply as_boxes box_areas box_coverages crop_boxes "
+            "flip_boxes move_boxes move_points resize_boxes shift_boxes"
         ),
         "aioloader.transforms.boxes.transforms": (
             "CenterCrop Pad RandomCrop RandomExpand RandomHorizontalFlip RandomObjectCrop "

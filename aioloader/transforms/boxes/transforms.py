@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any
 from aioloader.transforms import geometry
 from aioloader.transforms import padding as padding_transforms
 from aioloader.transforms.base import check_range
-from aioloader.transforms.boxes.base import BoxTransform, Moved, image_extents
-from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift_boxes
+from aioloader.transforms.boxes.base import (
+    BoxTransform,
+    Moved,
+    box_coverages,
+    crop_boxes,
+    image_extents,
+    shift_boxes,
+)
 from aioloader.transforms.geometry import random_box
 from aioloader.transforms.padding import place_on_canvas
 

@@ -152,7 +152,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen_and_nothing_else(torch, name):
-    from aioloader.interop.torch._changes import Changes
+    from aioloader.interop.torch._sending import Changes
 
     make, change = CHANGES[name]
     data, changes = Data(), Changes()
@@ -174,7 +174,7 @@ ZEROS = st.sampled_from([0, 0.0, False, -0.0, "0", b"0", None, (0,), (0.0,)])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1999), ZEROS), max_size=6))
 def test_any_replacement_in_a_long_list_is_seen(torch, replacements):
-    from aioloader.interop.torch._changes import Changes
+    from aioloader.interop.torch._sending import Changes
 
     values, changes = [0] * 2000, Changes()
     last = changes.checksum([values])
@@ -190,7 +190,7 @@ def test_any_replacement_in_a_long_list_is_seen(torch, replacements):
 
 @needs_table
 def test_maps_of_files_are_not_read(torch, tmp_path):
-    from aioloader.interop.torch._changes import Changes
+    from aioloader.interop.torch._sending import Changes
 
     path = tmp_path / "sparse"
     with path.open("wb") as file:
@@ -210,6 +210,6 @@ def test_maps_of_files_are_not_read(torch, tmp_path):
 
 
 def test_a_part_that_cannot_be_pickled_has_no_checksum(torch):
-    from aioloader.interop.torch._changes import Changes
+    from aioloader.interop.torch._sending import Changes
 
     assert Changes().checksum([(n for n in "x"), 1])[0] == ()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.mxnet.gluon_rotation import RandomRotation, Rotate
+from aioloader.mxnet.gluon_geometry import RandomRotation, Rotate
 from aioloader.rng import Rng
 from tests.cases import with_cases
 

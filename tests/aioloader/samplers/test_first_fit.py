@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import BudgetError
-from aioloader.samplers.budget import FirstFit, first_fit
+from aioloader.samplers.batches import FirstFit, first_fit
 from tests.cases import with_cases
 
 COSTS = st.lists(st.integers(0, 20), max_size=60)

@@ -23,7 +23,7 @@ import pytest
 import aioloader
 from aioloader.errors import DecodeError
 from aioloader.service import requests
-from aioloader.transforms import formats, frames, image_size
+from aioloader.transforms import formats, image_size
 from aioloader.transforms.formats import LongHeaderError, read_header
 from tests.aioloader.service.images import jpeg, service_of
 from tests.cases import with_cases
@@ -86,7 +86,7 @@ def test_a_long_header_is_never_read_at_once(kind: str) -> None:
         for quick in (True, False):
             try:
                 header = read_header(data, quick=quick)
-                read.append((header.format, frames.count_frames(data, header.format, 1 << 40, quick=quick)))
+                read.append((header.format, formats.count_frames(data, header.format, 1 << 40, quick=quick)))
             except (LongHeaderError, DecodeError) as error:
                 read.append(type(error))
     few, many = read[:4], read[4:]

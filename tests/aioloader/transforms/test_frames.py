@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.transforms.frames import count_frames
+from aioloader.transforms.formats import count_frames
 from tests.cases import with_cases
 
 KINDS = {"GIF": "gif", "WEBP": "webp", "TIFF": "tiff", "PNG": "png"}

@@ -9,7 +9,7 @@ import pytest
 
 from aioloader import transforms as t
 from aioloader.rng import Rng
-from aioloader.transforms.tone import autocontrast, equalize
+from aioloader.transforms.color import autocontrast, equalize
 from tests.aioloader.transforms.chains import BYTES_ONLY, TRANSFORMS
 from tests.aioloader.transforms.contract import Contract
 from tests.cases import with_cases

@@ -20,9 +20,13 @@ from aioloader.transforms.color import (
     adjust_contrast,
     adjust_hue,
     adjust_saturation,
+    autocontrast,
+    equalize,
+    invert,
+    posterize,
+    solarize,
     to_gray,
 )
-from aioloader.transforms.tone import autocontrast, equalize, invert, posterize, solarize
 from tests.aioloader.jpeg.samples import make_image
 from tests.cases import with_cases
 from tests.torchvision_import import import_torchvision

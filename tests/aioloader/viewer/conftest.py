@@ -79,7 +79,7 @@ def servers() -> Iterator[list[Any]]:
 @pytest.fixture(scope="module")
 def serve(sets: Path, servers: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     """Return `serve(name, **options)`: the running page of a set, started once for the same arguments."""
-    from aioloader.viewer.serve import bound, serve
+    from aioloader.viewer.app import bound, serve
 
     running: dict[tuple[Any, ...], Page] = {}
     threads: list[threading.Thread] = []

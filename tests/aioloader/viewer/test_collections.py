@@ -23,7 +23,7 @@ from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.view import detection_boxes, read_labels, record_of
 from aioloader.tools.view import open_collection
 from aioloader.transforms import encode_raw
-from aioloader.viewer.records import box_table, label_text, parse_label
+from aioloader.viewer.rendering import box_table, label_text, parse_label
 from aioloader.viewer.site import Labels
 from tests.aioloader.viewer.sets import EVIL, detection_label, jpeg, write_records
 from tests.cases import with_cases

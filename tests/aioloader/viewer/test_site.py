@@ -22,8 +22,7 @@ from aioloader.tools.view import open_collection
 from aioloader.transforms import boxes
 from aioloader.viewer import site as site_module
 from aioloader.viewer.draws import Draws, as_pixels, named_transform
-from aioloader.viewer.records import box_table
-from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage, box_table, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.cases import with_cases

@@ -7,7 +7,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader import transforms as native
-from aioloader.mxnet import gluon, gluon_geometry, gluon_rotation, nd
+from aioloader.mxnet import gluon, gluon_geometry, nd
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.data.vision import transforms
 from tests.cases import with_cases
@@ -57,10 +57,10 @@ def test_batches_of_images_are_transformed_one_by_one(transform, images):
         (transforms.Normalize((0, 1, 2), (3, 2, 1)), native.Normalize((0, 1, 2), (3, 2, 1))),
         (transforms.Cast("int32"), native.Cast("int32")),
         (transforms.ToTensor(), native.ToTensor()),
-        (transforms.Rotate(10, True), gluon_rotation.Rotate(10, True, False)),
+        (transforms.Rotate(10, True), gluon_geometry.Rotate(10, True, False)),
         (
             transforms.RandomRotation((-1, 2), False, True, 0.3),
-            gluon_rotation.RandomRotation((-1, 2), False, True, 0.3),
+            gluon_geometry.RandomRotation((-1, 2), False, True, 0.3),
         ),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
 import recordio
-from aioloader.mxnet.gluon_rotation import rotate
+from aioloader.mxnet.gluon_geometry import rotate
 from aioloader.tools.draw import draw_image
 from tests.cases import with_cases
 

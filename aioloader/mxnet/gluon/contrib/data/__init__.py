@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from aioloader.mxnet.gluon.contrib.data import sampler
-from aioloader.mxnet.gluon.contrib.data.sampler import IntervalSampler
+from aioloader.mxnet.gluon.data import sampler
+from aioloader.mxnet.gluon.data.sampler import IntervalSampler
 from aioloader.mxnet.outside import outside_module
 
 __all__ = ("IntervalSampler", "sampler")

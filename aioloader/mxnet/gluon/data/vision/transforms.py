@@ -11,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader import transforms as native
-from aioloader.mxnet import gluon_geometry, gluon_rotation, ndarray
+from aioloader.mxnet import gluon_geometry, ndarray
 from aioloader.mxnet.base import methods_of, numeric_types, overrides
 from aioloader.mxnet.gluon.block import Block, HybridBlock
 from aioloader.mxnet.gluon.data._ndarray_stage import (
@@ -528,7 +528,7 @@ class Rotate(Transform):
         super().__init__(_args=(rotation_degrees, zoom_in, zoom_out))
 
     def _native(self) -> Callable[..., Any]:
-        return gluon_rotation.Rotate(*self._args)
+        return gluon_geometry.Rotate(*self._args)
 
 
 class RandomRotation(Transform):
@@ -549,4 +549,4 @@ class RandomRotation(Transform):
 
     def _native(self) -> Callable[..., Any]:
         limits, zoom_in, zoom_out = self._args
-        return gluon_rotation.RandomRotation(limits, zoom_in, zoom_out, self._rotate_with_proba)
+        return gluon_geometry.RandomRotation(limits, zoom_in, zoom_out, self._rotate_with_proba)
